@@ -48,7 +48,9 @@ def seen(value: Any) -> tuple[str, str, Array]:
         try:
             value = np.from_dlpack(value)
         except (BufferError, TypeError, RuntimeError, ValueError) as error:
-            raise UnfitError(f"its DLPack cannot be taken ({str(error)[:100]}): copy it into a numpy array") from error
+            raise UnfitError(
+                f"it cannot be read through DLPack ({str(error)[:100]}): copy it into a numpy array"
+            ) from error
     return SCALAR if isinstance(value, np.generic) else NUMPY, *_of_numpy(np.asarray(value))
 
 
@@ -70,7 +72,9 @@ def empty(entry: Entry) -> Array:
     try:
         return np.empty(entry.shape, _BITS if entry.dtype == BFLOAT16 else DTYPES[entry.dtype])
     except (MemoryError, ValueError) as error:
-        raise CheckpointError(f"no memory for {entry.name!r}, {entry.dtype} of shape {entry.shape}: {error}") from error
+        raise CheckpointError(
+            f"not enough memory for {entry.name!r}, {entry.dtype} of shape {entry.shape}: {error}"
+        ) from error
 
 
 def given(entry: Entry, array: Array) -> Any:

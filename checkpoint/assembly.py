@@ -37,8 +37,8 @@ class ChunkError(CheckpointError):
 
     def __init__(self, key: ChunkKey, what: str, where: str) -> None:
         super().__init__(
-            f"the chunk {encode_key(key).decode()} of the state{where} {what}: take another member's copy, or, where "
-            "there is none, decide yourself to go back (spillway state rewind)"
+            f"the chunk {encode_key(key).decode()} of the state{where} {what}: use another member's copy; if no "
+            "member has one, rewind to an older version (spillway state rewind)"
         )
         self.key = key
 
@@ -69,7 +69,7 @@ def check_size(contents: Contents, max_bytes: int) -> None:
     """Raise CheckpointError for a state of more bytes; a damaged manifest must not ask for more."""
     size = sum(arrays.nbytes(entry) for entry in contents.entries if entry.dtype) + sum(contents.pages)
     if size > max_bytes:
-        raise CheckpointError(f"the state is of {size} bytes, over the limit of {max_bytes}")
+        raise CheckpointError(f"the state has {size} bytes, over the limit of {max_bytes}")
 
 
 def check_chunks(contents: Contents, tensors: Tensors) -> None:
@@ -77,8 +77,8 @@ def check_chunks(contents: Contents, tensors: Tensors) -> None:
     sizes = [*(span.size for span in tensors.spans), *(stop - start for _, start, stop in _page_spans(contents))]
     if [chunk.size for chunk in contents.chunks] != sizes:
         raise CheckpointError(
-            f"the manifest names {len(contents.chunks)} chunks where its entries make {len(sizes)}, or of other sizes; "
-            "it is damaged: take another member's copy of the version log"
+            f"the manifest names {len(contents.chunks)} chunks, but its entries need {len(sizes)}, or the sizes "
+            "differ; it is damaged: use another member's copy of the version log"
         )
 
 
@@ -153,7 +153,7 @@ def check(chunk: ChunkRef, value: Any, where: str = "") -> None:
     if size != chunk.size:
         raise ChunkError(chunk.key, f"has {size} bytes instead of {chunk.size}", where)
     if digest_of(value) != chunk.digest:
-        raise ChunkError(chunk.key, "has other bytes than were written", where)
+        raise ChunkError(chunk.key, "has bytes that differ from those written", where)
 
 
 def inline_chunks(contents: Contents) -> dict[ChunkKey, bytes]:

@@ -231,7 +231,7 @@ class Captured:
     def _settle(self) -> None:
         if self.staged is not None:
             if self._capture is None:
-                raise CheckpointError("a captured version is read after its release")
+                raise CheckpointError("a captured version was read after its release")
             self._capture.settle(self)
 
 
@@ -293,7 +293,7 @@ class Capture:
         Raises StateError for what cannot be kept; nothing is captured then.
         """
         if (keyed is None) != (self._pages is None):
-            raise CheckpointError("a keyed state is captured with pages, one without keys without")
+            raise CheckpointError("a keyed state is captured with pages, a shared state without them")
         names = None if touched is None else set(touched)
         find = self._finder()
         if find is not None:

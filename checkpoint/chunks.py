@@ -45,7 +45,7 @@ def decode_key(key: bytes) -> ChunkKey:
     """The chunk's key in a record's. Raises CheckpointError."""
     match = _KEY.fullmatch(key)
     if match is None:
-        raise CheckpointError(f"{key[:80]!r} is no key of a state chunk; who writes to this topic beside the stage?")
+        raise CheckpointError(f"{key[:80]!r} is not a key of a state chunk; find out what else writes to this topic")
     return ChunkKey(*map(int, match.groups()))
 
 
@@ -94,7 +94,7 @@ class Writing:
     def chunks(self) -> tuple[ChunkRef, ...]:
         """What the version consists of. Raises CheckpointError before all records were made."""
         if not self._done:
-            raise CheckpointError(f"the chunks of {self.version} are not all made yet: ask for all records first")
+            raise CheckpointError(f"the chunks of {self.version} are not complete yet: take all records first")
         return tuple(self._chunks)
 
     @property
@@ -148,7 +148,9 @@ class ChunkLog:
         if version.epoch != self.epoch or version.n <= self._last:
             raise CheckpointError(f"{version} cannot be written in epoch {self.epoch} after n = {self._last}")
         if self._writing is not None:
-            raise CheckpointError(f"{version} cannot be written while {self._writing.version} is: one at a time")
+            raise CheckpointError(
+                f"{version} cannot be written while {self._writing.version} is being written: write one at a time"
+            )
         self._last = version.n
         self._writing = Writing(version, captured, self._held, self._small)
         return self._writing
@@ -211,7 +213,7 @@ def expendable(
     if durable.epoch != epoch:
         return []
     if durable not in needed:
-        raise CheckpointError(f"what {durable} needs is not known, so nothing can be tombstoned")
+        raise CheckpointError(f"the chunks that {durable} needs are not known, so none can be tombstoned")
     kept = {key for keys in needed.values() for key in keys}
     return sorted(
         key

@@ -36,10 +36,11 @@ class DamageError(CheckpointError):
 
     def __init__(self, damage: Damage) -> None:
         super().__init__(
-            f"{damage.where}, under the key {damage.key.decode(errors='replace')!r:.80}, is damaged: {damage.why}. A "
-            "newest version may stand there, so nobody goes on from an older one: take another member's copy (one that "
-            "runs still replaces the record with its next durable version), or, where there is none, decide yourself "
-            "to go back (spillway state rewind); a stranger's record goes with a tombstone of its key"
+            f"{damage.where}, under the key {damage.key.decode(errors='replace')!r:.80}, is damaged: {damage.why}. It "
+            "may be the newest version, so no member continues from an older one. Use another member's copy (a "
+            "running primary replaces the record with its next durable version). If no member has one, rewind to an "
+            "older version (spillway state rewind). If another program wrote the record, remove it with a tombstone "
+            "for its key"
         )
         self.damage = damage
 

@@ -44,7 +44,7 @@ class InputLostError(CheckpointError):
 
     def __init__(self, topic: str, partition: int, position: int, bounds: Bounds, ways_out: WaysOut) -> None:
         if position > bounds.end:
-            what = f"the log ends at {bounds.end}: it has lost records, or was deleted and made again"
+            what = f"the log ends at {bounds.end}: it lost records, or was deleted and created again"
             way_out = ways_out.shortened
         else:
             count = bounds.start - position

@@ -77,8 +77,9 @@ class Lease:
     def __post_init__(self) -> None:
         if self.seconds < LEASE_SECONDS or not 0 < self.margin <= self.seconds / 2 or not 0 < self.beat <= self.margin:
             raise ValueError(
-                f"a lease of {self.seconds} s with a margin of {self.margin} s and beats every {self.beat} s: "
-                f"it must be {LEASE_SECONDS} s or more, the margin at most half of it, the beat at most the margin"
+                f"a lease of {self.seconds} s with a margin of {self.margin} s and heartbeats every {self.beat} s: "
+                f"the lease must be {LEASE_SECONDS} s or more, the margin at most half the lease, the heartbeat "
+                "interval at most the margin"
             )
 
 

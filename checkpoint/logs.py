@@ -351,7 +351,10 @@ class Logs:
     def _at(self, place: Place) -> _Shard:
         shard = self._shards.get(place)
         if shard is None:
-            raise CheckpointError(f"the pipeline has no stateful shard {place[0]}/{place[1]}: another spec's message?")
+            raise CheckpointError(
+                f"the pipeline has no stateful shard {place[0]}/{place[1]}: was the message written "
+                "by another pipeline file?"
+            )
         return shard
 
     @staticmethod
@@ -372,7 +375,8 @@ class Logs:
         if base.n < shard.durable.n:
             raise CheckpointError(
                 f"{place[0]}/{place[1]}: epoch {shard.log.epoch} starts from {base}, older than the durable "
-                f"{shard.durable}; outcomes that were released may rest on lost state: stop, and compare the members"
+                f"{shard.durable}; released outcomes may depend on lost state: stop the pipeline and compare the "
+                "members' states"
             )
         shard.backlog.cut_at(base)
         if shard.doomed is not None and shard.doomed > base.n:

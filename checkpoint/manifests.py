@@ -107,7 +107,7 @@ class Copying:
     def spill(self, contents: bytes, chunk_bytes: int) -> Iterator[Chunk]:
         """Contents that are too large for a manifest, as records behind the chunks'."""
         if self._open:
-            raise CheckpointError(f"the contents of {self.version} cannot be told before all its chunks were copied")
+            raise CheckpointError(f"the contents of {self.version} are not known before all its chunks are copied")
         for at in range(0, len(contents), chunk_bytes):
             piece = contents[at : at + chunk_bytes]
             key = self._key(self._next)

@@ -55,10 +55,12 @@ def nested(leaves: Iterable[tuple[str, Any]]) -> dict[Any, Any]:
         path = places(name)
         for place, following in zip(path, [*path[1:], None], strict=True):
             if place.container is not node[0]:
-                raise CheckpointError(f"the entry {name!r} of a state contradicts another one; the manifest is damaged")
+                raise CheckpointError(
+                    f"the entry {name!r} of a state contradicts another entry; the manifest is damaged"
+                )
             if following is None:
                 if place.key in node[1]:
-                    raise CheckpointError(f"the entry {name!r} of a state stands there twice; the manifest is damaged")
+                    raise CheckpointError(f"the entry {name!r} of a state is listed twice; the manifest is damaged")
                 node[1][place.key] = _Leaf(leaf)
             else:
                 inner = node[1].setdefault(place.key, (following.container, {}))
@@ -80,7 +82,7 @@ def _made(node: Any) -> Any:
     if container is dict:
         return {key: _made(child) for key, child in children.items()}
     if sorted(children) != list(range(len(children))):
-        raise CheckpointError(f"places of a {container.__name__} in a state are missing; the manifest is damaged")
+        raise CheckpointError(f"a {container.__name__} in a state lacks some of its indexes; the manifest is damaged")
     return container(_made(children[at]) for at in range(len(children)))
 
 
@@ -88,7 +90,7 @@ def _place(part: str, name: str) -> Place:
     if part and part[0] in "[(#":
         match = _PLACE.fullmatch(part)
         if match is None:
-            raise CheckpointError(f"{name!r} is no name of a state's entry; the manifest is damaged")
+            raise CheckpointError(f"{name!r} is not the name of a state's entry; the manifest is damaged")
         if match[3] is not None:
             return Place(dict, int(match[3]))
         return Place(list, int(match[1])) if match[1] is not None else Place(tuple, int(match[2]))

@@ -106,7 +106,7 @@ class PartitionOffsets:
             return
         pending = self._open
         if not pending or offset < pending[0] or offset > self._last or offset in self._finished:
-            raise ValueError(f"offset {offset} is not taken and unfinished")
+            raise ValueError(f"offset {offset} is not in progress")
         if offset != pending[0]:
             self._finished.add(offset)
             self._runs.add(offset)

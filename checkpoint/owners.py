@@ -119,9 +119,9 @@ def decode(key: bytes | None, value: bytes) -> Word:
             fields["names"] = tuple(map(str, fields["names"]))
         word: Word = _KINDS[name.partition("/")[0]](**fields)
         if word.key != name:
-            raise CheckpointError(f"it stands under the key {name!r:.80} instead of {word.key!r:.80}")
+            raise CheckpointError(f"it has the key {name!r:.80} instead of {word.key!r:.80}")
     except (ValueError, TypeError, LookupError, AttributeError, OverflowError) as error:
-        raise CheckpointError(f"no word of an owner: {error}") from error
+        raise CheckpointError(f"not an ownership record: {error}") from error
     return word
 
 

@@ -57,7 +57,9 @@ class Pages:
 
     def __init__(self, chunk_bytes: int, page_bytes: int = PAGE_BYTES, count: int = 1) -> None:
         if count < 1 or count & count - 1 or count > MAX_PAGES:
-            raise CheckpointError(f"a keyed state has a power of two of pages, up to {MAX_PAGES}, not {count}")
+            raise CheckpointError(
+                f"the number of pages of a keyed state must be a power of two, at most {MAX_PAGES}, not {count}"
+            )
         self._chunk_bytes = chunk_bytes
         self._page_bytes = page_bytes
         self._pages = [Page({}, chunk_bytes) for _ in range(count)]
@@ -170,7 +172,7 @@ def _part(key: str, flat: Flat) -> bytes:
 
 def _state(shape: _Shape, data: memoryview, size_said: int) -> dict[Any, Any]:
     if not len(data) == size_said == sum(shape.sizes):
-        raise CheckpointError("its lengths do not fit")
+        raise CheckpointError("its lengths do not match its size")
     tensors, at = [], 0
     for entry in shape.contents.entries:
         if entry.dtype:

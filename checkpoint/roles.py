@@ -153,7 +153,7 @@ class Roles:
         winner = self.claims.winner(self.place)
         if not winner:
             if self._index == 0:
-                self.want(now, "nobody has claimed the shard")
+                self.want(now, "no process has claimed the shard")
             else:
                 self._unclaimed = now + self.lease.seconds
         elif _slot(winner) == _slot(self.name):
@@ -217,7 +217,7 @@ class Roles:
         if now >= self._unclaimed:
             self._unclaimed = inf
             if not self.claims.winner(self.place):
-                self.want(now, "nobody has claimed the shard for a lease")
+                self.want(now, "no process has claimed the shard for one lease")
         if self._patience is not None and now >= self._patience[0]:
             (_, epoch, why), self._patience = self._patience, None
             if self.role is Role.PRIMARY and self.member.epoch == epoch:
@@ -228,7 +228,11 @@ class Roles:
     def was_away(self) -> None:
         """Note that the logs may have been compacted where they are read next; `caught_up` says when they are read."""
         if self.role in (Role.CLAIMING, Role.FENCING):
-            self._actions.append(End(CheckpointError(f"{self.name} was away while it claimed: it has to begin anew")))
+            self._actions.append(
+                End(
+                    CheckpointError(f"{self.name} lost touch with the logs while it claimed the shard: it must restart")
+                )
+            )
         self._current = False
 
     def caught_up(self, now: float) -> None:
@@ -369,7 +373,9 @@ def _doubt(place: Place, doubtful: Version | Damage, base: Version) -> Checkpoin
     if isinstance(doubtful, Damage):
         return DamageError(doubtful)
     return CheckpointError(
-        f"no reign of {place[0]}/{place[1]} may begin from {base}: its version log has a manifest of {doubtful}, which "
-        "requires a shard that the pipeline does not have. If the spec was changed, serve the one of before, or take a "
-        f"new name for the pipeline; if a stranger wrote it, export {base} and import it again ('spillway state')"
+        f"{place[0]}/{place[1]} cannot get a primary that starts from {base}: its version log has a manifest of "
+        f"{doubtful}, which requires a shard that the pipeline does not have. If the pipeline file was changed, serve "
+        "the earlier file "
+        f"or rename the pipeline. If another program wrote the record, export {base} and import it again ('spillway "
+        "state')"
     )

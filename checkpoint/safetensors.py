@@ -79,14 +79,14 @@ def read(data: bytes | memoryview, *, most: int = MAX_ENTRIES) -> Leaves:
     header, body = _header(memoryview(data).cast("B"), most)
     metadata = header.pop(_METADATA, {})
     if not isinstance(metadata, dict) or not all(isinstance(text, str) for text in metadata.values()):
-        raise _bad("its metadata are no texts")
+        raise _bad("its metadata values are not strings")
     stored = {name: _tensor(name, said, body) for name, said in header.items()}
     _covered([stored[name][1] for name in stored], len(body))
     try:
         order = json.loads(metadata.pop(_ENTRIES, "null"))
         values = {name: _of_json(value) for name, value in json.loads(metadata.pop(_VALUES, "{}")).items()}
     except (ValueError, TypeError, AttributeError, KeyError, RecursionError) as error:
-        raise _bad(f"what Spillway wrote into its metadata cannot be read ({str(error)[:100]})") from error
+        raise _bad(f"Spillway's part of its metadata cannot be read ({str(error)[:100]})") from error
     if order is None:
         stored = {_path(name): found for name, found in stored.items()}
     entries, tensors = [], []
@@ -112,9 +112,9 @@ def _header(data: memoryview, most: int) -> tuple[dict[str, Any], memoryview]:
     try:
         header = json.loads(bytes(data[_LENGTH.size : end]).decode())
     except (ValueError, RecursionError) as error:
-        raise _bad(f"its header is no JSON ({str(error)[:100]})") from error
+        raise _bad(f"its header is not JSON ({str(error)[:100]})") from error
     if not isinstance(header, dict) or len(header) > most + 1:
-        raise _bad(f"its header is no object of up to {most} tensors")
+        raise _bad(f"its header is not an object of at most {most} tensors")
     return header, data[end:]
 
 
@@ -122,11 +122,11 @@ def _tensor(name: str, said: Any, body: memoryview) -> tuple[Entry, tuple[int, i
     try:
         dtype, shape, (start, stop) = _NUMPY[said["dtype"]], tuple(said["shape"]), said["data_offsets"]
     except (KeyError, TypeError, ValueError) as error:
-        raise _bad(f"the tensor {name!r:.80} is not described as one that can be read: {said!r:.80}") from error
+        raise _bad(f"the tensor {name!r:.80} has an unreadable description: {said!r:.80}") from error
     numbers = (*shape, start, stop)
     plausible = all(type(number) is int and number >= 0 for number in numbers) and len(shape) <= arrays.MAX_RANK
     if not plausible or math.prod(length or 1 for length in shape) > 1 << 59 or stop > len(body):
-        raise _bad(f"the tensor {name!r:.80} has a shape or offsets that cannot be: {said!r:.80}")
+        raise _bad(f"the tensor {name!r:.80} has an impossible shape or offsets: {said!r:.80}")
     entry = Entry(name, TORCH, dtype, shape)
     if stop - start != arrays.nbytes(entry):
         raise _bad(f"the tensor {name!r:.80} has {stop - start} bytes: {said!r:.80}")
@@ -137,7 +137,7 @@ def _covered(places: list[tuple[int, int]], size: int) -> None:
     at = 0
     for start, stop in sorted(places):
         if start != at:
-            raise _bad(f"its tensors overlap, or leave bytes between them, at {at}")
+            raise _bad(f"its tensors overlap or leave a gap at byte {at}")
         at = stop
     if at != size:
         raise _bad(f"{size - at} bytes belong to none of its tensors")
@@ -154,7 +154,7 @@ def _listed(order: Any, stored: Mapping[str, Any], values: Mapping[str, Any]) ->
     tensors = {name for name, kind in listed if kind in {TORCH, NUMPY, SCALAR}}
     small = {name for name, kind in listed if kind == VALUE}
     if len(listed) != len(tensors) + len(small) or tensors != stored.keys() or small != values.keys():
-        raise _bad("the list of its entries is not that of its tensors and values")
+        raise _bad("the list of its entries does not match its tensors and values")
     return listed
 
 
@@ -189,4 +189,4 @@ def _of_json(value: Any) -> Any:
 
 
 def _bad(what: str) -> CheckpointError:
-    return CheckpointError(f"this is no safetensors file that can be read: {what}")
+    return CheckpointError(f"this safetensors file cannot be read: {what}")

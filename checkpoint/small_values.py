@@ -27,7 +27,7 @@ class UnfitError(Exception):
 def pack(value: Any, depth: int = 0) -> tuple[Any, int]:
     """The Avro value, a copy, and about how many bytes it takes. Raises UnfitError."""
     if depth > MAX_DEPTH:
-        raise UnfitError(f"it is nested more than {MAX_DEPTH} deep (or contains itself): keep it flatter")
+        raise UnfitError(f"it is nested more than {MAX_DEPTH} deep (or contains itself): flatten it")
     if isinstance(value, (list, tuple)):
         return _pack_items(value, depth)
     if isinstance(value, dict):
@@ -46,7 +46,7 @@ def _pack_plain(value: Any) -> Any:
         return int(value) if fits else {_WRAP: [_INTEGER, hex(value)]}
     if isinstance(value, str):
         if not value.isascii() and value != value.encode("utf-8", "replace").decode():
-            raise UnfitError("the text has half characters in it: encode it to bytes")
+            raise UnfitError("the text has unpaired surrogates: encode it to bytes")
         return str.__str__(value)
     if isinstance(value, (bytes, bytearray, memoryview)):
         return bytes(value)
@@ -80,7 +80,7 @@ def unpack(value: Any) -> Any:
 
 def _pack_items(items: list[Any] | tuple[Any, ...], depth: int) -> tuple[Any, int]:
     if hasattr(items, "_fields"):
-        raise UnfitError("a named tuple would come back as a plain one: keep a mapping")
+        raise UnfitError("a named tuple would be restored as a plain tuple: use a mapping")
     packed, size = [], _ITEM_BYTES
     for item in items:
         one, bytes_of_it = pack(item, depth + 1)

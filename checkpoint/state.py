@@ -68,7 +68,9 @@ def flatten(state: Mapping[Any, Any], what: str = "the state", on_host: Callable
             raise StateError(f"{what}, entry {name!r:.200}: {error}") from error
         entries.append(entry)
     if len(entries) > MAX_ENTRIES:
-        raise StateError(f"{what} has {len(entries)} entries, over the limit of {MAX_ENTRIES}: stack tensors")
+        raise StateError(
+            f"{what} has {len(entries)} entries, over the limit of {MAX_ENTRIES}: stack tensors into fewer entries"
+        )
     flat.entries = tuple(entries)
     return flat
 
@@ -88,7 +90,7 @@ def unflatten(entries: Iterable[Entry], tensors: Iterable[arrays.Array], values:
 def of_key(key: Any) -> str:
     """How errors name the state of a key. Raises StateError for what can be no key."""
     if not isinstance(key, str) or not key or len(key.encode("utf-8", "replace")) > MAX_KEY_BYTES:
-        raise StateError(f"{key!r:.80} can be no key of a state: use a text of 1 to {MAX_KEY_BYTES} bytes")
+        raise StateError(f"{key!r:.80} cannot be a key of a state: use a text of 1 to {MAX_KEY_BYTES} bytes")
     return f"the state of key {key!r:.80}"
 
 
@@ -124,7 +126,9 @@ def _take(flat: Flat, name: str, leaf: Any) -> tuple[Entry, int]:
 
 def _bounded(small: int, name: str) -> int:
     if small > MAX_SMALL_BYTES:
-        raise UnfitError(f"the small values take over {MAX_SMALL_BYTES} bytes together: keep it as a tensor or array")
+        raise UnfitError(
+            f"the small values take over {MAX_SMALL_BYTES} bytes in total: keep it as a tensor or an array"
+        )
     if len(name.encode()) > MAX_NAME_BYTES:
         raise UnfitError(f"its name is over {MAX_NAME_BYTES} bytes: use shorter keys")
     return small
@@ -133,7 +137,7 @@ def _bounded(small: int, name: str) -> int:
 def leaves(node: Any, path: str = "", what: str = "the state", depth: int = 0) -> Iterator[tuple[str, Any]]:
     """Every leaf with its name: what holds no tensor is a leaf, but the state itself is none. Raises StateError."""
     if depth > _MAX_NESTING:
-        raise StateError(f"{what}, entry {path!r:.200}: it is nested more than {_MAX_NESTING} deep; keep it flatter")
+        raise StateError(f"{what}, entry {path!r:.200}: it is nested more than {_MAX_NESTING} deep; flatten it")
     if hasattr(node, "items") and hasattr(node, "keys"):
         for key, child in node.items():
             if isinstance(key, bool) or not isinstance(key, (str, int)):
@@ -141,7 +145,9 @@ def leaves(node: Any, path: str = "", what: str = "the state", depth: int = 0) -
             yield from _down(child, f"{path}/{names.of_key(key)}" if path else names.of_key(key), what, depth)
         return
     if hasattr(node, "_fields"):
-        raise StateError(f"{what}, entry {path!r:.200}: a named tuple would come back as a plain one; keep a mapping")
+        raise StateError(
+            f"{what}, entry {path!r:.200}: a named tuple would be restored as a plain tuple; use a mapping"
+        )
     container = list if isinstance(node, list) else tuple
     for at, child in enumerate(node):
         yield from _down(child, f"{path}/{names.of_item(container, at)}", what, depth)

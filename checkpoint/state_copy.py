@@ -244,7 +244,7 @@ class StateCopy:
         """
         contents, tensors = self.contents, self._tensors
         if contents is None or tensors is None:
-            raise CheckpointError("there is no copy of a state to go on with: no version was applied")
+            raise CheckpointError("there is no copy of a state to continue from: no version was applied")
         state = unflatten(contents.entries, tensors.arrays, contents.values)
         keyed: dict[str, State] | None = {} if contents.pages else None
         if keyed is not None:

@@ -60,7 +60,7 @@ def read(
     for entry in leaves.entries:
         part, name = _parted(entry.name)
         if part not in parts:
-            raise CheckpointError(f"the file has an entry {entry.name!r:.80} of a key that it does not list")
+            raise CheckpointError(f"the file has an entry {entry.name!r:.80} of a key that the file does not list")
         parts[part].append(entry._replace(name=name))
         if entry.dtype:
             arrays[part].append(next(following))
@@ -85,9 +85,9 @@ def _keys(text: str | None) -> list[str] | None:
     try:
         keys = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise CheckpointError(f"the list of keys in the file's metadata is no JSON ({str(error)[:100]})") from error
+        raise CheckpointError(f"the list of keys in the file's metadata is not JSON ({str(error)[:100]})") from error
     if not isinstance(keys, list) or not all(isinstance(key, str) and key for key in keys):
-        raise CheckpointError("the list of keys in the file's metadata is no list of texts")
+        raise CheckpointError("the list of keys in the file's metadata is not a list of strings")
     if len(set(keys)) != len(keys):
         raise CheckpointError("the list of keys in the file's metadata names a key twice")
     return keys

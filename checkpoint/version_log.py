@@ -54,10 +54,10 @@ def key(record: Record) -> str:
 class Void(Enum):
     """Why a record does not count."""
 
-    OLD_EPOCH = "a newer reign was fenced before it"
+    OLD_EPOCH = "a newer epoch was fenced before it"
     OTHER_CLAIMANT = "another claimant had fenced its epoch"
     NO_FENCE = "its epoch was not fenced"
-    REPEATED = "it was there before"
+    REPEATED = "it is a duplicate"
     FOREIGN = "it requires a version of a shard that the pipeline does not have"
 
 

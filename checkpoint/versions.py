@@ -58,7 +58,7 @@ class History:
         for epoch, base in links:
             meets = below <= base.epoch < epoch and base.n > low
             if not meets or (base.epoch == 0) != (base == INITIAL):
-                raise CheckpointError(f"no history of a shard: {self}; its versions cannot be judged")
+                raise CheckpointError(f"not a valid history of a shard: {self}; its versions cannot be judged")
             if base.epoch > below:
                 self._gaps.append((below, base.epoch))
             elif below:

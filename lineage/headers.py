@@ -94,14 +94,14 @@ def _text(raw: bytes) -> str:
 
 def _bounded(raw: bytes) -> bytes:
     if len(raw) > MAX_PATH_BYTES:
-        raise WireError(reasons.NOT_ENCODABLE, f"the names of {len(raw)} bytes are over the limit of {MAX_PATH_BYTES}")
+        raise WireError(reasons.NOT_ENCODABLE, f"the names have {len(raw)} bytes, over the limit of {MAX_PATH_BYTES}")
     return raw
 
 
 def _check(names: tuple[str, ...], reason: str) -> None:
     for name in names:
         if not _NAME.fullmatch(name):
-            raise WireError(reason, f"{name!r:.80} is no stage's name")
+            raise WireError(reason, f"{name!r:.80} is not a stage's name")
 
 
 def _remember(cache: dict[Any, Any], key: object, value: object, size: int) -> None:
@@ -113,7 +113,7 @@ def _remember(cache: dict[Any, Any], key: object, value: object, size: int) -> N
 
 
 def _bad(raw: bytes) -> WireError:
-    return WireError(reasons.BAD_HEADERS, f"these are no stages' names: {raw[:80]!r}")
+    return WireError(reasons.BAD_HEADERS, f"these are not stages' names: {raw[:80]!r}")
 
 
 REQUEST_ID: Final = "x-request-id"
@@ -311,7 +311,7 @@ def _check_bounds(extra: list[Pair]) -> None:
 def _checked_extra(extra: list[Pair]) -> list[Pair]:
     for key, value in extra:
         if key in _OWN or not key.startswith(PASSTHROUGH) or not _is_sendable(key) or not isinstance(value, bytes):
-            raise _not_encodable(f"{key!r:.80}={value!r:.80} is no {PASSTHROUGH}* header that can be passed on")
+            raise _not_encodable(f"{key!r:.80}={value!r:.80} is not a {PASSTHROUGH}* header that can be passed on")
     try:
         _check_bounds(extra)
     except WireError as error:

@@ -110,7 +110,7 @@ def decode(data: bytes) -> tuple[Hop, ...]:
     if at != len(data):
         raise _bad(f"{len(data) - at} bytes follow them")
     if version == VERSION_WITH_MARKS and room == MAX_MARKS:
-        raise _bad(f"they have no marks, so their version is {VERSION}")
+        raise _bad(f"they have no marks, so their version must be {VERSION}")
     return tuple(hops)
 
 

@@ -29,6 +29,6 @@ class Token(NamedTuple):
         """The token in a text. Raises UsageError for what is none."""
         found = _TEXT.fullmatch(text)
         if found is None:
-            raise UsageError(f"{text!r:.80} is no token; one looks like taste/0/5/17")
+            raise UsageError(f"{text!r:.80} is not a token; a token looks like taste/0/5/17")
         learner, *numbers = found.groups()
         return cls(learner, *map(int, numbers))

@@ -68,7 +68,7 @@ def _from_mapping(file: Path, text: str) -> dict[str, str]:
     properties: dict[str, str] = {}
     for key, value in content.items():
         if not isinstance(value, str):
-            raise UsageError(f"{file}: {key} is no plain value")
+            raise UsageError(f"{file}: {key} is not a plain value")
         properties[str(key)] = value
     return properties
 
@@ -166,7 +166,7 @@ class ClientSettings(BaseModel):
         for address in addresses:
             match = _ADDRESS.fullmatch(address)
             if match is None or not 0 < int(match[1]) <= _LARGEST_PORT:
-                raise UsageError(f"{address!r} is no broker address: write HOST:PORT, several separated by commas")
+                raise UsageError(f"{address!r} is not a broker address: write HOST:PORT, several separated by commas")
         return ",".join(addresses)
 
     @field_validator("properties")

@@ -143,7 +143,7 @@ class Followed:
         write(self._settings, self._topic, {key.encode(): json.dumps(said).encode()})
         with self._changed:
             if not self._changed.wait_for(lambda: key in self._seen, _PATIENCE):
-                raise BrokerError(f"{self._topic} could not be read up to what was appended to it")
+                raise BrokerError(f"{self._topic} could not be read up to the appended record")
             return key not in self._voids
 
     def _heard(self, key: bytes, value: bytes | None) -> None:

@@ -63,7 +63,7 @@ class Models:
             try:
                 self._manifests[key] = decode(value)
             except SpecError as error:
-                log.warning("%s: the record of %r is passed over: %s", MODELS, key.decode(errors="replace"), error)
+                log.warning("%s: the record of %r is ignored: %s", MODELS, key.decode(errors="replace"), error)
                 return
         self._told()
 

@@ -64,7 +64,7 @@ def decode_row(value: bytes, decoder: Decoder) -> Row:
     said = decoder.query(value)
     epoch, n = said.parameters.get("epoch"), said.parameters.get("n")
     if "value" not in said.inputs or type(epoch) is not int or type(n) is not int:
-        raise WireError("corrupt", "the record is no row of a table of published state")
+        raise WireError("corrupt", "the record is not a row of a published table")
     return Row(said.inputs["value"], epoch, n)
 
 
@@ -131,7 +131,7 @@ class Published:
         try:
             row = decode_row(value, self._decoder)
         except WireError as error:
-            log.warning("%s: the row of key %r is passed over: %s", self._topic, key[:80], error)
+            log.warning("%s: the row of key %r is ignored: %s", self._topic, key[:80], error)
             return
         known = self._rows.get(key)
         if known is None or row.version >= known.version:

@@ -182,7 +182,7 @@ class Report(_Frozen):
         except ValidationError as error:
             first = error.errors()[0]
             place = ".".join(str(part) for part in first["loc"])
-            raise UsageError(f"{file} is no report: {place or 'text'}: {first['msg']}") from error
+            raise UsageError(f"{file} is not a report: {place or 'text'}: {first['msg']}") from error
 
 
 def runtime_versions() -> dict[str, str]:

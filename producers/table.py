@@ -126,7 +126,7 @@ class Table:
             except (SpillwayError, KafkaException) as error:
                 self._read.clear()
                 if str(error) != str(self._trouble):
-                    log.warning("%s cannot be read, trying again: %s", self._topic, error)
+                    log.warning("%s cannot be read; trying again: %s", self._topic, error)
                 self._trouble = error if isinstance(error, SpillwayError) else BrokerError(str(error))
                 self._met.set()
                 self._stop.wait(_AGAIN)

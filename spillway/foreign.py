@@ -26,7 +26,7 @@ def refuse_foreign() -> None:
         place = _place(name)
         if place is None:
             raise ForeignPackageError(
-                f"Spillway's package {name!r} is missing: the installation beside {_root()} is not whole. {_FIX}",
+                f"Spillway's package {name!r} is missing: the installation beside {_root()} is incomplete. {_FIX}",
                 name=name,
             )
         expected = _root() / name / "__init__.py"

@@ -188,14 +188,14 @@ def _beside(models: float) -> str:
     return f", and the models take {show_duration(float(f'{models:.3g}'))}" if models else ""
 
 
-_ALONE = "it has no backup, so its state is read from the log by the process that is started anew"
+_ALONE = "it has no backup, so after a failure a restarted process reads its state from the log"
 _CHOICE = (
-    "'choose' sees defaults and answers that are made, so a query that runs again after a crash may go another way; a "
-    "join behind it then ends as join-timeout"
+    "'choose' sees default answers and reconstructed answers, so a query that is repeated after a crash may take "
+    "another path; a join behind it then ends with join-timeout"
 )
 _OWN = (
-    "table {name!r} has 'own: true', so a front finds only keys in its own partitions: input {key!r} must be the "
-    "key of the query's message, too"
+    "table {name!r} has 'own: true', so a front finds only keys in its own partitions: input {key!r} must also be the "
+    "key of the query's message"
 )
 _KEYS = "send every query with its key, so that all of a key reach the same shard"
 
@@ -214,7 +214,7 @@ def remarks(pipeline: Pipeline) -> list[str]:
     passed = topics_passed(spec, pipeline.graph)
     if least < spec.slo <= least + passed * HOP_SECONDS:
         found.append(
-            f"a query passes {passed} topics, which takes some {show_duration(passed * HOP_SECONDS)} (about "
+            f"a query passes {passed} topics, which takes about {show_duration(passed * HOP_SECONDS)} (about "
             f"{show_duration(HOP_SECONDS)} each on a machine of two cores){_beside(least)}: with an SLO of "
             f"{show_duration(spec.slo)} most queries will be late"
         )
@@ -227,7 +227,7 @@ def remarks(pipeline: Pipeline) -> list[str]:
                 f"{parts}: some get {some}, others {most}"
             )
         if stage.stateful and not stage.replicated:
-            found.append(f"stage {stage.name!r}: its state is not replicated: it is lost when its process ends")
+            found.append(f"stage {stage.name!r}: its state is not replicated and is lost when its process ends")
         elif stage.state is not None and not stage.state.backups:
             found.append(f"stage {stage.name!r}: {_ALONE}")
         for name, table in (stage.tables or {}).items():

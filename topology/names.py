@@ -29,7 +29,7 @@ def pipeline_name(name: str) -> str:
     """`name`, if topics can be called after it. Raises ValueError that says why not."""
     if not _PIPELINE.fullmatch(name):
         raise ValueError(
-            f"{name!r:.80} does not fit in the names of Kafka topics; use letters, digits, '_', '-' and '.', and begin "
+            f"{name!r:.80} cannot be part of a Kafka topic name; use letters, digits, '_', '-' and '.', and begin "
             "with a letter, a digit or '_'"
         )
     if name == "spillway":
@@ -39,7 +39,7 @@ def pipeline_name(name: str) -> str:
     longest = max(len(suffix) for suffix in RESERVED)
     if len(name) + 1 + longest > MAX_TOPIC:
         raise ValueError(
-            f"{name[:20]!r}... has {len(name)} characters; Kafka allows topics {MAX_TOPIC} in all, so use at most "
+            f"{name[:20]!r}... has {len(name)} characters; a Kafka topic name may have {MAX_TOPIC}, so use at most "
             f"{MAX_TOPIC - 1 - longest}"
         )
     return name
@@ -48,11 +48,13 @@ def pipeline_name(name: str) -> str:
 def stage_name(name: str) -> str:
     """`name`, if a stage can be called so. Raises ValueError that says why not."""
     if name in RESERVED:
-        raise ValueError(f"{name!r} is the name of a topic or role of the pipeline itself; give the stage another")
-    if not _STAGE.fullmatch(name):
-        dotted = " (no '.': it parts the pipeline from the stage)" if "." in name else ""
         raise ValueError(
-            f"{name!r:.80} does not fit in the name of a Kafka topic; use letters, digits, '_' and '-'{dotted}, and "
+            f"{name!r} is reserved for a topic or role of the pipeline itself; give the stage another name"
+        )
+    if not _STAGE.fullmatch(name):
+        dotted = " (not '.', which separates the pipeline's name from the stage's)" if "." in name else ""
+        raise ValueError(
+            f"{name!r:.80} cannot be part of a Kafka topic name; use letters, digits, '_' and '-'{dotted}, and "
             "begin with a letter, a digit or '_'"
         )
     return name
@@ -80,7 +82,7 @@ def model(name: str) -> str:
     kind, rest = model_parts(name)
     if kind in MODEL_FILES:
         if not rest.strip() or "\0" in rest:
-            raise ValueError(f"names no file; write it as {kind}:FILE, not {name!r:.80}")
+            raise ValueError(f"does not name a file; write it as {kind}:FILE, not {name!r:.80}")
     elif not _REFERENCE.fullmatch(rest):
         files = ", ".join(f"{each}:FILE" for each in MODEL_FILES)
         raise ValueError(
@@ -127,4 +129,4 @@ def meant(name: str, known: Iterable[str]) -> str:
     if near:
         return f"did you mean {near[0]!r}?"
     shown = ", ".join(names[:20]) + (", ..." if len(names) > 20 else "")  # noqa: PLR2004 - enough for one line
-    return f"those there are: {shown}" if names else "there are none"
+    return f"known: {shown}" if names else "there are none"

@@ -42,7 +42,7 @@ VERSION: Final = 1
 _VERSION_KEY: Final = "spillway-profile"
 _DIGITS: Final = 6  # of a duration: more says nothing
 _NUMBER_LIKE: Final = re.compile(r"[-+.]?[0-9]")
-_HEADER: Final = "# Written by `spillway profile`, which also renews it. Durations are seconds.\n"
+_HEADER: Final = "# Written by `spillway profile`; run it again to renew this file. Durations are seconds.\n"
 
 
 class _Told(BaseModel):
@@ -79,12 +79,12 @@ class Conditions(_Told):
 
 # Of each condition, what its change means. A device that this machine does not have cannot be compared with.
 _CHANGES: Final = {
-    "model": "it was measured of model {before}, not of {after}",
+    "model": "it was measured with model {before}, not {after}",
     "source": "the file of the model, or of its module, has changed since",
     "arguments": "the model's arguments have changed since",
     "weights": "the files that the model's arguments name have changed since",
     "version": "the model's version was {before}, and is {after} now",
-    "where": "the model ran on a {before} then, and runs on a {after} now",
+    "where": "the model was a {before} then, and is a {after} now",
     "device": "it was measured on {before}, and the stage runs on {after}",
     "device_name": "it was measured on another device, {before}, and this one is {after}",
     "torch": "it was measured with torch {before}, and torch {after} is installed",

@@ -28,10 +28,10 @@ def duration(value: Any) -> float:
     if isinstance(value, str):
         match = _DURATION.fullmatch(value.strip())
         if match is None:
-            raise ValueError(f"must be a duration, as 0.4, '400ms', '2s' or '500us', not {value!r:.60}")
+            raise ValueError(f"must be a duration, such as 0.4, '400ms', '2s' or '500us', not {value!r:.60}")
         return float(Decimal(match[1]) * _UNITS[match[2]])
     if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise ValueError(f"must be a duration, as 0.4, '400ms', '2s' or '500us', not {shown(value)}")  # noqa: TRY004
+        raise ValueError(f"must be a duration, such as 0.4, '400ms', '2s' or '500us', not {shown(value)}")  # noqa: TRY004
     if not math.isfinite(value):
         raise ValueError(f"must be a finite duration, not {value}")
     return float(value)
@@ -42,10 +42,10 @@ def size(value: Any) -> int:
     if isinstance(value, str):
         match = _SIZE.fullmatch(value.strip())
         if match is None:
-            raise ValueError(f"must be a number of bytes, as 8388608 or '8MiB', not {value!r:.60}")
+            raise ValueError(f"must be a number of bytes, such as 8388608 or '8MiB', not {value!r:.60}")
         return int(match[1]) * _BYTES[match[2]]
     if isinstance(value, bool) or not isinstance(value, int):
-        raise ValueError(f"must be a number of bytes, as 8388608 or '8MiB', not {shown(value)}")  # noqa: TRY004
+        raise ValueError(f"must be a number of bytes, such as 8388608 or '8MiB', not {shown(value)}")  # noqa: TRY004
     return value
 
 

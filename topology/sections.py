@@ -32,7 +32,8 @@ def _lease(seconds: float) -> float:
     if seconds < LEAST_LEASE:
         raise ValueError(
             f"must be at least {quantities.show_duration(LEAST_LEASE)}, not {quantities.show_duration(seconds)}: gaps "
-            "of 300 ms between heartbeats are ordinary while state streams, and would fell a healthy primary"
+            "of 300 ms between heartbeats are normal while state is copied, and a shorter lease would depose a "
+            "healthy primary"
         )
     return seconds
 

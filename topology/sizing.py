@@ -167,7 +167,7 @@ def _longest(through: str, graph: Graph, weights: Mapping[str, float]) -> tuple[
         if name == through:
             return (*before[name][1], *way)
         after[name] = (seconds + weights.get(name, 0.0), (name, *way))
-    raise AssertionError(f"{through} is no stage of the graph")
+    raise AssertionError(f"{through} is not a stage of the graph")
 
 
 def _largest(stage: StageSpec, duration: Callable[[int], float], share: float) -> int:
@@ -195,7 +195,7 @@ def profiles_of(spec: PipelineSpec, folder: Path, problems: list[Problem]) -> di
             try:
                 files[file] = read_profiles(folder / file)
             except SpecError as error:
-                files[file] = f"{error}; 'spillway profile' makes one"
+                files[file] = f"{error}; make one with 'spillway profile'"
         place = ("stages", number, "profile") if stage.profile is not None else ("profile",)
         known = files[file]
         wrong = known if isinstance(known, str) else _unfit(stage, file, known)
@@ -238,7 +238,7 @@ def planned(spec: PipelineSpec, durations: Durations, problems: list[Problem]) -
     for number, stage in enumerate(spec.stages):
         if not known and stage.batching.limit == "planned" and stage.batching.size is None:
             text = (
-                "a batch is planned from the durations of all stages, and some are unknown; measure them with "
+                "planning a batch size needs the durations of all stages, and some are unknown; measure them with "
                 "'spillway profile', give 'size', or write 'limit: aimd'"
             )
             problems.append(Problem(("stages", number, "batching", "limit"), text))

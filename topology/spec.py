@@ -56,7 +56,7 @@ def _policy(value: Any) -> Any:
         return value
     name = value.get("name")
     if not isinstance(name, str):
-        raise ValueError("needs a name, as {name: pard, quantile: .2}")  # noqa: TRY004 - pydantic wants a ValueError
+        raise ValueError("needs a name, as in {name: pard, quantile: .2}")  # noqa: TRY004 - pydantic wants a ValueError
     parameters = {key: each for key, each in value.items() if key != "name"}
     for key, each in parameters.items():
         if not isinstance(each, str | int | float) or {",", "="} & {*str(key), *str(each)}:
@@ -89,7 +89,7 @@ def _table(value: Any) -> Any:
             raise ValueError(f"batch size {number} is given twice; keep one")
         table[number] = seconds
     if not table:
-        raise ValueError("is empty; give a duration for at least a batch of 1")
+        raise ValueError("is empty; give at least the duration of a batch of 1")
     return dict(sorted(table.items()))
 
 
@@ -214,7 +214,7 @@ class StageSpec(Section):
     def required_state(self) -> StateSpec:
         """Its state. Raises UsageError for a stage without one."""
         if self.state is None:
-            raise UsageError(f"stage {self.name!r} keeps no state; give it one, as 'state: {{kind: shared}}'")
+            raise UsageError(f"stage {self.name!r} keeps no state; give it one, as in 'state: {{kind: shared}}'")
         return self.state
 
     @property

@@ -45,15 +45,16 @@ def durability(plan: Sequence[TopicRequirement], actual: Mapping[str, ActualTopi
     if alone:
         copies = min(topics[name].replicas for name in alone)
         return (
-            f"everything is on the leader's disk, and soon on {copies - 1} more: if a leader is lost whose followers "
-            f"lag, states and accepted queries are lost ({_which(alone, topics)} {_INSYNC} 1; set it to 2)"
+            f"a write is acknowledged when it is on the leader's disk, and copied to {copies - 1} more later: if a "
+            f"leader is lost while its followers lag, states and accepted queries are lost ({_which(alone, topics)} "
+            f"{_INSYNC} 1; set it to 2)"
         )
     if not topics:
         return None
     copies, insync = min(topic.replicas for topic in topics.values()), min(map(_insync, topics.values()))
-    soon = f", and soon of {copies}" if copies > insync else ""
+    soon = f", and soon on {copies}" if copies > insync else ""
     lost = "any one of them" if insync == 2 else f"any {insync - 1} of them"  # noqa: PLR2004 - two disks
-    return f"everything is on the disks of {insync} brokers{soon}: the loss of {lost} loses nothing"
+    return f"every acknowledged write is on the disks of {insync} brokers{soon}: losing {lost} loses no data"
 
 
 def _insync(topic: ActualTopic) -> int:
@@ -213,7 +214,7 @@ def topic_plan(spec: PipelineSpec) -> tuple[TopicRequirement, ...]:
         if stage.after
     ]
     wanted += [
-        TopicRequirement(outcomes(spec.name), spec.partitions, data, "what stages finish, for the gate"),
+        TopicRequirement(outcomes(spec.name), spec.partitions, data, "results of the last stages, for the gate"),
         TopicRequirement(egress(spec.name), spec.partitions, data, "one outcome per query"),
         TopicRequirement(
             dead(spec.name),
@@ -228,14 +229,14 @@ def topic_plan(spec: PipelineSpec) -> tuple[TopicRequirement, ...]:
                 table(spec.name, stage.name),
                 spec.partitions,
                 {**_COMPACT, "max.message.bytes": str(room)},
-                f"what stage {stage.name} publishes, by key",
+                f"the published state of stage {stage.name}, by key",
             )
             for stage in spec.stages
             if stage.publish
         ),
         *(
             # One partition, whose order decides; all keys differ, so nothing is ever compacted away.
-            TopicRequirement(generations(spec.name), 1, _COMPACT, "which generation of features is current")
+            TopicRequirement(generations(spec.name), 1, _COMPACT, "the current generation of features")
             for stage in spec.stages[:1]
             if stage.has_generations
         ),
@@ -250,11 +251,11 @@ def topic_plan(spec: PipelineSpec) -> tuple[TopicRequirement, ...]:
             1,
             # Replicas write all the time and only their newest word counts; Kafka compacts what is in full segments.
             {**_COMPACT, "segment.bytes": str(50 << 20), "compression.type": "uncompressed"},
-            "what each replica last said of itself",
+            "the latest status of each replica",
         ),
         # Claims and what ends them have keys of their own: they stay.
-        TopicRequirement(owners(spec.name), 1, _COMPACT, "who runs the pipeline's processes"),
-        TopicRequirement(sizes(spec.name), 1, _COMPACT, "how many workers each stage is to have"),
+        TopicRequirement(owners(spec.name), 1, _COMPACT, "the owners of the pipeline's processes"),
+        TopicRequirement(sizes(spec.name), 1, _COMPACT, "the wanted number of workers of each stage"),
     ]
     return tuple(_kept(topic) for topic in wanted) if spec.places else tuple(wanted)
 
@@ -296,7 +297,7 @@ def _state_topics(spec: PipelineSpec) -> list[TopicRequirement]:
     return [
         *wanted,
         # Claims have keys of their own and are never deleted, so no epoch comes back (rule 3).
-        TopicRequirement(control(spec.name), 1, {**_COMPACT, "segment.bytes": str(50 << 20)}, "who may be primary"),
+        TopicRequirement(control(spec.name), 1, {**_COMPACT, "segment.bytes": str(50 << 20)}, "claims to be primary"),
         TopicRequirement(
             beat(spec.name),
             1,

@@ -126,7 +126,7 @@ class Lane:
                 if at is not None:
                     arrived.append(heard - at)
             elif now - heard > _QUIET_SECONDS:
-                raise BrokerError(f"no outcome came through ({self.variant}) for {_QUIET_SECONDS:.0f} s")
+                raise BrokerError(f"no outcome arrived ({self.variant}) for {_QUIET_SECONDS:.0f} s")
         return arrived
 
     def preload(self, count: int) -> None:
@@ -149,7 +149,7 @@ class Lane:
                 last = heard = now
                 seen += len(messages)
             elif now - heard > _QUIET_SECONDS:
-                raise BrokerError(f"only {seen} of {count} outcomes came through ({self.variant})")
+                raise BrokerError(f"only {seen} of {count} outcomes arrived ({self.variant})")
         return seen / max(last - first, 1e-9)
 
     def _report(self, request_id: str) -> bytes:
@@ -176,9 +176,11 @@ _WARM_SECONDS = 1.0
 @bootstrap_option
 @client_config_option
 @click.option(
-    "--repeats", type=click.IntRange(1), default=7, show_default=True, help="Interleaved runs; medians count."
+    "--repeats", type=click.IntRange(1), default=7, show_default=True, help="Interleaved runs; reports medians."
 )
-@click.option("--seconds", type=click.FloatRange(0.1), default=3.0, show_default=True, help="Of each latency run.")
+@click.option(
+    "--seconds", type=click.FloatRange(0.1), default=3.0, show_default=True, help="Seconds of each latency run."
+)
 @click.option("--drain", type=click.IntRange(1), default=50_000, show_default=True, help="Outcomes to drain per run.")
 @json_option
 def gate(

@@ -91,18 +91,26 @@ def _number(value: float) -> str:
 @click.command()
 @bootstrap_option
 @client_config_option
-@click.option("--repeats", type=click.IntRange(1), default=7, show_default=True, help="Interleaved runs of each.")
-@click.option("--seconds", type=click.FloatRange(1), default=5.0, show_default=True, help="Of each steady load.")
 @click.option(
-    "--messages", type=click.IntRange(3000), default=20_000, show_default=True, help="Preloaded, then drained."
+    "--repeats", type=click.IntRange(1), default=7, show_default=True, help="Interleaved runs of each contestant."
 )
 @click.option(
-    "--only", type=click.Choice(list(DESCRIPTIONS)), multiple=True, help="These contestants alone.  [default: all]"
+    "--seconds", type=click.FloatRange(1), default=5.0, show_default=True, help="Seconds of each steady load."
+)
+@click.option(
+    "--messages",
+    type=click.IntRange(3000),
+    default=20_000,
+    show_default=True,
+    help="Messages that are preloaded, then drained.",
+)
+@click.option(
+    "--only", type=click.Choice(list(DESCRIPTIONS)), multiple=True, help="Only these contestants.  [default: all]"
 )
 @click.option(
     "--quix-python",
     type=click.Path(path_type=Path, exists=True, dir_okay=False),
-    help="Python of an environment with Quix Streams, where it cannot share this one.",
+    help="Python of an environment with Quix Streams, if it is not installed in this one.",
 )
 @json_option
 def hop(
@@ -120,7 +128,7 @@ def hop(
 
     Our stage driver with a model that does nothing, against raw aiokafka, raw confluent-kafka, plain Faust with the
     same codec, and Quix Streams where it is installed. Starts a broker of its own unless one is named. With the
-    defaults it takes about a quarter of an hour; a broker on the same machine shares its cores with everybody.
+    defaults it takes about a quarter of an hour; a broker on the same machine shares its cores with the contestants.
 
     \b
     Example:

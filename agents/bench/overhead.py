@@ -1,4 +1,4 @@
-"""What Spillway costs beside the models: processor time and Kafka requests a query, with models that do nothing.
+"""What Spillway costs beside the models: processor time and Kafka requests per query, with models that do nothing.
 
 Given a pipeline, it measures the latency that is added to that one's own models (`overhead_latency`).
 """
@@ -167,10 +167,14 @@ def run(parts: Sequence[str], rates: Sequence[float], seconds: float) -> list[tu
 @click.option("--only", "parts", multiple=True, type=click.Choice(PARTS), help="What to measure.  [default: all]")
 @click.option("--rates", "rates", default="40,150,600", show_default=True, help="Queries/s, of the chains.")
 @click.option("--against", type=click.Path(exists=True, file_okay=False, path_type=Path), help="Another checkout.")
-@click.option("--payload", metavar="MODULE:FUNCTION", help="With PIPELINE: makes the inputs.  [default: by signature]")
+@click.option(
+    "--payload",
+    metavar="MODULE:FUNCTION",
+    help="With PIPELINE: function that makes the inputs.  [default: by signature]",
+)
 @click.option("--rate", type=click.FloatRange(0, min_open=True), default=5.0, show_default=True, help="With PIPELINE.")
-@click.option("--seconds", type=click.FloatRange(1), default=10.0, show_default=True, help="Of each load.")
-@click.option("--repeats", type=click.IntRange(1), help="Runs; the median counts.  [default: 1; with PIPELINE 5]")
+@click.option("--seconds", type=click.FloatRange(1), default=10.0, show_default=True, help="Seconds of each load.")
+@click.option("--repeats", type=click.IntRange(1), help="Runs; reports the median.  [default: 1; with PIPELINE 5]")
 @json_option
 def overhead(
     pipeline: Path | None,
@@ -184,11 +188,12 @@ def overhead(
     *,
     as_json: bool,
 ) -> None:
-    """Measure what pipelines cost beside their models.
+    """Measure what pipelines cost besides their models.
 
-    Without PIPELINE: processor time and Kafka requests a query, by process and by API, of pipelines whose models do
-    nothing; about eight minutes. With --against, the checkout at that path is measured in turns with this one, by its
-    own interpreter (PATH/.venv). With PIPELINE: the latency at low load, less the executions on the critical path.
+    Without PIPELINE: processor time and Kafka requests per query, by process and by API, of pipelines whose models do
+    nothing; about eight minutes. With --against, this checkout and the one at that path are measured alternately, the
+    latter with its own interpreter (PATH/.venv). With PIPELINE: the latency at low load, minus the executions on the
+    critical path.
 
     \b
     Examples:
@@ -243,7 +248,7 @@ def _elsewhere(tree: Path, parts: Sequence[str], rates: str, seconds: float) -> 
     """Run this benchmark in another checkout, by that one's interpreter. Raises SpillwayError where it ends badly."""
     python = tree.absolute() / ".venv" / "bin" / "python"
     if not python.exists():
-        raise UsageError(f"--against {tree}: there is no {python}; make the checkout's environment with `make env`")
+        raise UsageError(f"--against {tree}: there is no {python}; create the checkout's environment with `make env`")
     chosen = [word for part in parts for word in ("--only", part)]
     options = [*chosen, "--rates", rates, "--seconds", str(seconds), "--json"]
     command = [str(python), "-P", "-c", _BORROWED, str(Path(__file__).parent), *options]

@@ -130,7 +130,7 @@ def measured(work: Path, text: str, *, policy: str | None = None, log_requests: 
     with EmbeddedBroker(work / "kafka", cache_dir=cache_dir(), java_options=options) as broker:
         running = broker.folder.running()
         if running is None:
-            raise SpillwayError(f"Kafka has ended: its log is {broker.folder.log}")
+            raise SpillwayError(f"Kafka has ended; see its log, {broker.folder.log}")
         settings = ClientSettings(bootstrap=broker.bootstrap)
         with _served(work, broker.bootstrap, policy):
             pipeline = load(work / "pipeline.yaml")

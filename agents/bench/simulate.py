@@ -106,8 +106,10 @@ def _cells(policies: tuple[str, ...], requests: int, repeats: int) -> Iterator[d
 
 @click.command()
 @click.option("--requests", type=click.IntRange(1), default=100_000, show_default=True, help="Per run.")
-@click.option("--repeats", type=click.IntRange(1), default=5, show_default=True, help="Runs; the median counts.")
-@click.option("--compiled", is_flag=True, help="The compiled loop of `spillway provision` instead: an hour at 500/s.")
+@click.option("--repeats", type=click.IntRange(1), default=5, show_default=True, help="Runs; reports the median.")
+@click.option(
+    "--compiled", is_flag=True, help="Measure the compiled loop of `spillway provision` instead: an hour at 500/s."
+)
 @click.option("--policy", "policies", type=POLICY, multiple=True, help="[default: all]")
 @json_option
 def simulate(requests: int, repeats: int, policies: tuple[str, ...], *, compiled: bool, as_json: bool) -> None:

@@ -82,7 +82,7 @@ def _bootstrap(work: Path, process: subprocess.Popen[bytes], began: float) -> st
 
 
 @click.command()
-@click.option("--repeats", type=click.IntRange(1), default=5, show_default=True, help="Runs; the median counts.")
+@click.option("--repeats", type=click.IntRange(1), default=5, show_default=True, help="Runs; reports the median.")
 @json_option
 def start(repeats: int, *, as_json: bool) -> None:
     """Measure the start, on a warm cache, and the memory of a stage and the gate at low load.

@@ -64,10 +64,10 @@ class EmbeddedCluster:
         there = len(self.folder.nodes())
         used = self.folder.membership() is not None or self.folder.formatted
         if wanted is not None and wanted not in SIZES:
-            raise UsageError(f"a cluster of {wanted} nodes is not made here: 1 or 3 are")
+            raise UsageError(f"a cluster must have 1 or 3 nodes, not {wanted}")
         if wanted is not None and used and wanted != there:
             raise UsageError(
-                f"{self.folder.path} holds the data of {_nodes(there)}, and cannot become that of {_nodes(wanted)}: "
+                f"{self.folder.path} holds the data of {_nodes(there)}, and cannot be used for {_nodes(wanted)}: "
                 "name another folder with --broker-dir, or delete it with 'spillway broker reset'"
             )
         return there if wanted is None else wanted

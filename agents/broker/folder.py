@@ -163,8 +163,8 @@ class DataFolder:
             return None
         except (ValueError, TypeError, KeyError) as error:
             raise BrokerError(
-                f"{self._cluster} is damaged, and says which nodes the cluster has: 'spillway broker reset' "
-                "begins anew, without the data"
+                f"{self._cluster} is damaged, and the cluster's nodes are not known without it: 'spillway broker "
+                "reset' deletes the data and starts empty"
             ) from error
 
     def agree(self, membership: Membership) -> None:

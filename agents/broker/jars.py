@@ -51,7 +51,7 @@ def archive_options(
         try:
             _make(archive, java, jars, heap, train)
         except (OSError, subprocess.SubprocessError, SpillwayError) as error:
-            notice(f"Kafka will start without the preparation, slower: {error}")
+            notice(f"Kafka will start without it, more slowly: {error}")
             return []
     return [f"-XX:SharedArchiveFile={archive}", "-Xshare:auto"]
 
@@ -110,9 +110,9 @@ def ensure_jars(cache_dir: Path, *, notice: Callable[[str], None], lock_file: Pa
         problems = lock.verify_checksums(repository)
     if problems:
         raise BrokerError(
-            "Kafka's jars are not what the lock file pins, so they are not run:\n  "
+            "Kafka's jars differ from those that the lock file pins, so Kafka is not started:\n  "
             + "\n  ".join(problems)
-            + f"\nThe repository serves another build, or it was changed on the way. Delete {repository} and retry."
+            + f"\nThe repository serves another build, or a file was changed in transit. Delete {repository} and retry."
         )
     return tuple(paths.values())
 
@@ -168,11 +168,11 @@ def _fetch(wanting: Sequence[tuple[Any, Path]], repository: Path) -> None:
                 raise
     except (RequestException, RuntimeError) as error:
         raise BrokerError(
-            f"cannot fetch Kafka's jars, which the first start needs the network for: {error}\n"
-            "Check the connection, or name a Maven repository within reach in jgo's settings file ([repositories])."
+            f"cannot fetch Kafka's jars (only the first start needs the network): {error}\n"
+            "Check the connection, or name a reachable Maven repository in jgo's settings file ([repositories])."
         ) from error
     except OSError as error:
-        raise BrokerError(f"cannot keep Kafka's jars in {repository}: {error.strerror or error}") from error
+        raise BrokerError(f"cannot store Kafka's jars in {repository}: {error.strerror or error}") from error
 
 
 @contextmanager

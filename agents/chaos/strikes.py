@@ -126,7 +126,9 @@ class Strikes:
         except psutil.NoSuchProcess:
             return
         except psutil.AccessDenied as error:
-            raise SpillwayError(f"process {process.pid} is another user's: serve the pipeline as this one") from error
+            raise SpillwayError(
+                f"process {process.pid} belongs to another user: serve the pipeline as the current user"
+            ) from error
         self.done[event.kind] += 1
 
     def _continue(self, slot: int) -> None:

@@ -11,10 +11,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 _RULES: Final = {
-    "active": "of the active variants that meet it, the least loaded",
-    "marked": "no active variant met it: one that is overloaded or interfered",
-    "loading": "no active variant met it: the one soonest loaded and done, waited for",
-    "closest": "no variant that serves met it: the one that comes closest",
+    "active": "the least loaded of the active variants that meet the request",
+    "marked": "no active variant met the request: one that is overloaded or suffers interference",
+    "loading": "no active variant met the request: the query waited for the one that could load and answer soonest",
+    "closest": "no serving variant met the request: the one that comes closest",
 }
 _HEADS: Final = ("variant", "state", "load", "wait", "latency", "accuracy")
 
@@ -32,7 +32,7 @@ def explained(stage: str, told: Mapping[str, Any]) -> Iterator[str]:
     yield f"  rule: {_RULES.get(str(told.get('found')), 'unknown')}"
     why = told[WHY]
     if why.get("load"):
-        yield f"  to be loaded for it: {why['load']}"
+        yield f"  loaded for it: {why['load']}"
     yield "  met" if told.get("met") else "  not met: too late, or less accurate than asked"
     rows = [(name, *_cells(each)) for name, each in why["of"].items()]
     widths = [max(map(len, column)) for column in zip(_HEADS, *rows, strict=True)]

@@ -51,13 +51,13 @@ COMMANDS = {
     "status": "Show what the processes of a served pipeline do.",
     "state": "List, compare, export, import and rewind the states of stages.",
     "model": "List, retrain, switch and roll back the features of a Velox model.",
-    "models": "Register models, list their variants, tell why one answered.",
-    "failover": "Have a backup of a stateful stage take over, as planned.",
+    "models": "Register models, list their variants, show why one answered.",
+    "failover": "Make a backup of a stateful stage take over, as a planned switch.",
     "predict": "Send one query and print its outcome.",
     "offline": "Answer a file of queries in the time that online ones leave.",
-    "feedback": "Send one of a pipeline's learners a truth.",
+    "feedback": "Send feedback (a true answer) to a pipeline's learner.",
     "dead": "List, show and retry the queries that could not be served.",
-    "record": "Record what goes in and out of a running pipeline.",
+    "record": "Record the queries and outcomes of a running pipeline.",
     "replay": "Drive a pipeline with a trace or a recording and report.",
     "trace": "Make, import, describe and draw traces of arrivals.",
     "profile": "Measure a pipeline's models over batch sizes.",
@@ -67,7 +67,7 @@ COMMANDS = {
     "whatif": "Try recorded traffic under other policies and sizes.",
     "prove": "Play random failures of stateful pipelines, and judge every run.",
     "demo": "Show a system at work: list the demonstrations, or run one.",
-    "bench": "Measure, side by side with other ways of doing the same.",
+    "bench": "Run benchmarks against other systems.",
 }
 
 EXIT_CODES = """

@@ -84,7 +84,7 @@ def seconds(_ctx: click.Context, _param: click.Parameter, value: str | None) -> 
         except ValueError as error:
             raise click.BadParameter(str(error)) from None
     if not 0 <= number < math.inf:
-        raise click.BadParameter(f"{value} is no duration: give 0 or more seconds")
+        raise click.BadParameter(f"{value} is not a duration: give 0 or more seconds")
     return number
 
 
@@ -123,9 +123,9 @@ class _PipelineFile(click.ParamType):
         if served is not None and _written(served).is_file():
             return served.with_name(f"{served.name}{mark}{learner}")
         known = ", ".join(registry.known(run_dir))
-        others = f" (those under {run_dir} are {known})" if known else ""
+        others = f" (known under {run_dir}: {known})" if known else ""
         raise click.BadParameter(
-            f"there is no file {str(value)!r}, and no pipeline of that name was served from here{others}", ctx, param
+            f"there is no file {str(value)!r}, and no pipeline with that name was served from here{others}", ctx, param
         )
 
 
@@ -210,7 +210,7 @@ def confirmed(what: str, *, yes: bool) -> None:
     if yes:
         return
     if not sys.stdin.isatty():
-        raise UsageError(f"this would {what}; there is no terminal to ask on, so give --yes to confirm")
+        raise UsageError(f"this would {what}; there is no terminal to ask, so confirm with --yes")
     click.confirm(f"{what[0].upper()}{what[1:]}?", abort=True)
 
 
@@ -227,7 +227,7 @@ def broker_dir_option(*names: str) -> Callable[[_Command], _Command]:
 
 def plan_period_option(command: _Command) -> _Command:
     """--plan-period: of the policies' synchronisation; None where it is left to them."""
-    text = "How often stages exchange what their policies need to know."
+    text = "How often stages exchange the state of their policies."
     period = click.FloatRange(0.02, 60.0)
     return click.option("--plan-period", type=period, show_default="by policy", metavar="SECONDS", help=text)(command)
 
@@ -260,7 +260,7 @@ def _chosen(_ctx: click.Context, _param: click.Parameter, values: tuple[str, ...
             pairs = [choice.rpartition(":") for choice in choices.split(",")]
             found[stage] = {name.strip(): float(probability) for name, _, probability in pairs}
         except ValueError:
-            raise click.BadParameter(f"{value!r} is no choice such as detect=car:.3,person:.6,:.1") from None
+            raise click.BadParameter(f"{value!r} is not a choice such as detect=car:.3,person:.6,:.1") from None
     return found
 
 

@@ -319,7 +319,7 @@ def tell_change(changed: Changed, what: str, *, as_json: bool) -> None:
         return
     click.echo(f"{changed.place[0]}/{changed.place[1]} {changed.version}, after {changed.base}, is {what}")
     if not changed.durable:
-        click.echo("it is open, as the version before it is: it becomes durable with what that one waits for", err=True)
+        click.echo("it is open because the previous version is open: both become durable together", err=True)
 
 
 def warn_of_replays(stage: StageSpec) -> None:
@@ -327,8 +327,8 @@ def warn_of_replays(stage: StageSpec) -> None:
     state = stage.required_state
     if state.replication == "lineage-stash":
         click.echo(
-            f"note: {stage.name} copies its state every {state.checkpoint_every} requests; a version in between has "
-            "the chunks of the copy before it, and its batches are replayed when it is recovered, not here",
+            f"note: {stage.name} copies its state every {state.checkpoint_every} requests; a version in between uses "
+            "the chunks of the previous copy, and recovery (not this command) replays its batches",
             err=True,
         )
 

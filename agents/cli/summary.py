@@ -66,7 +66,7 @@ def summary(report: Report) -> str:
         f"requests   {report.requests} in {report.duration_s:.1f} s: {outcomes}",
         f"good       {report.good} ({report.goodput_rps:.1f}/s), late {report.late}",
         f"drop rate  {report.drop_rate:.3%} (not good), invalid rate {report.invalid_rate:.3%} (of busy time)",
-        f"latency    {latency} ms" if latency else "latency    none: no query was predicted",
+        f"latency    {latency} ms" if latency else "latency    none: no query got a prediction",
         *([f"slip       p50 {slip.p50:.1f}, p99 {slip.p99:.1f}, max {slip.max:.1f} ms"] if slip.max else []),
         "",
         *_table(report),

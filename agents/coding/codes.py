@@ -125,7 +125,10 @@ class Concatenation(Sum):
 
     def _small(self, image: NDArray[Any]) -> NDArray[Any]:
         if image.ndim < 2:  # noqa: PLR2004 - height, width
-            raise UsageError(f"encoder 'concatenation' takes images, and {list(image.shape)} is none; use 'sum'")
+            raise UsageError(
+                f"encoder 'concatenation' takes images, and an input of shape {list(image.shape)} is not "
+                "an image; use 'sum'"
+            )
         *before, height, width = image.shape
         if height % self._down or width % self._across:
             raise UsageError(f"{height} by {width} is not divisible by {self._down} by {self._across}")

@@ -74,8 +74,8 @@ def recorded_data(directory: Path, pipeline: PipelineSpec, stage: StageSpec) -> 
         raise UsageError(f"{directory} is a recording of pipeline {recording.about.pipeline!r}, not {pipeline.name!r}")
     if stage.after:
         raise UsageError(
-            f"{directory} has what came into {pipeline.name!r}, and stage {stage.name!r} is given what "
-            f"{', '.join(stage.after)} makes of it: give its own inputs by --data"
+            f"{directory} holds the inputs of {pipeline.name!r}, but stage {stage.name!r} gets what "
+            f"{', '.join(stage.after)} makes of them: give the stage's own inputs with --data"
         )
     kinds: dict[Any, list[dict[str, NDArray[Any]]]] = {}
     every = list(inputs(recording, pipeline.limits.merged()))
@@ -85,7 +85,7 @@ def recorded_data(directory: Path, pipeline: PipelineSpec, stage: StageSpec) -> 
             kind = tuple((name, value.dtype, value.shape) for name, value in arrays.items())
             kinds.setdefault(kind, []).append(arrays)
     if not kinds:
-        raise UsageError(f"{directory} holds no query that can be read: record while the pipeline is used")
+        raise UsageError(f"{directory} holds no readable query: record while the pipeline is in use")
     most = max(kinds.values(), key=len)
     stacked = {name: np.stack([query[name] for query in most]) for name in most[0]}
     _check(str(directory), stacked, None, stage)
@@ -97,7 +97,7 @@ def _check(source: str, arrays: Arrays, label: NDArray[Any] | None, stage: Stage
     if label is not None:
         sizes[LABEL] = len(label)
     if not arrays or len(set(sizes.values())) != 1 or 0 in sizes.values():
-        raise UsageError(f"{source} must have arrays with as many queries each, and has {sizes or 'none'}")
+        raise UsageError(f"{source} must have arrays with the same number of queries, and has {sizes or 'none'}")
     declared = stage.inputs or dict.fromkeys(arrays)
     if declared.keys() != arrays.keys():
         raise UsageError(f"{source} has inputs {', '.join(arrays)}; stage {stage.name!r} takes {', '.join(declared)}")
@@ -105,12 +105,12 @@ def _check(source: str, arrays: Arrays, label: NDArray[Any] | None, stage: Stage
         said = declared[name]
         if said is not None and said.dtype is not None and said.dtype != value.dtype.name:
             raise UsageError(
-                f"{source}: {name!r} is {value.dtype.name}; stage {stage.name!r} declares {said.dtype}: give it as that"
+                f"{source}: {name!r} is {value.dtype.name}; stage {stage.name!r} declares {said.dtype}: convert it"
             )
         if value.dtype.kind != "f" or not np.isfinite(value).all():
             raise UsageError(
-                f"{source}: {name!r} is {value.dtype.name}, or not finite; only floats can be summed without overflow: "
-                "have queries bring float32"
+                f"{source}: {name!r} is {value.dtype.name}, or not finite; only floats can be summed without "
+                "overflow: send float32"
             )
 
 
@@ -120,7 +120,7 @@ def _arrays(source: str) -> dict[str, NDArray[Any]]:
             with np.load(Path(source), allow_pickle=False) as found:
                 return {name: found[name] for name in found.files}
         except (OSError, ValueError, AttributeError) as error:
-            raise UsageError(f"{source} is no .npz file of arrays and no module:function: {error}") from error
+            raise UsageError(f"{source} is neither an .npz file of arrays nor a module:function: {error}") from error
     module, _, name = source.partition(":")
     try:
         made = getattr(importlib.import_module(module), name)()
@@ -145,11 +145,11 @@ def answers(place: str, model: Model, queries: Sequence[Mapping[str, Any]]) -> d
         try:
             made[name] = np.stack([np.asarray(row[name]) for row in rows])
         except ValueError as error:
-            raise ModelError(f"{place}: output {name!r} has not one shape: {error}") from error
+            raise ModelError(f"{place}: output {name!r} must have the same shape for every query: {error}") from error
         if made[name].dtype.kind != "f" or not np.isfinite(made[name]).all():
             raise ModelError(
-                f"{place}: output {name!r} is {made[name].dtype.name}, or not finite, and cannot be coded; have the "
-                "model answer floats alone, and make the rest of them in the stage's coding.finish"
+                f"{place}: output {name!r} is {made[name].dtype.name}, or not finite, and cannot be coded; let the "
+                "model return only finite floats, and derive other outputs from them in the stage's coding.finish"
             )
     return made
 

@@ -77,18 +77,18 @@ def _check_tensors(card: Card, first: Card, stage: StageSpec, place: str) -> Non
         for name, tensor in tensors.items():
             if not tensor.dtype.startswith("float"):
                 raise ModelError(
-                    f"{place}: {what} {name!r} is {tensor.dtype}, which cannot be summed; have the model take and "
-                    "answer floats alone, and make the rest of them in the stage's coding.finish"
+                    f"{place}: {what} {name!r} is {tensor.dtype}, which cannot be summed; let the model take and "
+                    "return only floats, and derive other outputs from them in the stage's coding.finish"
                 )
     if (card.inputs, card.outputs) != (first.inputs, first.outputs):
-        raise ModelError(f"{place} is for other tensors than that of row {first.row}; make both anew")
+        raise ModelError(f"{place} is for other tensors than the one of row {first.row}; train both again")
     for name, said in (stage.inputs or {}).items():
         tensor_in = card.inputs.get(name)
         if tensor_in is None or not said.takes(tensor_in.dtype, tensor_in.shape):
             found = "no" if tensor_in is None else f"{tensor_in.dtype} {list(tensor_in.shape)} as"
             raise ModelError(
-                f"{place} has {found} input {name!r}, and the stage declares {said.text}; make it anew: "
-                "spillway parity train"
+                f"{place} has {found} input {name!r}, and the stage declares {said.text}; train it again: spillway "
+                "parity train"
             )
 
 
@@ -97,5 +97,5 @@ def _check_default(card: Card, outputs: Arrays) -> None:
         if not tensor.fits(outputs.get(name)):
             raise ModelError(
                 f"its default has no output {name!r} that is {tensor.dtype} {list(tensor.shape)}, as the model "
-                "answers; write it as {dtype: ..., data: [...]}"
+                "returns; write it as {dtype: ..., data: [...]}"
             )

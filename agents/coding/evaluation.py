@@ -99,7 +99,7 @@ def grade(metric: str, given: NDArray[Any], truth: NDArray[Any]) -> float:
 def check_metric(metric: str) -> str:
     """The metric. Raises UsageError or ModelError where there is none of that name."""
     if metric not in METRICS and ":" not in metric:
-        raise UsageError(f"there is no metric {metric!r}; take {', '.join(METRICS)}, or write module:function")
+        raise UsageError(f"there is no metric {metric!r}; use {', '.join(METRICS)}, or write module:function")
     if metric not in METRICS:
         find_function(f"metric {metric!r}", metric)
     return metric
@@ -120,5 +120,5 @@ def _check(metric: str, name: str, given: NDArray[Any], truth: NDArray[Any]) -> 
     if not fits:
         raise UsageError(
             f"'label' {truth.dtype.name} {list(truth.shape)} and output {name!r} {list(given.shape)} do not fit metric "
-            f"{metric!r}: accuracy and top-5 take classes and a number for each class, iou boxes x0, y0, x1, y1"
+            f"{metric!r}: accuracy and top-5 take a class and a score for each class, iou takes boxes x0, y0, x1, y1"
         )

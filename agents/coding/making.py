@@ -39,7 +39,7 @@ class Made:
 def deployed_answers(stage: StageSpec, data: Data) -> dict[str, Any]:
     """What a stage's model answers. Raises ModelError for what cannot be coded, UsageError where there is no model."""
     if stage.model is None:
-        raise UsageError(f"stage {stage.name!r} is emulated: it has no answers to code")
+        raise UsageError(f"stage {stage.name!r} is emulated and has no answers to code")
     model = load_model(stage.name, stage.model, stage.arguments, stage.workers.device)
     return answers(f"stage {stage.name!r}: model {stage.model!r}", model, rows_of(data.inputs, range(len(data))))
 
@@ -50,7 +50,7 @@ class Maker:
     def __init__(self, stage: StageSpec, folder: Path, data: Data, test: Data, *, k: int, encoder: str) -> None:
         """`test`: queries that grades are made on, and nothing is trained with."""
         if min(len(data), len(test)) < k:
-            raise UsageError(f"{len(data)} queries to train with and {len(test)} for grades make no groups of {k}")
+            raise UsageError(f"{len(data)} training queries and {len(test)} test queries are too few for groups of {k}")
         self._stage, self._folder = stage, folder
         self._data, self._test = data, test
         self._k, self._encoder = k, encoder
@@ -116,7 +116,7 @@ class Maker:
         model = construct(place, name, arguments)
         if not is_torch_module(model) and named is None:
             raise ModelError(
-                f"{place} is no torch module, so it cannot be trained to be its own parity model; name one: "
-                "--architecture module:Class (the model itself where it is linear)"
+                f"{place} is not a torch module, so it cannot be trained as its own parity model; name an "
+                "architecture: --architecture module:Class (a linear model can be its own)"
             )
         return name, arguments, model

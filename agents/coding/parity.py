@@ -49,23 +49,23 @@ class Parity:
             try:
                 model.load_state_dict({name: torch.from_numpy(value) for name, value in weights.items()})
             except (RuntimeError, TypeError) as error:
-                raise ModelError(f"{self._place}: its weights are not those of its architecture: {error}") from error
+                raise ModelError(f"{self._place}: its weights do not fit its architecture: {error}") from error
             return TorchModel(model)
         if not callable(getattr(model, "predict", None)):
-            raise ModelError(f"{self._place}: {type(model).__name__} is no torch module and has no method predict")
+            raise ModelError(f"{self._place}: {type(model).__name__} is not a torch module and has no method predict")
         return model  # type: ignore[no-any-return]
 
     def _told(self, answer: Mapping[str, Any]) -> dict[str, Any]:
         told = renamed(answer, self._outputs)
         if told is None:
             raise ModelError(
-                f"{self._place} answers {', '.join(answer)}, and its card tells {', '.join(self._outputs)}"
+                f"{self._place} answers {', '.join(answer)}, but its card lists {', '.join(self._outputs)}"
             )
         made = {n: np.asarray(told[n]).astype(tensor.dtype, copy=False) for n, tensor in self._outputs.items()}
         for name, value in made.items():
             if value.shape != self._outputs[name].shape:
                 wanted = self._outputs[name].shape
-                raise ModelError(f"{self._place}: output {name!r} has shape {value.shape}, and its card tells {wanted}")
+                raise ModelError(f"{self._place}: output {name!r} has shape {value.shape}, but its card says {wanted}")
         return made
 
 
@@ -74,11 +74,11 @@ def read_weights(folder: Path, card: Card) -> dict[str, Any]:
     file = weights_file(folder, card.row)
     try:
         if digest_of(file) != card.weights:
-            raise ModelError(f"{file} is not the file that its card tells of; make it anew: spillway parity train")
+            raise ModelError(f"{file} does not match its card; train it again: spillway parity train")
         with np.load(file, allow_pickle=False) as arrays:
             return {name: arrays[name] for name in arrays.files}
     except (OSError, ValueError) as error:
-        raise ModelError(f"{file} cannot be read: {error}; make it anew: spillway parity train") from error
+        raise ModelError(f"{file} cannot be read: {error}; train it again: spillway parity train") from error
 
 
 def renamed(answer: Mapping[str, Any], names: Mapping[str, Any]) -> Mapping[str, Any] | None:

@@ -190,10 +190,10 @@ def replay(lines: Iterable[str], core: StageCore | GateCore) -> Difference | Non
         call, recorded, arguments = json.loads(line)
         if number == 1:
             if [call, recorded, arguments] != ["journal", VERSION, who]:
-                raise UsageError(f"this is no journal of {who!r} in version {VERSION}: it begins with {line[:80]!r}")
+                raise UsageError(f"this is not a journal of {who!r} in version {VERSION}: it begins with {line[:80]!r}")
             continue
         if call not in CALLS:
-            raise UsageError(f"line {number} of this journal of {who!r} has a call that no core takes: {line[:80]!r}")
+            raise UsageError(f"line {number} of this journal of {who!r} has an unknown call: {line[:80]!r}")
         answer = getattr(core, call)(**{name: packer.unpacked(one) for name, one in arguments.items()})
         done = json.loads(json.dumps(packer.answer(answer)))
         if recorded != done:

@@ -82,7 +82,7 @@ class LanedCore(StageCore):
         for request in lanes.remove(
             now, lambda request: id(request) in waiting and request.deadline + UNSERVED_SECONDS < now
         ):
-            text = f"stage {self.stage!r} had no worker of what it asked for"
+            text = f"stage {self.stage!r} had no worker for the variant or members that the query needs"
             self._settle(now, request, Failed(reasons.NO_WORKER, text))
         lanes.drops += [
             (request, held_too_long())
@@ -132,7 +132,7 @@ class LanedCore(StageCore):
             self._combine(query)
         elif work.dead or not work.share.live or not super()._spare(work):
             failed = query.ended if isinstance(query.ended, Failed) else None
-            self._end(work, failed or Failed(reasons.NO_WORKER, f"stage {self.stage!r} had nobody to ask"))
+            self._end(work, failed or Failed(reasons.NO_WORKER, f"stage {self.stage!r} had no worker to ask"))
 
     def _combine(self, query: Query) -> None:
         work = query.request

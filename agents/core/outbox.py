@@ -42,7 +42,7 @@ class Outbox:
     def result(self, work: Work, result: Ok) -> None:
         payloads = result.payloads
         if not payloads:
-            raise ValueError(f"the result for {work.request_id!r} goes nowhere")
+            raise ValueError(f"the result for {work.request_id!r} has no destination")
         path = work.path
         if result.chosen is not None:
             path = {**path, self._stage: result.chosen}

@@ -101,7 +101,7 @@ class StageCore(Intake):
         as a hit on `DEFAULT`. `awaits`: whether a query has to wait before it enters (`agents.core.holding`).
         """
         if graph.is_join(stage) and rule is None:
-            raise ValueError(f"stage {stage} joins: it needs a rule")
+            raise ValueError(f"stage {stage} joins and needs a join rule")
         outbox = self.outbox_type(graph, stage, epoch)
         super().__init__(batcher, outbox, queue_limit, partial(graph.expected, stage), durability)
         self.stage = stage
@@ -296,7 +296,9 @@ class StageCore(Intake):
             request.deaths += place in blamed
             if result is None and request.deaths >= DEATHS:
                 at = f"partition {request.partition} offset {request.parts[0].offset}"
-                result = Failed(reasons.MODEL_DIED, f"{at}: {request.deaths} workers ended with it; the last: {why}")
+                result = Failed(
+                    reasons.MODEL_DIED, f"{at}: {request.deaths} workers ended while they ran it; the last: {why}"
+                )
             if result is not None:
                 self._settle(now, request, result)
             elif isinstance(request, Work) and (request.settled or request.due):
@@ -314,7 +316,7 @@ class StageCore(Intake):
         if self._batcher.workers:
             return
         for request in self._batcher.remove(now, lambda request: request.deadline + UNSERVED_SECONDS < now):
-            self._settle(now, request, Failed(reasons.NO_WORKER, f"stage {self.stage!r} had no worker that was ready"))
+            self._settle(now, request, Failed(reasons.NO_WORKER, f"stage {self.stage!r} had no ready worker"))
 
     def acked(self, emit: Emit) -> None:
         """Note that the broker has a message. A second time is ignored."""

@@ -29,7 +29,7 @@ def selection_of(stage: str, said: Mapping[str, Any]) -> Selection:
         made = kind(**parameters)
     except TypeError as error:
         known = ", ".join(getattr(kind, "__dataclass_fields__", {})) or "none"
-        raise UsageError(f"selection {name!r} takes other parameters: {error}; it has: {known}") from error
+        raise UsageError(f"selection {name!r} does not take these parameters: {error}; it takes: {known}") from error
     lacks = [method for method in _METHODS if not callable(getattr(made, method, None))]
     if lacks:
         raise UsageError(f"selection {name!r} has no method {lacks[0]!r}; see agents.learning.selection.Selection")

@@ -106,7 +106,8 @@ class Learner:
         said = self._flags(query).get("members")
         if not said:
             raise UsageError(
-                f"the truth is about no outcome that stage {self._stage!r} has combined; send it with the outcome"
+                f"the true answer belongs to no outcome that stage {self._stage!r} combined; send it together with "
+                "the outcome"
             )
         return said  # type: ignore[no-any-return]
 

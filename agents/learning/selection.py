@@ -261,7 +261,7 @@ def combine(
     voices = {**(stand_ins or {}), **answers}
     kinds = {is_score(value) for value in voices.values()}
     if len(kinds) > 1:
-        raise UsageError(f"some members answer with labels and some with scores: {sorted(voices)}")
+        raise UsageError(f"some members return labels and others scores: {sorted(voices)}")
     share = _shares({member: weights.get(member, 0.0) for member in voices})
     answer = _average(voices, share) if kinds.pop() else _vote(voices, share)
     agree = sum(_same(own, answer) for own in answers.values())
@@ -282,7 +282,7 @@ def _vote(voices: Mapping[str, Any], share: Mapping[str, float]) -> Any:
 def _average(voices: Mapping[str, Any], share: Mapping[str, float]) -> Any:
     shapes = {np.shape(value) for value in voices.values()}
     if len(shapes) > 1:
-        raise UsageError(f"scores of several shapes cannot be averaged: {sorted(shapes)}")
+        raise UsageError(f"scores of different shapes cannot be averaged: {sorted(shapes)}")
     total = sum(share[member] * np.asarray(value, np.float64) for member, value in voices.items())
     first = next(iter(voices.values()))
     return np.asarray(total, first.dtype) if isinstance(first, np.ndarray) else float(total)

@@ -39,7 +39,7 @@ def dead_letter(record: ConsumerRecord, stage: str, reason: str, text: str, limi
     try:
         return codec.encode_dead_letter(letter, limits)
     except WireError as error:
-        letter.text = f"{letter.text} (key, value and headers are left out: {error})"
+        letter.text = f"{letter.text} (without key, value and headers: {error})"
         letter.key, letter.value, letter.headers = None, None, []
         return codec.encode_dead_letter(letter, limits)
 

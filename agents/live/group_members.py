@@ -64,8 +64,8 @@ class GroupMembers:
         except KafkaError as error:
             self.close()
             raise BrokerError(
-                f"the cluster refuses to tell who is in the groups {', '.join(groups)}: {error!r}; the user of the "
-                "client settings needs the right to DESCRIBE groups"
+                f"the cluster does not allow to list the members of the groups {', '.join(groups)}: {error!r}; grant "
+                "the user in the client settings DESCRIBE on groups"
             ) from error
         except BaseException:
             self.close()
@@ -73,7 +73,9 @@ class GroupMembers:
         told = {group: members for group, members in zip(groups, found, strict=True) if members is not None}
         if groups and not told:
             self.close()
-            raise BrokerError(f"nobody says within {ANSWER_SECONDS:g} s who is in the groups {', '.join(groups)}")
+            raise BrokerError(
+                f"no broker answered within {ANSWER_SECONDS:g} s who is in the groups {', '.join(groups)}"
+            )
         return told
 
     def close(self) -> None:

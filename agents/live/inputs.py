@@ -20,16 +20,16 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _RESET = (
-    "stop the pipeline and go on without them: kafka-consumer-groups.sh --group {group} --topic {topic} "
+    "stop the pipeline and skip the lost records: kafka-consumer-groups.sh --group {group} --topic {topic} "
     "--reset-offsets --to-earliest --execute"
 )
 _ANEW = (
-    "stop the pipeline, delete its topics and consumer groups, and serve it anew (with the group's offsets reset "
-    "alone, the stages behind would take lower offsets for repetitions and lose queries)"
+    "stop the pipeline, delete its topics and consumer groups, and serve it again (resetting only the group's offsets "
+    "is not enough: later stages would discard the lower offsets as duplicates and lose queries)"
 )
 _STATE = (
     "stop the pipeline, keep the state (spillway state export), delete the pipeline's topics and consumer groups, and "
-    "give the state to the new ones (spillway state import)"
+    "import the state into the new topics (spillway state import)"
 )
 OF_STATES = WaysOut(_STATE, _STATE)  # a shard's position is in its versions, so offsets of a group do not move it
 

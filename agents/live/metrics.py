@@ -113,11 +113,13 @@ def plan_families(make: Families, board: Board, facts: Mapping[str, StageFacts],
         whose = (one.state.stage, str(one.state.replica))
         silent[whose] = float(one.silent)
         words.update({(*whose, what): value for what, value in _told(one, facts, loads).items()})
-    yield make.gauges(names.PLAN_WORD, "What a replica last said of itself", (*_REPLICA, names.WHAT), words)
-    yield make.gauges(names.PLAN_SILENT, "Whether a replica's word has aged out", _REPLICA, silent)
-    yield make.counter(names.PLAN_WORDS_TOTAL, "Words of replicas that were taken", board.words)
+    yield make.gauges(names.PLAN_WORD, "The latest status of each replica", (*_REPLICA, names.WHAT), words)
+    yield make.gauges(names.PLAN_SILENT, "1 where a replica's status is too old to use", _REPLICA, silent)
+    yield make.counter(names.PLAN_WORDS_TOTAL, "Status messages of replicas that were accepted", board.words)
     refused: dict[tuple[str, ...], float] = {(reason,): count for reason, count in board.refused.copy().items()}
-    yield make.counters(names.PLAN_REFUSED_TOTAL, "Words of replicas that were refused", (names.REASON,), refused)
+    yield make.counters(
+        names.PLAN_REFUSED_TOTAL, "Status messages of replicas that were refused", (names.REASON,), refused
+    )
 
 
 def _told(one: Heard, facts: Mapping[str, StageFacts], loads: Mapping[str, float]) -> dict[str, float]:
@@ -224,13 +226,13 @@ def state_families(make: Families, state: StateFigures) -> Iterator[Metric]:
     yield make.gauges(names.STATE_ROLE, "The member's role", (names.ROLE,), {(state.role,): 1.0})
     for name, text, value in (
         (names.STATE_EPOCH, "The newest epoch that the member knows", state.epoch),
-        (names.STATE_VERSION, "The version that its own state is at", state.version()),
+        (names.STATE_VERSION, "The version of the member's own state", state.version()),
         (names.STATE_DURABLE_VERSION, "The newest durable version of the shard", state.durable),
         (names.STATE_BACKUP_LAG_VERSIONS, "Durable versions that a backup has not applied", state.backup_lag),
         (names.STATE_DURABLE_LAG_SECONDS, "Age of the oldest version that is not durable", state.lag.seconds()),
     ):
         yield make.gauge(name, text, value)
-    written, moved = "Bytes of chunks and manifests of complete versions", "Bytes written to the log or read of it"
+    written, moved = "Bytes of chunks and manifests of complete versions", "Bytes written to the log or read from it"
     yield make.counter(names.STATE_WRITTEN_BYTES_TOTAL, written, state.written)
     yield make.counter(names.STATE_MOVED_BYTES_TOTAL, f"{moved}, as they move", state.moved)
     yield make.distribution(names.STATE_CAPTURE_SECONDS, "Copying a state", state.captures)
@@ -239,20 +241,26 @@ def state_families(make: Families, state: StateFigures) -> Iterator[Metric]:
 def dispatch_families(make: Families, dispatch: Dispatch) -> Iterator[Metric]:
     told, paused = dispatch.stats, dispatch.paused
     for name, text, value in (
-        (names.EXTRAS_TOTAL, "Copies of batches, or parity batches, that a worker was given", told.started),
-        (names.EXTRAS_SHED_TOTAL, "Extras for which there was no room or budget", told.shed),
-        (names.RECOVERED_TOTAL, "Queries that a copy, or an answer that was made, answered first", told.recovered),
-        (names.CODING_PAUSED_GROUPS_TOTAL, "Groups of batches without a parity batch, as coding pauses", told.paused),
+        (names.EXTRAS_TOTAL, "Copies of batches, and parity batches, given to workers", told.started),
+        (names.EXTRAS_SHED_TOTAL, "Copies and parity batches skipped for lack of workers or budget", told.shed),
+        (names.RECOVERED_TOTAL, "Queries answered first by a copy or a reconstructed answer", told.recovered),
+        (
+            names.CODING_PAUSED_GROUPS_TOTAL,
+            "Groups of batches without a parity batch, as coding is paused",
+            told.paused,
+        ),
     ):
         yield make.counter(name, text, value)
     agreement = dispatch.agreement
     if agreement is not None:
-        suspended = "Times that coding paused as its answers fell below the floor"
+        suspended = "Times that coding was paused because its answers agreed too rarely"
         yield make.counter(names.CODING_SUSPENDED_TOTAL, suspended, agreement.pauses)
-        yield make.counter(names.CODING_GRADED_TOTAL, "Made answers that were graded by exact ones", agreement.graded)
+        yield make.counter(
+            names.CODING_GRADED_TOTAL, "Reconstructed answers that were compared with exact ones", agreement.graded
+        )
         if (share := agreement.share) is not None:
-            yield make.gauge(names.CODING_AGREEMENT, "Share of made answers that agree with exact ones", share)
-    yield make.gauges(names.CODING_PAUSED, "Why coding pauses", (names.WHY,), {(paused,): 1.0} if paused else {})
+            yield make.gauge(names.CODING_AGREEMENT, "Share of reconstructed answers that agree with exact ones", share)
+    yield make.gauges(names.CODING_PAUSED, "Why coding is paused", (names.WHY,), {(paused,): 1.0} if paused else {})
 
 
 # What a process says of its partitions that stand still: that they wait by right, and for how long it may be believed.
@@ -353,12 +361,12 @@ class StageMetrics(Collector):
         outcomes = dict(self.outcomes)
         yield make.counters(names.OUTCOMES_TOTAL, "Queries that ended here", ("kind", "reason"), outcomes)
         yield make.counters(
-            names.DEAD_LETTERS_TOTAL, "Messages that could not be taken", ("reason",), dict(self.dead_letters)
+            names.DEAD_LETTERS_TOTAL, "Messages that could not be accepted", ("reason",), dict(self.dead_letters)
         )
         yield make.gauge(names.QUEUE_DEPTH, "Queries that wait", self.depth())
-        yield make.gauge(names.QUEUE_LIMIT, "Queries that may wait", self.queue_limit)
+        yield make.gauge(names.QUEUE_LIMIT, "Most queries that may wait", self.queue_limit)
         yield make.gauge(names.MODEL_INSTANCES, "Model instances in this process", self.instances)
-        yield make.gauge(names.MODEL_INSTANCES_WANTED, "Model instances that this process is to have", self.wanted)
+        yield make.gauge(names.MODEL_INSTANCES_WANTED, "Model instances that this process should have", self.wanted)
         if self.order is not None:
             who = (f"{self.order.who}, held" if self.order.held else self.order.who, self.order.why)
             yield make.gauges(
@@ -367,7 +375,7 @@ class StageMetrics(Collector):
         if self.cache is not None:
             yield make.counter(names.CACHE_HITS_TOTAL, "Queries answered from the prediction cache", self.cache.hits)
             yield make.counter(
-                names.CACHE_SHARED_TOTAL, "Of the hits, those that shared an evaluation", self.cache.shared
+                names.CACHE_SHARED_TOTAL, "Cache hits that shared another query's evaluation", self.cache.shared
             )
             yield make.counter(names.CACHE_MISSES_TOTAL, "Queries that were evaluated and then kept", self.cache.misses)
             yield make.gauge(names.CACHE_BYTES, "Bytes of answers in the prediction cache", self.cache.bytes)
@@ -377,7 +385,7 @@ class StageMetrics(Collector):
             yield from dispatch_families(make, self.dispatch)
         if self.lanes is not None:
             yield from self.lanes(make)
-        yield make.gauge(names.BATCH_LIMIT, "The most queries that a worker is given at once", self.limit())
+        yield make.gauge(names.BATCH_LIMIT, "Largest batch that a worker is given", self.limit())
         yield make.distribution(names.QUEUE_SECONDS, "From arrival to entering a batch", self.queued)
         yield make.distribution(names.BATCH_WAIT_SECONDS, "From entering a batch to its start", self.waited)
         yield make.distribution(names.EXECUTION_SECONDS, "Execution of a batch", self.executed)
@@ -386,7 +394,9 @@ class StageMetrics(Collector):
             names.HANDOFF_SECONDS, "From the end of a batch's execution to its messages' production", self.handoff
         )
         yield make.distribution(
-            names.OVERHEAD_SECONDS, "By which a batch took its instance up for longer than the model", self.overhead
+            names.OVERHEAD_SECONDS,
+            "Time that a batch occupied its instance beyond the model's execution",
+            self.overhead,
         )
         yield from self._estimates(make)
         yield from self._plan(make)
@@ -402,19 +412,21 @@ class StageMetrics(Collector):
         told, budgets = self.calibration, self.budgets
         yield make.distributions(
             names.ESTIMATE_ERROR_SECONDS,
-            "What happened less what the others were told",
+            "Observed duration minus the duration announced to other stages",
             (names.TERM,),
             {(term,): errors for term, errors in told.errors.items()},
         )
         for name, text, totals in (
-            (names.TOLD_SECONDS_TOTAL, "Seconds that the others were told to expect", told.told_total),
-            (names.HAPPENED_SECONDS_TOTAL, "Seconds that it took", told.happened_total),
+            (names.TOLD_SECONDS_TOTAL, "Seconds announced to other stages", told.told_total),
+            (names.HAPPENED_SECONDS_TOTAL, "Seconds observed", told.happened_total),
         ):
             yield make.counters(name, text, (names.TERM,), {(term,): totals[term] for term in TERMS})
         left: dict[tuple[str, ...], Histogram] = {(fate,): budgets.left[fate] for fate in FATES}
-        yield make.distributions(names.BUDGET_SECONDS, "Left to the deadline when judged", (names.FATE,), left)
+        yield make.distributions(
+            names.BUDGET_SECONDS, "Time left to the deadline at the drop decision", (names.FATE,), left
+        )
         yield make.distribution(
-            names.SHORTFALL_SECONDS, "By how much estimates of dropped ones missed it", budgets.shortfall
+            names.SHORTFALL_SECONDS, "How late dropped queries were expected to be", budgets.shortfall
         )
         yield make.distribution(names.CONSUMED_SECONDS, "From arrival to the end of the batch", budgets.consumption)
 
@@ -422,9 +434,17 @@ class StageMetrics(Collector):
         if self.plan is None:
             return
         yield from plan_families(make, self.plan, self.plan_facts, time.time())
-        yield make.counter(names.PLAN_UNSAID_TOTAL, "Words not said, the one before being under way", self.plan_unsaid)
-        yield make.distribution(names.PLAN_AGE_SECONDS, "Age of others' words at their merging", self.plan_age)
-        yield make.distribution(names.PLAN_DELAY_SECONDS, "From saying a word to hearing it", self.plan_delay)
+        yield make.counter(
+            names.PLAN_UNSAID_TOTAL,
+            "Status messages skipped because the previous one was still being sent",
+            self.plan_unsaid,
+        )
+        yield make.distribution(
+            names.PLAN_AGE_SECONDS, "Age of other replicas' status messages when used", self.plan_age
+        )
+        yield make.distribution(
+            names.PLAN_DELAY_SECONDS, "From sending a status message to receiving it", self.plan_delay
+        )
 
 
 class GateMetrics(Collector):
@@ -466,14 +486,16 @@ class GateMetrics(Collector):
         outcomes = dict(self.outcomes)
         yield make.counters(names.OUTCOMES_TOTAL, "Outcomes released", ("kind", "reason"), outcomes)
         yield make.counters(
-            names.DEAD_LETTERS_TOTAL, "Messages that could not be taken", ("reason",), dict(self.dead_letters)
+            names.DEAD_LETTERS_TOTAL, "Messages that could not be accepted", ("reason",), dict(self.dead_letters)
         )
         yield make.gauge(names.HELD, "Outcomes held back", self.held())
         yield make.distribution(names.LATENCY_SECONDS, "From the query's sending to its release", self.latency)
         yield make.distribution(names.INTAKE_SECONDS, "From an outcome's timestamp to the gate", self.intake)
         yield make.distribution(names.TRANSACTION_SECONDS, "Commit of a transaction", self.transaction)
         if self.hold is not None:
-            yield make.distribution(names.STATE_HOLD_SECONDS, "That outcomes waited for durable versions", self.hold)
+            yield make.distribution(
+                names.STATE_HOLD_SECONDS, "Time that outcomes waited for durable versions", self.hold
+            )
         yield make.partitions(names.COMMITTED_OFFSET, "Next offset to read after a restart", self.committed)
         yield make.partitions(names.STOPPED_AT_OFFSET, "Partitions whose log lost this next offset", self.stopped)
         yield self.waits.family(make)

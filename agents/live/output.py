@@ -122,7 +122,11 @@ class Output:
             try:
                 self._producer.list_topics(topic, _LOOK_UP)
             except KafkaException as error:
-                log.warning("%s cannot be looked up, its first message will: %s", topic, error.args[0].str())
+                log.warning(
+                    "%s cannot be looked up now; its first message will look it up again: %s",
+                    topic,
+                    error.args[0].str(),
+                )
 
     def send(
         self,

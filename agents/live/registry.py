@@ -101,8 +101,8 @@ class MetricsServer:
             self._server = make_server(*address, answer, _Server, _Handler)
         except OSError as error:
             raise UsageError(
-                f"cannot listen on {address.host}:{address.port} for metrics: {error.strerror}; choose others with "
-                "--metrics-host and --metrics-port"
+                f"cannot listen on {address.host}:{address.port} for metrics: {error.strerror}; choose another "
+                "address with --metrics-host and --metrics-port"
             ) from error
         self.address = Address(address.host, self._server.server_port)
         self._thread = threading.Thread(target=self._server.serve_forever, name="metrics", daemon=True)
@@ -213,7 +213,7 @@ class Registration:
 
     def _what_is_missing(self) -> str:
         if not self._ready:
-            return "it has not begun to serve"
+            return "it has not started serving"
         stopped = sorted(self._metrics.stopped)
         return f"partitions {', '.join(map(str, stopped))} are stopped: their input log lost records" if stopped else ""
 

@@ -84,10 +84,10 @@ class Sizes:
                 return
             size = None if value is None else sizes.decode(value)
         except CheckpointError as error:
-            log.warning("%s: the record of %s is passed over: %s", self._topic, _shown(key), error)
+            log.warning("%s: the record of %s is ignored: %s", self._topic, _shown(key), error)
             return
         if size is not None and self._is_void(key, size):
-            log.warning("%s: an order of %s is of a claim that is over, and ignored", self._topic, _shown(key))
+            log.warning("%s: an order of %s belongs to an ended claim and is ignored", self._topic, _shown(key))
         else:
             self._take(key, self._newest, size)
 

@@ -100,8 +100,8 @@ class SpanReader:
                     del waiting[message.partition()]
             if waiting and time.monotonic() >= until:
                 raise BrokerError(
-                    f"could not read {self._topic} {sorted(waiting)} up to its end within {within:.0f} s; "
-                    "is a transaction hanging there?"
+                    f"could not read {self._topic} {sorted(waiting)} up to its end within {within:.0f} s; does a "
+                    "transaction hang there?"
                 )
         self._reader.unassign()
 

@@ -60,9 +60,7 @@ def ensure(
     wrong = mismatches(plan, found)
     if wrong:
         fix = "delete or correct them, or run the pipeline under another name"
-        raise TopicError(
-            f"topics on {settings.bootstrap} are not as the pipeline requires ({fix}):\n  " + "\n  ".join(wrong)
-        )
+        raise TopicError(f"topics on {settings.bootstrap} do not match the pipeline ({fix}):\n  " + "\n  ".join(wrong))
     durable = durability(plan, found)
     if durable is not None:
         say(durable)
@@ -154,7 +152,7 @@ def _deleted(group: str, future: Any) -> None:
     except KafkaException as error:
         if error.args[0].code() == KafkaError.NON_EMPTY_GROUP:
             raise UsageError(
-                f"the consumer group {group} has members: stop whoever serves the pipeline first"
+                f"the consumer group {group} has members: stop the processes that serve the pipeline first"
             ) from error
         if error.args[0].code() != KafkaError.GROUP_ID_NOT_FOUND:
             raise

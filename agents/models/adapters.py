@@ -51,7 +51,7 @@ def load_file(place: str, kind: str, name: str, arguments: Mapping[str, Any], de
         package = (error.name or "").partition(".")[0] if isinstance(error, ModuleNotFoundError) else ""
         if package in _EXTRAS:
             raise MissingExtraError(
-                f"{place} needs {package}: {package} is not installed; it comes with an extra: pip install "
+                f"{place} needs {package}: {package} is not installed; install the extra: pip install "
                 f"'spillway[{_EXTRAS[package]}]'"
             ) from error
         first = str(error).partition("\n")[0]
@@ -103,7 +103,9 @@ class SklearnModel:
             raise ModelError(f"scikit-learn runs on the CPU; drop 'device: {device}'")
         self._model = _estimator(file, trust)
         if not callable(getattr(self._model, "predict", None)):
-            raise ModelError(f"{file.name} has an object of {type(self._model).__name__}, which has no method predict")
+            raise ModelError(
+                f"{file.name} holds an object of {type(self._model).__name__}, which has no method predict"
+            )
         self._output = "value" if is_regressor(self._model) else "label"
         features = getattr(self._model, "n_features_in_", None)
         if features is not None:
@@ -124,8 +126,8 @@ def _estimator(file: Path, trust: bool | Sequence[str]) -> Any:  # noqa: FBT001 
     if file.suffix != ".skops":
         if trust is not True:
             raise ModelError(
-                f"{file.name} is a pickle, and loading one runs whatever code it holds; if you know who made it, say "
-                "'arguments: {trust: true}', or save the model with skops.io.dump as a .skops file"
+                f"{file.name} is a pickle, and loading one runs whatever code it holds; if you trust its author, "
+                "write 'arguments: {trust: true}', or save the model with skops.io.dump as a .skops file"
             )
         import joblib  # noqa: PLC0415
 
@@ -136,7 +138,7 @@ def _estimator(file: Path, trust: bool | Sequence[str]) -> Any:  # noqa: FBT001 
     left = [each for each in unknown if each not in named]
     if left:
         raise ModelError(
-            f"{file.name} has types that skops does not trust; if you know who made it, name them: 'arguments: "
+            f"{file.name} has types that skops does not trust; if you trust its author, list them: 'arguments: "
             f"{{trust: [{', '.join(left)}]}}'"
         )
     return io.load(file, trusted=unknown)
@@ -192,7 +194,7 @@ class OnnxModel:
         made = self._session.run(self._outputs, {own: _stacked(batch, name, dtype) for name, (own, dtype) in pairs})
         for name, column in zip(self._outputs, made, strict=True):
             if np.ndim(column) == 0 or len(column) != len(batch):
-                raise ValueError(f"output {name!r} has no row for each of the {len(batch)} queries")
+                raise ValueError(f"output {name!r} must have one row for each of the {len(batch)} queries")
         columns = {name: map(_row, column) for name, column in zip(self._outputs, made, strict=True)}
         return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
 

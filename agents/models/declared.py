@@ -44,7 +44,9 @@ def load_declared(
     kind = check_model(place, model)
     if kind != declared:
         why = "has a method key, so it keeps a state per key" if kind == "keyed" else "has no method key(self, query)"
-        other = "drop that method" if kind == "keyed" else "give it one that returns whose state a query is about"
+        other = (
+            "drop that method" if kind == "keyed" else "give it one that returns the key of the state that a query uses"
+        )
         raise UndeclaredError(f"{place}: {told} {why}; say 'state: {kind}', or {other}")
     if publishes and not hasattr(model, "publish"):
         raise ModelError(f"{place}: {told} has no method publish(self, state); add it, or drop 'publish'")

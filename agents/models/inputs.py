@@ -41,5 +41,5 @@ def check_count(fixed: int | None, count: int) -> None:
     """Raise ValueError for a batch that a file does not take: one whose first dimension is `fixed`."""
     if fixed not in {None, count}:
         raise ValueError(
-            f"the file takes batches of {fixed} alone, not of {count}; export it with a dynamic first dimension"
+            f"the file takes only batches of {fixed}, not of {count}; export it with a dynamic first dimension"
         )

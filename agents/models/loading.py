@@ -90,7 +90,7 @@ def find_function(place: str, name: str) -> Callable[..., Any]:
     """Find the function `module:function`. Raises ModelError that begins with `place`."""
     function = _find(place, name)
     if not callable(function):
-        raise ModelError(f"{place}: {type(function).__name__} is no function")
+        raise ModelError(f"{place}: {type(function).__name__} is not a function")
     if is_async(function):
         raise ModelError(f"{place} must be a plain function that returns its result, not an async one")
     return function  # type: ignore[no-any-return]
@@ -122,7 +122,7 @@ def construct(place: str, name: str, arguments: Mapping[str, Any], device: str =
             return _function_model(place, where, arguments)
         factory = _find(place, where)
         if not callable(factory):
-            raise ModelError(f"{place}: {type(factory).__name__} is no class; name a class with a predict method")
+            raise ModelError(f"{place}: {type(factory).__name__} is not a class; name a class with a predict method")
         try:
             return _find(place, _SERVED[kind])(factory, arguments) if kind else factory(**arguments)
         except Exception as error:
@@ -132,7 +132,7 @@ def construct(place: str, name: str, arguments: Mapping[str, Any], device: str =
 def _function_model(place: str, name: str, arguments: Mapping[str, Any]) -> FunctionModel:
     function = _find(place, name)
     if isinstance(function, type) or not callable(function) or is_async(function):
-        raise ModelError(f"{place}: {name} is no plain function; a class with a predict method is written {name!r}")
+        raise ModelError(f"{place}: {name} is not a plain function; write a class with a predict method as {name!r}")
     try:
         inspect.signature(function).bind([], **arguments)
     except TypeError as error:
@@ -175,14 +175,14 @@ def _taken(module_name: str) -> str:
     own = [path for path in (Path.cwd() / f"{name}.py", Path.cwd() / name / "__init__.py") if path.exists()]
     if not own or Path(found) in own:
         return ""
-    return f"; it is {found}, which comes before {own[0]}: give yours another name"
+    return f"; it is {found}, which is found before {own[0]}: rename yours"
 
 
 def _stateful_hint(model: Any) -> str:
     if not is_stateful(model):
         return ""
     kind = "keyed" if hasattr(model, "key") else "shared"
-    return f"; it has those of a stateful model, and the stage declares no state: add 'state: {kind}'"
+    return f"; it has the methods of a stateful model, but the stage declares no state: add 'state: {kind}'"
 
 
 def is_torch_module(model: Any) -> bool:

@@ -70,10 +70,10 @@ def refuse_unfit(place: str, model: Any, given: Iterable[Entry]) -> None:
     if wrong:
         more = f" and {len(wrong) - _SHOWN} more" if len(wrong) > _SHOWN else ""
         raise UnfitStateError(
-            f"{place}: the state in the log is not one of {type(model).__name__}: {'; '.join(wrong[:_SHOWN])}{more}. "
-            "Serve the model that made it, put in one that fits ('spillway state import --check'), or serve under "
-            "another pipeline name to begin anew"
-            + ("" if promise else "; a model whose arrays change says 'fixed_state = False'")
+            f"{place}: the state in the log does not fit {type(model).__name__}: {'; '.join(wrong[:_SHOWN])}{more}. "
+            "Serve the model that made it, import a state that fits ('spillway state import --check'), or start with "
+            "an empty state under another pipeline name"
+            + ("" if promise else "; if the model's arrays may change, set 'fixed_state = False' on its class")
         )
 
 
@@ -90,7 +90,7 @@ def _stays(place: str, model: Any) -> bool:
             return False
         machine.update()
     except Exception as error:  # noqa: BLE001 - user code, which has to serve queries and not this one
-        log.info("%s: the example tells nothing of the state: %s", place, error)
+        log.info("%s: the example does not show the state's arrays: %s", place, error)
         return False
     state = a_keys_state(machine.state) if machine.kind == "keyed" else machine.state
     return state is not None and {*arrays(first_state(model))} <= {*arrays(state)}

@@ -53,8 +53,8 @@ def rehearse(
         if _prints(again.outputs) != ending or fingerprints(kind, again.state) != final:
             if not random:
                 raise ModelError(
-                    f"{name}: {who} does not go on from a state as it went on before; keep all that changes in the "
-                    "state, and give what is drawn at random a seed in it"
+                    f"{name}: {who} does not continue from a state as the first run did; keep everything that changes "
+                    "in the state, including the seed of random numbers"
                 )
             repeats = False
     keys = len(final) if kind == "keyed" else 0
@@ -68,7 +68,7 @@ def copy_states(kind: Kind, state: State) -> dict[str, Any]:
 
 def _begin_alike(name: str, first: StatefulModel, second: StatefulModel) -> None:
     if fingerprint(first_state(first)) != fingerprint(first_state(second)):
-        raise ModelError(f"{name}.initialize gives another state in every process; seed what is drawn at random")
+        raise ModelError(f"{name}.initialize returns a different state in every process; seed its random numbers")
 
 
 def _play(machine: Machine, batches: Sequence[Batch]) -> list[list[str]]:

@@ -29,4 +29,4 @@ def named_if_slow(place: str) -> Iterator[None]:
 def _tell(place: str, thread: int) -> None:
     frame = sys._current_frames().get(thread)  # noqa: SLF001 - there is no other way to see where a thread is
     at = "" if frame is None else f", and is at {frame.f_code.co_filename}:{frame.f_lineno}"
-    print(f"spillway: {place}: {SLOW}; that has taken {SLOW_SECONDS:g} s so far{at}", file=sys.stderr, flush=True)
+    print(f"spillway: {place}: {SLOW} for {SLOW_SECONDS:g} s so far{at}", file=sys.stderr, flush=True)

@@ -142,7 +142,7 @@ def _written(method: str) -> str:
 def _torch_hint(model: object) -> str:
     if not any(base.__module__.startswith("torch.nn") for base in type(model).__mro__):
         return ""
-    return "; agents.models.torch_learner.Learner and agents.models.torch_streams.Streams make one of a torch module"
+    return "; agents.models.torch_learner.Learner and agents.models.torch_streams.Streams turn a torch module into one"
 
 
 class Machine:
@@ -185,13 +185,16 @@ class Machine:
     def compute(self, batch: Batch) -> list[Mapping[str, Any]]:
         """Answer a batch from the state as it is. Raises ModelError if the update before is still due."""
         if self._broken or self._pending is not None:
-            why = self._broken or "the update of the batch before is still due; call update or discard first"
+            why = self._broken or "the previous batch has not been updated; call update or discard first"
             raise ModelError(f"{self._place}: cannot compute: {why}")
         given = self._states(batch) if self.kind == "keyed" else self.state
         before = self._prints(given)
         outputs = self._model.compute(given, batch)
         if self._prints(given) != before:
-            raise ModelError(f"{self._place}.compute changes the state; it may only read: change a copy, or in update")
+            raise ModelError(
+                f"{self._place}.compute changes the state, which it may only read: change a copy, or "
+                "change the state in update"
+            )
         self._check_outputs(outputs, len(batch))
         changing = [index for index, query in enumerate(batch) if self._reads is None or not self._reads(query)]
         if changing:
@@ -206,7 +209,7 @@ class Machine:
         if self._pending is None:
             return ()
         (queries, outputs, given), self._pending = self._pending, None
-        self._broken = "its state may be half changed, as an update failed; start again from a version that is whole"
+        self._broken = "its state may be half changed, as an update failed; restart from an intact version"
         others = {key: each for key, each in self.state.items() if key not in given} if self.kind == "keyed" else {}
         before = self._prints(others)
         state = self._model.update(given, queries, outputs)
@@ -272,7 +275,9 @@ class Machine:
             raise ModelError(f"{self._place}.key must return a string, not {type(key).__name__}; write str(...)")
         check_key(f"{self._place}.key", key)
         if key == SHARED:
-            raise ModelError(f"{self._place}.key: {SHARED!r} is what all keys share; call a key otherwise")
+            raise ModelError(
+                f"{self._place}.key: {SHARED!r} is reserved for the state that all keys share; use another key"
+            )
         return key
 
     def _states(self, batch: Batch) -> dict[str, State]:
@@ -285,7 +290,7 @@ class Machine:
         if not isinstance(states, Mapping) or set(states) != set(given):
             told = sorted(map(str, states)) if isinstance(states, Mapping) else type(states).__name__
             raise ModelError(
-                f"{self._place}.update must return a mapping of the keys that it was given ({_few(given)}) to states, "
+                f"{self._place}.update must return a mapping of the given keys ({_few(given)}) to states, "
                 f"not {_few(told) if isinstance(told, list) else told}"
             )
         for key, state in states.items():
@@ -304,7 +309,7 @@ class Machine:
     def _check_outputs(self, outputs: object, count: int) -> None:
         if not isinstance(outputs, Sequence) or isinstance(outputs, str) or len(outputs) != count:
             told = f"{len(outputs)} results" if isinstance(outputs, Sequence) else type(outputs).__name__
-            raise ModelError(f"{self._place}.compute must return a list of {count} mappings, one a query, not {told}")
+            raise ModelError(f"{self._place}.compute must return a list of {count} mappings, one per query, not {told}")
         for output in outputs:
             if not isinstance(output, Mapping):
                 raise ModelError(f"{self._place}.compute must return mappings, not {type(output).__name__}")

@@ -88,7 +88,7 @@ class TorchFile(TorchModel):
             raise ModelError("the program takes nested or keyword inputs; export it with tensors by position")
         odd = [name for name, value in inputs.items() if not isinstance(value, torch.Tensor) or not value.ndim]
         if odd:
-            raise ModelError(f"its input {odd[0]!r} is no tensor whose first dimension is the batch")
+            raise ModelError(f"its input {odd[0]!r} is not a tensor whose first dimension is the batch")
         sizes = {name: [each if isinstance(each, int) else None for each in inputs[name].shape] for name in inputs}
         self._fixed = next((shape[0] for shape in sizes.values() if shape[0] is not None), None)
         self.input_signature = {

@@ -73,9 +73,9 @@ def _run(trials: Sequence[Trial], within: float) -> tuple[list[Verdict | None], 
     process.join()
     ours.close()
     if hangs:
-        return answers, f"it was not constructed within {within:g} s, the longest that a process may take to start"
+        return answers, f"it was not constructed within {within:g} s, the limit for starting a process"
     too_early = len(answers) < len(trials)
-    return answers, f"its process died while it was tried (exit code {process.exitcode})" if too_early else ""
+    return answers, f"its process died during a trial construction (exit code {process.exitcode})" if too_early else ""
 
 
 def _try_all(pipe: Connection, trials: Sequence[Trial]) -> None:

@@ -24,7 +24,7 @@ FACTORS: Final = (0.5, 0.75, 1.0, 1.5, 2.0, 3.0)  # of the plan's SLO
 
 
 def costs(plan: Plan, made: Provisioning, search: str) -> tuple[list[tuple[float, float]], list[float]]:
-    """(SLO in seconds, cost an hour) for SLOs about the plan's, and the SLOs that no plan keeps."""
+    """(SLO in seconds, cost per hour) for SLOs about the plan's, and the SLOs that no plan keeps."""
     found, without = [], []
     for factor in FACTORS:
         slo = factor * plan.slo
@@ -41,7 +41,7 @@ def write(path: Path, plan: Plan, made: Provisioning, search: str) -> None:
     def draw(axes: Axes) -> None:
         axes.plot([1e3 * slo for slo, _ in found], [cost for _, cost in found], marker="o", color=LOAD)
         axes.axvline(1e3 * plan.slo, color=LOST, linewidth=0.9, linestyle="--", label="the plan's SLO")
-        axes.set(xlabel="SLO, ms", ylabel="cost an hour", xlim=(0, None), ylim=(0, None))
+        axes.set(xlabel="SLO, ms", ylabel="cost per hour", xlim=(0, None), ylim=(0, None))
         axes.legend(frameon=False, fontsize=8)
 
     with mpl.rc_context(STYLE):

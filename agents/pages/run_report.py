@@ -136,7 +136,7 @@ def draw_loads(axes: Axes, stages: Mapping[str, StageLoad]) -> None:
         low, high = -_STRIPE * top * (number + 1), -_STRIPE * top * number
         axes.fill_between(stage.at, low, high, where=stage.high, step="post", color=colour, linewidth=0)
     axes.axhline(1.0, color="black", linewidth=0.8, linestyle="--")
-    axes.set(xlabel="seconds (stripes: high budgets first)", ylabel="load: arrivals by capacity")
+    axes.set(xlabel="seconds (striped: high budgets first)", ylabel="load: arrivals / capacity")
     axes.set(ylim=(-_STRIPE * top * (len(stages) + 1), top), xlim=(0, None))
     axes.legend(frameon=False, fontsize=7, ncols=2)
 
@@ -271,7 +271,7 @@ def _tiles(report: Report) -> list[tuple[str, str]]:
         (f"{report.requests:,}", "queries"),
         (f"{report.goodput_rps:,.1f}/s", "goodput"),
         (f"{100 * report.drop_rate:.2f} %", "drop rate (late counts as dropped)"),
-        (f"{100 * report.invalid_rate:.2f} %", "execution spent on lost queries"),
+        (f"{100 * report.invalid_rate:.2f} %", "execution time spent on lost queries"),
         (f"{latency.p50:.0f} ms" if latency.p50 is not None else "-", "median latency"),
         (f"{latency.p99:.0f} ms" if latency.p99 is not None else "-", "99th percentile"),
         (f"{outcomes.dropped:,} / {outcomes.failed:,}", "dropped / failed"),

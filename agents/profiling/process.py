@@ -140,8 +140,8 @@ def timed(
         memory.settle()
     except (Exception, SystemExit) as error:
         raise ModelError(
-            f"{place} failed on a batch of {size}: {type(error).__name__}: {error}; do the samples fit, and is "
-            "batching.max what it can take?"
+            f"{place} failed on a batch of {size}: {type(error).__name__}: {error}; check that the samples fit the "
+            "model and that it can take batches of batching.max"
         ) from error
     seconds = clock() - began
     if not hasattr(outputs, "__len__") or len(outputs) != size:
@@ -230,7 +230,7 @@ class Measuring:
                 if self._process.exitcode:
                     code = self._process.exitcode
                     raise ModelError(
-                        f"{self._place}: its process died while it was measured (exit code {code})"
+                        f"{self._place}: its process died during the measurement (exit code {code})"
                     ) from None
                 return
             if isinstance(told, Broken):
@@ -328,6 +328,6 @@ def _shares(
         try:
             _, routed = functions.route(functions.finish(dict(output)))
         except (WireError, TypeError, ValueError) as error:
-            raise ModelError(f"{place}: what it returned for a sample goes nowhere: {error}") from error
+            raise ModelError(f"{place}: its answer to a sample has no destination: {error}") from error
         shares.append({target: outputs for target, outputs in routed.items() if target is not None})
     return shares

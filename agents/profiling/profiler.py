@@ -36,7 +36,7 @@ def parse_sizes(text: str) -> tuple[int, ...]:
         match = _PART.fullmatch(part.strip())
         first, last = (int(match[1]), int(match[2] or match[1])) if match else (0, 0)
         if not 1 <= first <= last <= _MOST:
-            raise UsageError(f"{part.strip()!r} names no batch sizes; write them as in 1,2,4..64")
+            raise UsageError(f"{part.strip()!r} is not a list of batch sizes; write them as in 1,2,4..64")
         sizes |= {first, last, *(size for size in _steps(last) if first < size)}
     return tuple(sorted(sizes))
 
@@ -129,7 +129,7 @@ class Profiler:
         if not most:
             raise UsageError(
                 f"stage {stage.name!r}: none of the {count} samples is sent to it by {' or '.join(stage.after)}; give "
-                "queries that are with --sample, or its model an example() method"
+                "queries that reach it with --sample, or give its model an example() method"
             )
         return [one for one in parts if len(one) == most]  # what comes from all of them, where anything does
 
@@ -139,8 +139,8 @@ class Profiler:
             if stage.lanes:
                 what = "an ensemble" if stage.variants is None else "variants"
                 raise UsageError(
-                    f"stage {name!r} has {what}, which is not run here, and stages behind it cannot be given its "
-                    "answers; give queries of theirs with --sample, or their models an example() method"
+                    f"stage {name!r} has {what}, which the profiler does not run, so the stages behind it have no "
+                    "inputs; give inputs of those stages with --sample, or give their models an example() method"
                 )
             if stage.model is None:  # an emulated stage passes its input on
                 passed = [next(iter(parts.values())) for parts in self._parts(stage)]
@@ -153,7 +153,7 @@ class Profiler:
 
 def _no_samples(pipeline: Pipeline, stage: StageSpec) -> str:
     return (
-        f"stage {stage.name!r}: there is nothing to measure it on; declare its inputs, as in 'inputs: {{image: {{"
+        f"stage {stage.name!r}: it has no inputs to be measured with; declare its inputs, as in 'inputs: {{image: {{"
         "dtype: uint8, shape: [40, 144]}}', give its model a method example() that returns a query's inputs, or name "
         f"queries: 'spillway profile {pipeline.path} --sample RECORDING, FILE or MODULE:FUNCTION'"
     )

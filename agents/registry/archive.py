@@ -50,16 +50,16 @@ def check_archive(file: Path) -> None:
                 elif (_SAMPLES.fullmatch(name) and entry.file_size) or not (
                     _SAMPLES.fullmatch(name) or _PLAIN.fullmatch(name)
                 ):
-                    raise ModelError(f"{file.name}: {name} is no part of a plain program; it is not loaded")
+                    raise ModelError(f"{file.name}: {name} does not belong to a plain program; it is not loaded")
     except (zipfile.BadZipFile, ValueError) as error:
-        raise ModelError(f"{file.name} is no archive of torch.export: {error}") from error
+        raise ModelError(f"{file.name} is not a torch.export archive: {error}") from error
 
 
 def _pickled(config: Any) -> str:
     """The first weight of a config that is no plain bytes; empty where all are."""
     entries = config.get("config") if isinstance(config, dict) else None
     if not isinstance(entries, dict):
-        raise ValueError("a config of weights has another form than torch's")  # noqa: TRY004 - of a file
+        raise ValueError("the weights' configuration does not have torch's form")  # noqa: TRY004 - of a file
     for name, told in entries.items():
         path = told.get("path_name", "") if isinstance(told, dict) else ""
         if not isinstance(told, dict) or told.get("use_pickle") is not False or not re.fullmatch(r"\w+_\d+", path):

@@ -91,7 +91,7 @@ def _suffix(kind: str, *, networks: bool) -> str:
 def _too_many(threads: int, device: str) -> str:
     cores = os.cpu_count() or 1
     if device != "cpu":
-        return "" if threads == 1 else "threads are of the CPU"
+        return "" if threads == 1 else "threads apply only to the CPU"
     return "" if threads <= cores else f"this host has {cores} cores"
 
 
@@ -112,7 +112,7 @@ def _check_hardware(device: str, kind: str, *, networks: bool) -> None:
     if not torch.cuda.is_available():
         raise ModelError("this host has no CUDA device")
     if kind == "int8":
-        raise ModelError("torch's int8 product takes no batch below 17 there")
+        raise ModelError("torch's int8 matrix product needs batches of 17 or more there")
 
 
 def _build(model: Any, kind: str, validation: Validation, file: Path, *, networks: bool) -> dict[str, Any]:
@@ -141,7 +141,7 @@ def _estimator_onnx(model: Any, validation: Validation, file: Path) -> None:
 
 
 def _no_precision(_model: Any, _validation: Validation, _file: Path) -> None:
-    raise ModelError("scikit-learn computes in the precision of its own")
+    raise ModelError("scikit-learn cannot change its precision")
 
 
 def _quantized(model: Any, validation: Validation, file: Path, *, networks: bool) -> None:

@@ -77,7 +77,7 @@ def in_int8(module: nn.Module) -> nn.Module:
         if type(child) is nn.Linear
     ]
     if not places:
-        raise ModelError("it has no torch.nn.Linear, and only those are made int8")
+        raise ModelError("it has no torch.nn.Linear, and only those are converted to int8")
     for parent, name in places:
         setattr(parent, name, Int8Linear(getattr(parent, name)))
     return copy

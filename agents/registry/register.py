@@ -104,7 +104,7 @@ def _check_fit(trained: Any, queries: Validation, source: str) -> None:
 def check_hardware(hardware: Sequence[str]) -> None:
     unknown = [each for each in hardware if each not in HARDWARE]
     if unknown:
-        raise UsageError(f"there is no kind of hardware {unknown[0]!r}; those there are: {', '.join(HARDWARE)}")
+        raise UsageError(f"there is no kind of hardware {unknown[0]!r}; known: {', '.join(HARDWARE)}")
 
 
 def _measured(built: Built, queries: Validation, folder: Path, sizes: Sequence[int]) -> Generated:

@@ -67,14 +67,14 @@ class Registered:
 def checked(path: Path) -> Path:
     """The file, if it is the registered one: it is called by its hash. Raises ModelError."""
     if path.suffix not in _RUNNERS:
-        raise ModelError(f"{path.name} is no file of a registered variant ({', '.join(_RUNNERS)})")
+        raise ModelError(f"{path.name} is not a file of a registered variant ({', '.join(_RUNNERS)})")
     try:
         with path.open("rb") as stream:
             found = hashlib.file_digest(stream, "sha256").hexdigest()
     except OSError as error:
         raise ModelError(
-            f"{path} cannot be read: {error.strerror}; does this host see the repository there? 'repository: FOLDER' "
-            "in the stage's variants says where"
+            f"{path} cannot be read: {error.strerror}; if the repository is elsewhere on this host, set 'repository: "
+            "FOLDER' in the stage's variants"
         ) from error
     if found != path.stem:
         raise ModelError(f"{path} is not the file that was registered: its SHA-256 is {found}")

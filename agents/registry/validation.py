@@ -51,7 +51,7 @@ def read_validation(source: str) -> Validation:
         inputs, labels = {name: each for name, each in made.items() if name != _LABEL}, made[_LABEL]
     else:
         raise UsageError(
-            f"validation set {source}: give (inputs, labels), or arrays of which one is called {_LABEL!r}, not "
+            f"validation set {source}: give (inputs, labels), or named arrays, one of them called {_LABEL!r}, not "
             f"{type(made).__name__}"
         )
     arrays = {name: np.asarray(x) for name, x in (inputs if isinstance(inputs, dict) else {_ALONE: inputs}).items()}
@@ -59,7 +59,7 @@ def read_validation(source: str) -> Validation:
     answers = np.asarray(labels)
     sizes = {name: len(x) if x.ndim else 0 for name, x in {**arrays, _LABEL: answers}.items()}
     if not arrays or len(set(sizes.values())) != 1 or not len(answers) or answers.ndim != 1:
-        raise UsageError(f"validation set {source}: there must be a label for each query, and there are {sizes}")
+        raise UsageError(f"validation set {source}: there must be one label per query, and there are {sizes}")
     odd = [name for name, x in arrays.items() if x.dtype.kind not in "fiub"]
     if odd or answers.dtype.kind not in "iuU":
         what = f"input {odd[0]!r} is {arrays[odd[0]].dtype}" if odd else f"labels are {answers.dtype}"
@@ -90,8 +90,8 @@ def read_model(name: str) -> Any:
     if is_torch_module(model) or is_estimator(model):
         return model
     raise ModelError(
-        f"{place} is a {type(model).__name__}; variants are generated of a torch.nn.Module, or of a fitted classifier "
-        "of scikit-learn"
+        f"{place} is a {type(model).__name__}; variants are generated from a torch.nn.Module or a fitted scikit-learn "
+        "classifier"
     )
 
 

@@ -124,7 +124,7 @@ class Observer:
         try:
             sights = groups.look(self._stages)
         except BrokerError as error:
-            log.warning("cannot see what the stages have committed: %s", error)
+            log.warning("cannot read the stages' committed offsets: %s", error)
             return
         with self._lock:
             self._sights = (time.monotonic(), sights)
@@ -223,7 +223,7 @@ class KafkaGroups:
                     found[group] = answer.result()
                 except KafkaException as error:
                     silent = error
-                    log.warning("cannot see what %s has committed: %s", group, error.args[0].str())
+                    log.warning("cannot read the committed offsets of %s: %s", group, error.args[0].str())
         if silent is not None and not found:
             raise silent
         return found

@@ -50,7 +50,7 @@ class KeptBroker:
     def adopt(self) -> None:
         if self._cluster.adopt():
             self.nodes = self._cluster.nodes
-            self._say(f"the Kafka at {self.bootstrap} is now this process's: it ends with it")
+            self._say(f"the Kafka at {self.bootstrap} now belongs to this process and ends with it")
 
     def _revive(self, node: EmbeddedBroker, now: float) -> None:
         who = f"Kafka's node {node.seat.node}" if node.seat is not None else "Kafka"
@@ -61,7 +61,7 @@ class KeptBroker:
                 f"{who} died {_MOST_DEATHS} times within {_WINDOW_SECONDS:g} s and is given up; "
                 f"its log is {node.folder.log}"
             )
-        self._say(f"{who} died; it is started again")
+        self._say(f"{who} died; restarting it")
         node.stop()
         if node.seat is None:
             node.start()
@@ -80,7 +80,7 @@ def kept_broker(
     cluster = EmbeddedCluster(data_dir, port=port, cache_dir=cache_dir, notice=say)
     kept = KeptBroker(cluster, running or cluster.start().bootstrap, say)
     if running is not None:
-        say(f"using the Kafka that runs at {running}")
+        say(f"using the running Kafka at {running}")
         kept.adopt()
     else:
         kept.nodes = cluster.nodes

@@ -135,7 +135,7 @@ class ModelManager:
                 self._manage(stop)
             except SpillwayError as error:
                 if not stop.is_set():
-                    self._say(f"its model is not managed for a moment: {error}")
+                    self._say(f"its model is temporarily not managed: {error}")
                 stop.wait(_AGAIN)
         return 0
 
@@ -188,13 +188,13 @@ class ModelManager:
             return
         self._kills = 0
         if code:
-            why = (error.strip().splitlines() or ["its trainer said nothing"])[-1].removeprefix("error: ")
+            why = (error.strip().splitlines() or ["its trainer returned nothing"])[-1].removeprefix("error: ")
             log.append(FAILED, number, why=why, seen=seen)
             self._say(f"generation {number} failed: {why}")
             return
         told = json.loads(out.splitlines()[-1])  # a class may have printed before
         log.append(TRAINED if "theta" in told else KEPT, number, **told, seen=seen)
-        better = "better" if "theta" in told else "no better, and kept out"
+        better = "better" if "theta" in told else "no better, and rejected"
         self._say(f"generation {number} is {better}: {told['new']:.4g} on held-out observations, was {told['old']:.4g}")
 
     def _child(self, current: int, number: int, stop: threading.Event) -> tuple[int, str, str]:

@@ -143,7 +143,7 @@ class Ownership:
             self._last_words()
         except BrokerError as error:
             log.warning(
-                "could not leave %s: %s; the next one to serve it has to wait until the claim runs out",
+                "could not leave %s: %s; the next process to serve it must wait until the claim expires",
                 self._slot[0],
                 error,
             )
@@ -169,7 +169,7 @@ class Ownership:
             by = self._successor()
             if by is not None and not told:
                 told = True
-                self._say(f"{self._what()} is taken over by {by.name}: it ends here")
+                self._say(f"{self._what()} is taken over by {by.name}: stopping here")
                 on_end()
 
     def _round(self, stopping: Callable[[], bool]) -> None:
@@ -212,7 +212,7 @@ class Ownership:
             try:
                 words.append(owners.decode(message.key(), message.value()))
             except CheckpointError as error:
-                log.warning("%s offset %d is passed over: %s", self._slot[0], message.offset(), error)
+                log.warning("%s offset %d is ignored: %s", self._slot[0], message.offset(), error)
         self._position = max(self._position, positions.get(self._slot, 0))
         return words
 
@@ -239,7 +239,7 @@ class Ownership:
             return told
         names = ", ".join(claim.owner.name for claim in others)
         text = f"{self._what()} is owned by {names}: " + (
-            "asking it to end, and waiting" if self._take_over else "asking whether it is still there"
+            "asking it to stop, and waiting" if self._take_over else "checking whether it is still running"
         )
         if text != told:
             self._say(text)
@@ -251,8 +251,8 @@ class Ownership:
     def _refusal(self, claim: Claim) -> str:
         since = datetime.fromtimestamp(claim.at).astimezone()
         return (
-            f"{self._what()} is served already, by {claim.owner.name} since {since:%Y-%m-%d %H:%M:%S %z}: stop that "
-            "one, or start this one with --take-over, which ends it"
+            f"{self._what()} is already served by {claim.owner.name} since {since:%Y-%m-%d %H:%M:%S %z}: stop that "
+            "process, or start this one with --take-over, which ends it"
         )
 
 

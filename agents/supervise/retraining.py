@@ -35,7 +35,7 @@ def trained(learner: Pipeline, settings: ClientSettings, current: int) -> dict[s
     os.nice(_NICE)
     (stage,) = learner.spec.stages
     if not stage.has_generations or stage.model is None:
-        raise UsageError(f"{stage.name!r} learns no Velox model: its model is written velox:module:Class")
+        raise UsageError(f"{stage.name!r} does not learn a Velox model: write its model as velox:module:Class")
     model = load_stateful_model(stage.name, stage.model, stage.arguments)
     if not isinstance(model, Served) or model.thetas.folder is None:
         raise ModelError(f"learner {stage.name!r} has no 'folder' in its arguments, for files of retrained features")
@@ -70,5 +70,5 @@ def read_users(
             elif state["n"]:
                 users[key] = state
     if not users or not theta:
-        raise ModelError("nothing was observed yet that features could be trained from")
+        raise ModelError("there are no observations yet to train features from")
     return users, theta

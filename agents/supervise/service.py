@@ -209,10 +209,10 @@ class PlaceMetrics(Collector):
     def collect(self) -> Iterator[Metric]:
         now = time.monotonic()
         restarts = CounterMetricFamily(
-            names.PLACE_RESTARTS_TOTAL.removesuffix("_total"), "Times that it was started again", labels=_LABELS
+            names.PLACE_RESTARTS_TOTAL.removesuffix("_total"), "Restarts of the process", labels=_LABELS
         )
         flapping = GaugeMetricFamily(
-            names.PLACE_FLAPPING, "1 where it dies again and again, or is given up", labels=_LABELS
+            names.PLACE_FLAPPING, "1 where the process keeps dying, or was given up", labels=_LABELS
         )
         for child in self._children:
             plan, life = child.plan, child.life
@@ -393,8 +393,8 @@ class Service:
         other = ServeEntry.read(self._settings.run_dir, self._name)
         if other is not None and other.alive():
             raise UsageError(
-                f"{self._name} is served already by process {other.pid}, at {other.bootstrap}: stop that one, start "
-                "this one with --take-over, which ends it, or use another --run-dir for another cluster"
+                f"{self._name} is already served by process {other.pid}, at {other.bootstrap}: stop that process, "
+                "start this one with --take-over, which ends it, or use another --run-dir for another cluster"
             )
 
     def _forget_dead(self) -> None:
@@ -449,4 +449,4 @@ def served(
     if not service.ready.is_set():
         raise SpillwayError(f"{name} did not become ready (its logs are in {settings.run_dir / name / 'logs'})")
     if ends[0]:
-        raise SpillwayError(f"a process of {name} was given up while it was served")
+        raise SpillwayError(f"a process of {name} was given up")

@@ -40,12 +40,12 @@ def require_served(settings: ClientSettings, pipeline: Pipeline) -> str:
     missing = [name for name in wanted if name not in served]
     if len(missing) == len(wanted):
         raise NotServedError(
-            f"nobody serves {spec.name} on {settings.bootstrap}: start it with 'spillway serve {pipeline.path}'"
+            f"no process serves {spec.name} on {settings.bootstrap}: start it with 'spillway serve {pipeline.path}'"
         )
     if not missing:
         return ""
     named = ["the gate" if name == GATE else f"stage {name}" for name in missing]
-    return f"nobody serves {' and '.join(named)} of {spec.name} now: queries wait there"
+    return f"no process serves {' and '.join(named)} of {spec.name} now: queries wait there"
 
 
 def _served(settings: ClientSettings, pipeline: str) -> set[str]:
@@ -67,4 +67,4 @@ def _take(found: Owners, record: Any) -> None:
     try:
         found.take(owners.decode(record.key(), record.value()))
     except CheckpointError as error:
-        log.warning("%s offset %d is passed over: %s", record.topic(), record.offset(), error)
+        log.warning("%s offset %d is ignored: %s", record.topic(), record.offset(), error)

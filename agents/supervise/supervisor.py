@@ -277,7 +277,7 @@ class Supervisor:
                 if child.stalled(now):
                     self._say(
                         f"{child.plan.name} made no progress for {self._settings.patience(child.plan.stage):g} s "
-                        f"({sight.lag} records wait): it is killed and started again"
+                        f"({sight.lag} records wait): killing and restarting it"
                     )
         self._judged_at = now
 
@@ -313,12 +313,12 @@ class Supervisor:
         self._called_slow.discard(child.plan.name)
         if child.life.died and child.life.exit_code == FENCED:
             self._say(
-                f"{child.plan.name} was fenced: another process has run under its ids; it is started again when it is "
-                f"known that {self._pipeline} is still served from here{self._because(child)}"
+                f"{child.plan.name} was fenced: another process ran under its ids; it restarts once {self._pipeline} "
+                f"is confirmed to be served from here{self._because(child)}"
             )
         elif child.life.died and before is not None:
             self._say(
-                f"{child.plan.name} {child.describe_end()}; it is started again in {child.life.due - now:.1f} s "
+                f"{child.plan.name} {child.describe_end()}; restarting in {child.life.due - now:.1f} s "
                 f"({_tries(child)}){self._because(child)}"
             )
         elif child.life.state is State.FAILED:
@@ -414,7 +414,7 @@ class Supervisor:
             self._told[child.plan.name] = (State.STOPPED, 0)
             asked = self._began_to_drain.get(child.plan.name) is State.STARTING  # it ends by what asks it to
             if child.life.exit_code and not (asked and child.life.exit_code == -signal.SIGTERM):
-                self._say(f"{child.plan.name} did not end in order: it {child.describe_end()}{self._because(child)}")
+                self._say(f"{child.plan.name} did not end cleanly: it {child.describe_end()}{self._because(child)}")
 
 
 def _shown(child: Child) -> str:
@@ -426,7 +426,7 @@ def _tries(child: Child) -> str:
     left = child.life.deaths_left
     if left is None:
         deaths = child.life.deaths
-        return f"death {deaths} in a row; it is never given up" if deaths >= FLAPS_FROM else "it is never given up"
+        return f"death {deaths} in a row; no limit on restarts" if deaths >= FLAPS_FROM else "no limit on restarts"
     return f"{left} more tries"
 
 

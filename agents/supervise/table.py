@@ -151,14 +151,15 @@ def details(figures: Figures) -> list[str]:
     ]
     lines += [f"{figures.name}: {count} dead letters ({reason})" for reason, count in figures.dead_letters.items()]
     lines += [
-        f"{figures.name}: partition {partition} is stopped: its log lost what comes at {offset} (see the process's log)"
+        f"{figures.name}: partition {partition} is stopped: its log lost the records from offset {offset} (see the "
+        "process's log)"
         for partition, offset in figures.stopped.items()
     ]
     if not math.isnan(figures.agreement):
-        agreed = f"{100 * figures.agreement:.1f} % of made answers agree with the exact ones"
+        agreed = f"{100 * figures.agreement:.1f} % of reconstructed answers agree with the exact ones"
         lines.append(f"{figures.name}: {agreed} ({figures.graded} graded)")
     if figures.uncoded:
-        lines.append(f"{figures.name}: coding pauses: {WHY_PAUSED.get(figures.uncoded, figures.uncoded)}")
+        lines.append(f"{figures.name}: coding is paused: {WHY_PAUSED.get(figures.uncoded, figures.uncoded)}")
     if figures.order:
         ready = "" if figures.workers == figures.wanted else f", {figures.workers} ready"
         lines.append(f"{figures.name}: {figures.wanted} workers wanted{ready}; ordered by {figures.order}")
@@ -177,9 +178,9 @@ def details(figures: Figures) -> list[str]:
         lines.append(f"{figures.name}: {figures.good} good, {figures.late} late")
     if not math.isnan(figures.hold):
         waited = f"{_milliseconds(figures.hold)} ms (p99 {_milliseconds(figures.hold_p99)})"
-        lines.append(f"{figures.name}: outcomes waited {waited} for versions to be durable")
+        lines.append(f"{figures.name}: outcomes waited {waited} for versions to become durable")
     if not math.isnan(figures.marks):
-        lines.append(f"{figures.name}: {_number(figures.marks)} bytes of marks a message")
+        lines.append(f"{figures.name}: {_number(figures.marks)} bytes of marks per message")
     return lines
 
 
@@ -258,7 +259,7 @@ def _plan_row(stage: str, replica: int, word: Mapping[str, float], *, silent: bo
 
 def plan_title(period: float | None) -> str:
     """What stands above the rows; `period`, where it is known: seconds between two words of a replica."""
-    return "what the replicas last reported" + ("" if period is None else f", every {period:g} s")
+    return "latest status of the replicas" + ("" if period is None else f", every {period:g} s")
 
 
 def plan_table(rows: Sequence[PlanRow], period: float | None = None, width: int = _WIDE) -> Table:

@@ -77,17 +77,20 @@ class TunerMetrics(Collector):
         of = (names.OF_STAGE,)
         yield make.counter(names.RECEIVED_TOTAL, "Queries appended to the ingress", self.arrived)
         yield make.gauge(
-            names.TUNER_EXCESS, "Largest live arrival rate by the plan's sample's, over windows", self.excess
+            names.TUNER_EXCESS, "Largest ratio of the live arrival rate to the plan's, over windows", self.excess
         )
         yield make.gauges(
-            names.TUNER_TUNES, "1 where it has a stage's sizes", of, {(s,): float(on) for s, on in self.tunes.items()}
+            names.TUNER_TUNES,
+            "1 where the tuner sets a stage's sizes",
+            of,
+            {(s,): float(on) for s, on in self.tunes.items()},
         )
         yield make.counters(
-            names.TUNER_ORDERS_TOTAL, "Sizes that it has ordered", of, {(s,): n for s, n in self.orders.items()}
+            names.TUNER_ORDERS_TOTAL, "Sizes that the tuner ordered", of, {(s,): n for s, n in self.orders.items()}
         )
         yield make.gauges(
             names.TUNER_SHORT,
-            "1 where a stage needs more than there is",
+            "1 where a stage needs more units than there are",
             of,
             {(s,): float(s in self.short) for s in self.tunes},
         )
@@ -146,7 +149,7 @@ class Tuning:
             self._metrics.tunes = {stage: stage in mine for stage in self._stages}
             self._tune(mine, owned.epoch, lost)
         except OwnedError as error:
-            self._say("", f"another one sizes this pipeline: {error.claim.owner.name}")
+            self._say("", f"another tuner sizes this pipeline: {error.claim.owner.name}")
         except BrokerError as error:
             log.warning("%s; trying again", error)
         finally:
@@ -159,7 +162,7 @@ class Tuning:
         for stage in self._stages:
             size = newest.get(key_of(stage))
             if size is None or size.digest != self._config.pipeline.frame:
-                self._say(stage, "its size is of another version of the pipeline")
+                self._say(stage, "its size belongs to another version of the pipeline")
             elif size.held:
                 self._say(stage, f"it is held at {size.text}")
             else:

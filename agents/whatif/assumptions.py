@@ -56,7 +56,7 @@ def assume(
         except UsageError as error:
             if recording is not None:
                 raise
-            told.append(f"{source} tells no hops or choices: {error}")
+            told.append(f"{source} does not show hops or choices: {error}")
     known: Choices = dict(choices) if seen is None else dict(seen.choices)
     took = hop if hop is not None else seen.hop if seen is not None and seen.hops is not None else None
     whence = "as told" if hop is not None else f"the median in {source}" if took is not None else "typical of two cores"
@@ -78,8 +78,8 @@ def _choice(stage: str, pipeline: Pipeline, known: Choices, whence: str) -> str:
     if stage not in known:
         names = pipeline.graph.successors[stage]
         return (
-            f"{stage} chooses one of {', '.join(names)}, each as likely, and never several: nothing shows what it "
-            f"chooses (say --choose {stage}={'+'.join(names)}:.9,{names[0]}:.1, or give a --recording)"
+            f"{stage} chooses one of {', '.join(names)}, each equally likely, and never several: no data shows what "
+            f"it chooses (set --choose {stage}={'+'.join(names)}:.9,{names[0]}:.1, or give a --recording)"
         )
     shares = ", ".join(f"{choice or 'none'} {share:.0%}" for choice, share in known[stage].items())
     return f"{stage} chooses {shares} ({whence})"

@@ -35,8 +35,8 @@ if TYPE_CHECKING:
 CLOSE, ROUGH, POOR = "close", "rough", "poor"
 ROUGH_MARGIN: Final = 2.5
 _ADVICE: Final = {
-    CLOSE: "differences in the table that are larger than these can be taken as real",
-    ROUGH: "take only differences in the table as real that are several times as large as these",
+    CLOSE: "differences in the table that are larger than these errors are real",
+    ROUGH: "trust only differences in the table that are several times larger than these errors",
     POOR: "do not trust the table: see the notes, record under more load, or renew the profiles",
 }
 
@@ -307,8 +307,8 @@ class _Runner:
     def _note(self, stage: str, durations: Callable[[int], float]) -> None:
         alone = isinstance(durations, Measured) and durations.sizes == 1
         self._told.append(
-            f"stage {stage} has no profile: its durations are the recording's"
-            + (", which shows one size of batch only: larger batches will seem too fast" if alone else "")
+            f"stage {stage} has no profile: its durations are taken from the recording"
+            + (", which shows only one batch size: larger batches will seem too fast" if alone else "")
         )
 
 

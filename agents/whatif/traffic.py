@@ -88,13 +88,13 @@ def resized(pipeline: Pipeline, sizes: Mapping[str, Sizes]) -> Pipeline:
                 raise UsageError(f"--{dimension}: stage {name} needs at least 1, not {number}")
             if dimension in ("workers", "fronts") and number > 1 and spec.stage(name).stateful:
                 raise UsageError(
-                    f"--{dimension}: stage {name} keeps a state, which one member of each shard works with: it has no "
-                    "more; change 'shards' in the pipeline file, if its state is keyed"
+                    f"--{dimension}: stage {name} keeps a state, so it has one working member per shard; change "
+                    "'shards' in the pipeline file, if its state is keyed"
                 )
             if dimension == "fronts" and number > spec.partitions:
                 raise UsageError(
-                    f"--fronts: stage {name} cannot have {number} fronts, as each needs one of the "
-                    f"{spec.partitions} partitions: give it more --workers"
+                    f"--fronts: stage {name} cannot have {number} fronts, as each needs one of the {spec.partitions} "
+                    "partitions: give it more --workers"
                 )
             most = spec.stage(name).batching.max
             if dimension == "batch" and number > most:
@@ -109,7 +109,7 @@ def _resized(stage: StageSpec, sizes: Mapping[str, Sizes]) -> StageSpec:
     count = chosen.get("workers", stage.workers.count)
     if count is not None and count < fronts:
         raise UsageError(
-            f"stage {stage.name} cannot deal out {count} workers to {fronts} fronts, as each needs one: give it more "
+            f"stage {stage.name} has {count} workers for {fronts} fronts, and each front needs one: give it more "
             "--workers or fewer --fronts"
         )
     resized = stage.with_workers(count=count, fronts=fronts)
@@ -256,8 +256,8 @@ def _of_recording(
     hops = _hops(past) if hop is None else None
     if recorded.digest != pipeline.digest:
         notes.append(
-            f"{pipeline.path} has changed since the recording: the recorded configuration is simulated as it was "
-            "then, all others as the file is now"
+            f"{pipeline.path} has changed since the recording: the recorded configuration is simulated from the "
+            "recorded file, all others from the current file"
         )
     notes += _scaled(recorded, pipeline)
     return Traffic(
@@ -351,16 +351,19 @@ def _doubts(past: History, name: str) -> list[str]:
     failed = int((past.kind == FAILED).sum())
     notes = []
     if missing:
-        notes.append(f"{missing} queries have no recorded outcome (the recording ended first): simulated, not counted")
+        notes.append(
+            f"{missing} queries have no recorded outcome (the recording ended first): they are simulated but "
+            "not counted"
+        )
     if failed:
-        notes.append(f"{failed} queries failed, which no simulation can foresee: simulated, not counted")
+        notes.append(f"{failed} queries failed, which a simulation cannot predict: they are simulated but not counted")
     shown = past.hop[~np.isnan(past.hop)]
     if len(shown):
         usual, slow = (1000 * float(each) for each in np.quantile(shown, (0.5, 0.9)))
         if slow > 2 * usual + _SLOW_HOP:
             notes.append(
                 f"a hop took {usual:.1f} ms at the median and {slow:.1f} ms or more for a tenth of the predictions: "
-                "the machine was overloaded, which slows more than the hops and affects each policy differently"
+                "the machine was overloaded, which slows more than hops and affects each policy differently"
             )
     if past.unreadable:
         notes.append(f"{past.unreadable} recorded messages cannot be read and are left out")
@@ -373,4 +376,4 @@ def _doubts(past: History, name: str) -> list[str]:
 
 
 def _equally(stage: str) -> str:
-    return f"nothing shows how often {stage} chooses which successor: each is taken as equally likely"
+    return f"no data shows how often {stage} chooses each successor: all are taken as equally likely"

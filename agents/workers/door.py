@@ -66,7 +66,7 @@ class Door:
         """Close what takes too long; listen again after a pause."""
         for guest, (since, _) in list(self._guests.items()):
             if now - since > HANDSHAKE_SECONDS:
-                self._turn_away(guest, f"it did not end its TLS handshake within {HANDSHAKE_SECONDS:g} s")
+                self._turn_away(guest, f"it did not finish its TLS handshake within {HANDSHAKE_SECONDS:g} s")
         if not self._open and len(self._guests) < _GUESTS:
             self._selector.register(self._server, selectors.EVENT_READ, self._accept)
             self._open = True
@@ -77,8 +77,8 @@ class Door:
         if now - self._said < _SAID_SECONDS:
             self._unsaid += 1
             return
-        more = f" (and {self._unsaid} more like it in between)" if self._unsaid else ""
-        log.warning("a worker was turned away: %s%s", text, more)
+        more = f" (and {self._unsaid} more rejections since the last message)" if self._unsaid else ""
+        log.warning("a worker's connection was rejected: %s%s", text, more)
         self._said, self._unsaid = now, 0
 
     def close(self) -> None:
@@ -126,7 +126,7 @@ class Door:
         except ssl.SSLWantWriteError:
             self._selector.modify(guest, selectors.EVENT_WRITE, partial(self._shake, guest))
         except (OSError, ValueError) as error:
-            self._turn_away(guest, f"it has shown no certificate of this stage's authority ({error})")
+            self._turn_away(guest, f"it showed no certificate of this stage's authority ({error})")
         else:
             place = self._forget(guest)
             self._admit(guest, place)

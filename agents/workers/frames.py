@@ -67,7 +67,7 @@ def encode(header: dict[str, Any]) -> list[bytes | memoryview]:
         if isinstance(value, np.ndarray):
             name = value.dtype.name
             if name not in DTYPES:
-                raise FrameError(f"a tensor of dtype {name} cannot travel; use one of {', '.join(DTYPES)}")
+                raise FrameError(f"a tensor of dtype {name} cannot be sent; use one of {', '.join(DTYPES)}")
             shapes.append([name, list(value.shape)])
             tensors.append(np.ascontiguousarray(value, DTYPES[name]))
             return msgpack.ExtType(_TENSOR, _LENGTH.pack(len(tensors) - 1))
@@ -77,12 +77,12 @@ def encode(header: dict[str, Any]) -> list[bytes | memoryview]:
             return other(np.asarray(value))
         if isinstance(value, Mapping):
             return dict(value)
-        raise FrameError(f"a {type(value).__name__} cannot travel between a stage and its worker")
+        raise FrameError(f"a {type(value).__name__} cannot be sent between a stage and its worker")
 
     try:
         body = msgpack.packb(header, default=other)
     except (ValueError, OverflowError, TypeError, RecursionError) as error:
-        raise FrameError(f"a value cannot travel between a stage and its worker: {error}") from error
+        raise FrameError(f"a value cannot be sent between a stage and its worker: {error}") from error
     packed = _TWO + msgpack.packb(shapes) + body
     if len(packed) > HEADER_BYTES:
         raise FrameError(f"a header of {len(packed)} bytes is over the limit of {HEADER_BYTES}")
@@ -173,7 +173,7 @@ def _unpack(header: bytearray, tensor_bytes: int) -> tuple[dict[str, Any], list[
 
     def tensor(code: int, data: bytes) -> Any:
         if code != _TENSOR or len(data) != _LENGTH.size:
-            raise FrameError(f"extension type {code} is not known")
+            raise FrameError(f"extension type {code} is unknown")
         (index,) = _LENGTH.unpack(data)
         if index >= len(arrays):
             raise FrameError(f"tensor {index} was not announced")
@@ -210,10 +210,10 @@ def _allocated(announced: Any, tensor_bytes: int) -> list[np.ndarray[Any, Any]]:
 
 def _checked(announced: Any) -> tuple[np.dtype[Any], tuple[int, ...]]:
     if not (isinstance(announced, list) and len(announced) == 2 and isinstance(announced[1], list)):  # noqa: PLR2004
-        raise FrameError("a tensor is announced as [dtype, shape]")
+        raise FrameError("a tensor must be announced as [dtype, shape]")
     dtype, shape = DTYPES.get(announced[0]) if isinstance(announced[0], str) else None, announced[1]
     if dtype is None:
         raise FrameError(f"there is no dtype {announced[0]!r:.40}")
     if len(shape) > MOST_DIMENSIONS or not all(type(size) is int and 0 <= size <= TENSOR_BYTES for size in shape):
-        raise FrameError(f"{shape!r:.80} is no shape")
+        raise FrameError(f"{shape!r:.80} is not a shape")
     return dtype, tuple(shape)

@@ -281,9 +281,9 @@ class Links:
         if frame.get("id") != [self._front, link.sent] or link.job is None:
             return  # of another front, or of a batch that was given up
         if not (isinstance(results, list) and isinstance(seconds, float) and first == link.answered):
-            raise frames.FrameError("an answer without its results")
+            raise frames.FrameError("its answer has no results")
         if not results or link.answered + len(results) > link.size or not all(map(_is_result, results)):
-            raise frames.FrameError(f"an answer of {len(results)} results to {link.size} queries")
+            raise frames.FrameError(f"its answer has {len(results)} results for {link.size} queries")
         link.answered += len(results)
         link.began = time.monotonic()
         job = link.job
@@ -340,7 +340,7 @@ class Links:
             elif link.job is not None and now - link.began > self._timeout:
                 self._lose(
                     link,
-                    f"it ran a batch of {link.size} for more than {self._timeout:g} s, its time-out ('timeout' under "
+                    f"it ran a batch of {link.size} for more than {self._timeout:g} s, its timeout ('timeout' under "
                     "'workers' in the pipeline file)",
                 )
             elif not link.hello and now - link.began > LOAD_SECONDS:

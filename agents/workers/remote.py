@@ -59,10 +59,11 @@ class RemoteWorker:
             except ssl.SSLError as error:
                 if "CERT" in str(error.reason) or "UNKNOWN_CA" in str(error.reason):
                     raise UsageError(
-                        f"{self._place}: the front at {self._named} and this worker have no certificates of the same "
-                        f"authority ({error.reason}); give --tls a folder of that of the stage's 'tls'"
+                        f"{self._place}: the front at {self._named} and this worker do not have certificates of the "
+                        f"same authority ({error.reason}); give --tls a folder made with the authority in the stage's "
+                        "'tls'"
                     ) from error
-                log.warning("%s: what answers at %s is no front (%s)", self._place, self._named, error.reason)
+                log.warning("%s: the process at %s is not a front (%s)", self._place, self._named, error.reason)
             except (OSError, EOFError) as error:
                 log.warning("%s: there is no front at %s (%s)", self._place, self._named, error or "it has closed")
             wait = _SHORTEST if time.monotonic() - began > _SETTLED else min(2 * wait, _LONGEST)
@@ -101,7 +102,7 @@ class RemoteWorker:
         try:
             stream.send({"kind": frames.DRAIN})
         except OSError:
-            log.info("the front was gone when it was asked for a drain")
+            log.info("the front was gone when it was asked to drain")
 
 
 def main(job: dict[str, Any]) -> int:

@@ -175,7 +175,9 @@ def _collect_names(schema: Any, named: dict[str, Any]) -> None:
 def _reader_of(schema: avro.schema.Schema) -> str:
     name = getattr(schema, "fullname", None)
     if name not in OWN_FINGERPRINTS:
-        raise WireError(reasons.UNKNOWN_SCHEMA, f"a schema named {name!r:.80} is none of {', '.join(OWN_FINGERPRINTS)}")
+        raise WireError(
+            reasons.UNKNOWN_SCHEMA, f"a schema named {name!r:.80} is not one of {', '.join(OWN_FINGERPRINTS)}"
+        )
     verdict = ReaderWriterCompatibilityChecker().get_compatibility(reader=OWN_PARSED[name], writer=schema)
     if verdict.compatibility is not SchemaCompatibilityType.compatible:
         why = "; ".join(sorted(verdict.messages))[:200]

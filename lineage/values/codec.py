@@ -136,13 +136,13 @@ class Decoder:
     def dead_letter(self, message: bytes) -> DeadLetter:
         decoded = self._decode(message, self._limits.max_letter_bytes)
         if not isinstance(decoded, DeadLetter):
-            raise WireError(reasons.UNKNOWN_SCHEMA, "the message is no dead letter")
+            raise WireError(reasons.UNKNOWN_SCHEMA, "the message is not a dead letter")
         return decoded
 
     def word(self, message: bytes) -> PlanWord:
         decoded = self._decode(message, self._limits.max_message_bytes)
         if not isinstance(decoded, PlanWord):
-            raise WireError(reasons.UNKNOWN_SCHEMA, "the message is no replica's word")
+            raise WireError(reasons.UNKNOWN_SCHEMA, "the message is not a replica's status")
         return decoded
 
     def _decode(self, message: bytes, most: int) -> Query | Outcome | DeadLetter | PlanWord:

@@ -73,13 +73,13 @@ def pack_contents(contents: Contents, limits: Limits) -> Fields:
 
 def contents_of(fields: Fields, limits: Limits) -> Contents:
     if fields["chunk_bytes"] < 1 or min(fields["own_bytes"], *fields["pages"], 0) < 0:
-        raise corrupt("a layout has sizes that cannot be")
+        raise corrupt("a layout has impossible sizes")
     if not 0 <= fields["later"] <= len(fields["batches"]):
-        raise corrupt("a version has fewer batches than are to be computed again")
+        raise corrupt("a version has fewer batches than must be recomputed")
     entries = _entries(fields, limits)
     values = values_of(fields["values"], limits)
     if values.keys() != {entry.name for entry in entries if entry.kind == VALUE}:
-        raise corrupt("the values of a state are not those of its entries")
+        raise corrupt("the values of a state do not match its entries")
     return Contents(
         entries,
         values,
@@ -118,12 +118,12 @@ def _entries(fields: Fields, limits: Limits) -> tuple[Entry, ...]:
             )
             plausible = plausible and min(shape, default=0) >= 0 and size <= _MOST_ELEMENTS
         if not plausible:
-            raise corrupt(f"{name!r:.80} is no entry of a state: {kind!r:.20}, {dtype!r:.20}, {shape!r:.80}")
+            raise corrupt(f"{name!r:.80} is not a valid entry of a state: {kind!r:.20}, {dtype!r:.20}, {shape!r:.80}")
         entries.append(Entry(name, kind, dtype, shape))
     if at != len(dimensions):
-        raise corrupt("the shapes of a state's entries do not have as many dimensions as they say")
+        raise corrupt("the shapes of a state's entries do not match their numbers of dimensions")
     if len({entry.name for entry in entries}) != len(entries):
-        raise corrupt("two entries of a state have one name")
+        raise corrupt("two entries of a state have the same name")
     return tuple(entries)
 
 
@@ -192,7 +192,7 @@ def _pack_input(place: InputPlace) -> Fields:
     runs = [upper - lower for lower, upper in pairwise((place.position, *chain.from_iterable(place.covered)))]
     if not 0 <= place.partition <= _INT_MOST or place.position < 0 or min(runs, default=1) < 1:
         raise WireError(
-            reasons.NOT_ENCODABLE, f"partition {place.partition} is covered in no order from {place.position} on"
+            reasons.NOT_ENCODABLE, f"partition {place.partition} has ranges out of order from {place.position} on"
         )
     return {"partition": place.partition, "position": place.position, "note": place.note, "runs": runs}
 
@@ -203,7 +203,7 @@ def _input(fields: Fields) -> InputPlace:
     bounds = tuple(accumulate(runs, initial=position))[1:]
     bad = min(partition, position) < 0 or min((*gaps, *runs), default=1) < 1 or len(bounds) % 2 or (gaps and runs)
     if bad or max((*single, *bounds), default=0) > _LONG_MOST:
-        raise corrupt(f"partition {partition} is covered in no order from {position} on")
+        raise corrupt(f"partition {partition} has ranges out of order from {position} on")
     covered = [(offset, offset + 1) for offset in single] + list(zip(bounds[::2], bounds[1::2], strict=True))
     return InputPlace(partition, position, fields["note"], tuple(covered))
 
@@ -212,7 +212,7 @@ def rows_of(fields: Fields, *columns: str) -> list[tuple[Any, ...]]:
     try:
         return list(zip(*(fields[column] for column in columns), strict=True))
     except ValueError as error:
-        raise corrupt(f"the columns {', '.join(columns)} are not of one length") from error
+        raise corrupt(f"the columns {', '.join(columns)} differ in length") from error
 
 
 def check_names(limits: Limits, *names: str) -> None:

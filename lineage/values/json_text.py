@@ -76,7 +76,7 @@ def read_outcome(text: bytes) -> Outcome:
         outputs, flags = read_value(told["outputs"], "outputs"), read_value(told["flags"], "flags")
         return Outcome(told["kind"], outputs, told["reason"], told["text"], told["stage"], timings, flags)
     except (ValueError, RecursionError, LookupError, TypeError) as error:
-        raise WireError(reasons.CORRUPT, f"no outcome in JSON: {error!r}") from error
+        raise WireError(reasons.CORRUPT, f"not an outcome in JSON: {error!r}") from error
 
 
 def show_value(value: Any) -> Any:
@@ -138,13 +138,15 @@ def _tensor(value: dict[str, Any], where: str) -> Any:
     name = value["dtype"]
     dtype = np.dtype("<f4") if name == BFLOAT16 else DTYPES.get(name) if isinstance(name, str) else None
     if dtype is None:
-        raise WireError(reasons.BAD_INPUT, f"{where}: no dtype {name!r}; use one of {', '.join((*DTYPES, BFLOAT16))}")
+        raise WireError(
+            reasons.BAD_INPUT, f"{where}: there is no dtype {name!r}; use one of {', '.join((*DTYPES, BFLOAT16))}"
+        )
     try:
         array = np.array(value["data"], dtype=dtype)
         if "shape" in value:
             array = array.reshape(value["shape"])
     except (TypeError, ValueError, OverflowError) as error:
-        raise WireError(reasons.BAD_INPUT, f"{where}: no {name} tensor: {error}") from error
+        raise WireError(reasons.BAD_INPUT, f"{where}: not a tensor of {name}: {error}") from error
     if name == BFLOAT16:
         bits = array.view("<u4")
         rounded = bits + 0x7FFF + ((bits >> 16) & 1)  # to the nearest, ties to even

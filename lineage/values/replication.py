@@ -216,7 +216,7 @@ class ReplicationDecoder:
     def record(self, message: bytes) -> Manifest | Fence | Base | Claim | Beat | Report | Yield:
         decoded = self._decode(message, SHARD_LIMITS)
         if isinstance(decoded, Contents):
-            raise WireError(reasons.UNKNOWN_SCHEMA, "the contents of a version are no record of their own")
+            raise WireError(reasons.UNKNOWN_SCHEMA, "the contents of a version are not a record of their own")
         return decoded
 
     def contents(self, message: bytes) -> Contents:
@@ -234,7 +234,7 @@ class ReplicationDecoder:
     @staticmethod
     def _of(kind: type[_Kind], decoded: ShardRecord) -> _Kind:
         if not isinstance(decoded, kind):
-            raise WireError(reasons.UNKNOWN_SCHEMA, f"the record is a {type(decoded).__name__}, no {kind.__name__}")
+            raise WireError(reasons.UNKNOWN_SCHEMA, f"the record is a {type(decoded).__name__}, not a {kind.__name__}")
         return decoded
 
     def _decode(self, message: bytes, limits: Limits) -> ShardRecord:
@@ -251,12 +251,12 @@ class ReplicationDecoder:
             raise WireError(reasons.UNKNOWN_SCHEMA, f"no schema with the fingerprint {fingerprint} is known")
         if schema.name in CHECKED and _checksum(message) != message[-DIGEST_BYTES:]:
             text = (
-                f"the checksum of a {schema.name} is not that of its bytes: it is damaged, or was written without one"
+                f"the checksum of a {schema.name} does not match its bytes: it is damaged, or was written without one"
             )
             raise WireError(reasons.CORRUPT, text)
         kind = _KINDS.get(schema.name)
         if kind is None:
-            raise WireError(reasons.UNKNOWN_SCHEMA, f"a {schema.name} is no record of a stateful shard")
+            raise WireError(reasons.UNKNOWN_SCHEMA, f"a {schema.name} is not a record of a stateful shard")
         build = contents_of if kind is Contents else partial(_build, kind)
         decoded: ShardRecord = read_as(schema, message, HEADER_BYTES, limits, build)
         return decoded

@@ -41,7 +41,7 @@ def resolve(schema: WriterSchema, buffer: bytes, at: int, limits: Limits) -> Que
     """The message at `at`, written with `schema`, as ours. Raises WireError only, whatever the bytes."""
     build = _BUILDERS.get(schema.name)
     if build is None:
-        raise WireError(reasons.UNKNOWN_SCHEMA, f"a {schema.name} is no message of this topic")
+        raise WireError(reasons.UNKNOWN_SCHEMA, f"a {schema.name} is not a message of this topic")
     return read_as(schema, buffer, at, limits, build)
 
 

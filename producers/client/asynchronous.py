@@ -169,7 +169,7 @@ class AsyncClient:
             return promise
         self._room.release()
         if not isinstance(there, _AsyncPromise):
-            raise TypeError(f"{there!r} waits for {query.request_id!r}, but is no promise of this client's")
+            raise TypeError(f"{there!r} waits for {query.request_id!r}, but is not a promise of this client")
         return there
 
 

@@ -258,7 +258,7 @@ class Client:
             return promise
         self._room.release()  # somebody else has sent this id in the meantime
         if not isinstance(there, _Promise):
-            raise TypeError(f"{there!r} waits for {query.request_id!r}, but is no promise of this client's")
+            raise TypeError(f"{there!r} waits for {query.request_id!r}, but is not a promise of this client")
         return there
 
 

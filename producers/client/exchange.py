@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-NO_ROOM = "too many queries wait for their outcomes, and this one's time is over"
+NO_ROOM = "too many queries wait for their outcomes, and this query's timeout passed"
 _POLL_SECONDS = 0.05
 _BATCH = 1000
 _QUIET_SECONDS = 1.0  # without an outcome, though somebody waits, after which the broker is asked whether it is there
@@ -185,7 +185,9 @@ class Exchange:
             waiter.stored()
 
     def undelivered(self, request_id: bytes, error: KafkaError) -> None:
-        self._fail(request_id, BrokerError(f"{self._ingress} did not take query {request_id.decode()}: {error.str()}"))
+        self._fail(
+            request_id, BrokerError(f"{self._ingress} did not accept query {request_id.decode()}: {error.str()}")
+        )
 
     # The reply thread -------------------------------------------------------------------------------------------
 
@@ -238,7 +240,9 @@ class Exchange:
 
     def _renew_producer(self) -> None:
         log.warning(
-            "%s: the producer has found no broker for %.0f s; a new one sends what waits", self._ingress, DEAF_SECONDS
+            "%s: the producer found no broker for %.0f s; a new producer sends the waiting queries",
+            self._ingress,
+            DEAF_SECONDS,
         )
         old = self._producer
         try:
@@ -246,7 +250,7 @@ class Exchange:
                 self._settings, self._ingress, _RENEWAL_SECONDS, self._options, self._break
             )
         except SpillwayError as error:
-            log.warning("%s: no other producer yet: %s", self._ingress, error)
+            log.warning("%s: no new producer yet: %s", self._ingress, error)
             return
         old.purge()
         old.flush(_ANSWER_SECONDS)
@@ -306,7 +310,7 @@ class Exchange:
 
     def _break(self, why: str) -> None:
         """The idempotent producer's session is lost: it sends nothing any more."""
-        self._broken = ClientClosedError(f"the producer has failed for good: {why}; make a new client")
+        self._broken = ClientClosedError(f"the producer has failed permanently: {why}; create a new client")
 
     def _end(self, error: SpillwayError) -> None:
         with self._lock:

@@ -53,7 +53,7 @@ class Feedback:
         outcome, token = self._future.result(timeout)
         if outcome.kind != PREDICTION or token is None:
             raise SpillwayError(
-                f"{self.learner} did not take {self.id}: {outcome.kind}, {outcome.reason} {outcome.text}"
+                f"{self.learner} did not accept {self.id}: {outcome.kind}, {outcome.reason} {outcome.text}"
             )
         return token
 
@@ -112,14 +112,14 @@ class Learners:
         mine = Feedback(learner, query.request_id.decode())
         feedback = exchange.send(query.headers, query.key, query.value, expires=query.expires, waiter=mine)
         if not isinstance(feedback, Feedback):
-            raise TypeError(f"{feedback!r} waits for {query.request_id!r}, but is no feedback")
+            raise TypeError(f"{feedback!r} waits for {query.request_id!r}, but is not feedback")
         until = time.monotonic() + _STORED
         while not feedback.has.is_set() and time.monotonic() < until:
             exchange.serve(_POLL)
         if (failure := feedback.failure()) is not None:
             raise failure
         if not feedback.has.is_set():
-            raise BrokerError(f"no broker has taken {feedback.id} within {_STORED:g} s")
+            raise BrokerError(f"no broker accepted {feedback.id} within {_STORED:g} s")
         return feedback
 
     def close(self) -> None:
@@ -163,5 +163,5 @@ def _about(learner: str, of: Outcome | str) -> tuple[str, str, dict[str, Any]]:
         if isinstance(keys, dict) and learner in keys:
             return str(keys[learner]), str(said.get(REQUEST, "")), {"outputs": of.outputs, "flags": of.flags}
     raise UsageError(
-        f"the outcome says nothing of {learner!r}: no stage that made it looks up a table of that learner; give the key"
+        f"the outcome does not mention {learner!r}: no stage that made it reads a table of that learner; give the key"
     )

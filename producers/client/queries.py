@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 GRACE = 10.0  # seconds after its deadline that an outcome is waited for
 IN_FLIGHT = 10_000  # queries of one client
 CONNECT_SECONDS = 30.0
-_REUSED = "; was the id used before? Within ten minutes the same id is the same query, which is answered once"
+_REUSED = "; was the id used before? The same id within ten minutes is the same query and is answered once"
 WINDOW = 256  # queries in flight of a stream of outcomes
 
 

@@ -50,12 +50,12 @@ class Rescaling:
         """So many times the requests are wanted of `count` in `seconds`. Raises UsageError where that is unknown."""
         if self.peak is not None:
             if peak is None:
-                raise UsageError("a peak can be set where requests are counted: give --counts, or --rate instead")
+                raise UsageError("--peak needs counted requests: give --counts, or use --rate instead")
             return self.peak / (peak * self.compress)
         if self.rate is None:
             return 1.0
         if not seconds:
-            raise UsageError("a rate can be set of requests at two times or more; here all come at once")
+            raise UsageError("--rate needs requests at two or more times; here all come at the same time")
         return self.rate * seconds / (count * self.compress)
 
 
@@ -90,12 +90,12 @@ def _counted(file: Path, rows: list[tuple[int, list[str]]], layout: Layout, widt
     """Which stretch of `width` each row is, and its count."""
     counts = _values(file, rows, layout.column, _COUNTS, _count)
     if not counts.sum():
-        raise UsageError(f"{file}: counts no request in this column; name another by --column")
+        raise UsageError(f"{file}: has no requests in this column; name another with --column")
     if layout.began is None:
         return np.arange(len(counts), dtype=np.float64), counts
     began = _values(file, rows, layout.began, (), _moment)
     if len(began) != len(counts):
-        raise UsageError(f"{file}:{rows[0][0]}: is a header in one column and none in the other; mend or remove it")
+        raise UsageError(f"{file}:{rows[0][0]}: is a header in one column but not in the other; fix or remove it")
     bins = np.floor((began - began[0]) / width + 1e-6)
     near = np.flatnonzero(np.diff(bins) <= 0)
     if len(near):
@@ -140,11 +140,12 @@ def _values(
             if number == rows[0][0]:
                 continue  # the header
             message = (
-                f"{file}:{number}: column {place + 1} is {cell!r:.40}: {error}; name another column if it is not it"
+                f"{file}:{number}: column {place + 1} is {cell!r:.40}: {error}; if this is the wrong column, name "
+                "another"
             )
             raise UsageError(message) from error
     if not found:
-        raise UsageError(f"{file}: has a header and nothing below it")
+        raise UsageError(f"{file}: has a header but no rows")
     return np.array(found)
 
 

@@ -80,7 +80,7 @@ def generated(
         try:
             value = encode_query(Query(dict(inputs)), limits)
         except (WireError, TypeError, ValueError) as error:
-            raise UsageError(f"the payload function's inputs at index {index} cannot travel: {error}") from error
+            raise UsageError(f"the payload function's inputs at index {index} cannot be sent: {error}") from error
         return Shot(value, None if key is None else _key(key, inputs, index))
 
     return Load(due, shot)

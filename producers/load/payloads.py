@@ -25,7 +25,7 @@ def find_payload(name: str) -> Payload:
     """Find the function that `module:function` names. Raises `UsageError` saying what is wrong with the name."""
     module_name, colon, function_name = name.partition(":")
     if not colon or not module_name or not function_name:
-        raise UsageError(f"{name!r} names no payload function: write module:function")
+        raise UsageError(f"{name!r} is not a payload function: write module:function")
     try:
         module = importlib.import_module(module_name)
     except ImportError as error:

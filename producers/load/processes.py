@@ -43,9 +43,7 @@ def arrivals(legs: Sequence[Leg], rng: np.random.Generator) -> Times:
     """
     course = _Course(legs)
     if not 0 < course.total <= MOST:
-        raise UsageError(
-            f"{course.total:g} arrivals are to be expected: give a rate above 0, and at most {MOST:g} in all"
-        )
+        raise UsageError(f"{course.total:g} arrivals are expected: there must be more than 0 and at most {MOST:g}")
     steps: Times = np.arange(_BLOCK, dtype=np.float64)
     passed, chunks = 0.0, []
     while passed < course.total:

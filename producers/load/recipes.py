@@ -47,7 +47,9 @@ def make(words: Iterable[str], seed: int) -> NDArray[np.float64]:
         rng = np.random.default_rng(seeds)
         legs = [leg for phase in streams[number - 1] for leg in phase(rng)]
         if not legs:
-            raise UsageError(f"stream {number} has no phase: write one such as {_FORMS['gamma']} on each side of a '+'")
+            raise UsageError(
+                f"stream {number} has no phase: write a phase such as {_FORMS['gamma']} on each side of a '+'"
+            )
         try:
             found.append(processes.arrivals(legs, rng))
         except UsageError as error:
@@ -59,12 +61,12 @@ def _phase(place: str, word: str) -> _Legs:
     process, _, fields = word.partition(":")
     form = _FORMS.get(process)
     if form is None:
-        raise UsageError(f"{place} names no process; write one as in {', '.join(_FORMS.values())}")
+        raise UsageError(f"{place} does not name an arrival process; write it as in {', '.join(_FORMS.values())}")
     known = dict(_pairs(form.partition(":")[2]))
     given = list(_pairs(fields))
     names = [name for name, _ in given]
     for wrong, what in (
-        ([name for name in names if name not in known], "is no field of it"),
+        ([name for name in names if name not in known], "is not a field of it"),
         ([name for name in names if names.count(name) > 1], "is given twice"),
         ([name for name in known if name not in names and name != "cv2"], "is missing"),
     ):

@@ -37,7 +37,7 @@ def gamma(rate: float, cv: float, duration: float, rng: np.random.Generator) -> 
     """
     _check(rate, duration)
     if not 0 <= cv < np.inf:
-        raise UsageError(f"a coefficient of variation of {cv} is none: it is 0 or more")
+        raise UsageError(f"a coefficient of variation of {cv} is not possible: it must be 0 or more")
     if cv == 0:
         return constant(rate, duration)
     shape, scale = 1 / cv**2, cv**2 / rate
@@ -91,20 +91,20 @@ def scaled(times: ArrayLike, scale: float, rng: np.random.Generator) -> Times:
 def paced(times: ArrayLike, *, speed: float = 1.0, duration: float | None = None) -> Times:
     """The same arrivals `speed` times as fast, and of these the ones due before `duration` seconds."""
     if not 0 < speed < np.inf:
-        raise UsageError(f"a speed of {speed} is none: it must be above 0")
+        raise UsageError(f"a speed of {speed} is not possible: it must be above 0")
     if duration is not None and not duration > 0:
-        raise UsageError(f"a duration of {duration} s is none: it must be above 0")
+        raise UsageError(f"a duration of {duration} s is not possible: it must be above 0")
     due = np.sort(np.asarray(times, dtype=np.float64)) / speed
     return due if duration is None else due[due < duration]
 
 
 def _check(rate: float, duration: float) -> None:
     if not 0 < rate < np.inf:
-        raise UsageError(f"a rate of {rate} requests a second is none: it must be above 0")
+        raise UsageError(f"a rate of {rate} requests a second is not possible: it must be above 0")
     if not 0 < duration < np.inf:
-        raise UsageError(f"a duration of {duration} s is none: it must be above 0")
+        raise UsageError(f"a duration of {duration} s is not possible: it must be above 0")
 
 
 def _check_scale(scale: float) -> None:
     if not 0 < scale < np.inf:
-        raise UsageError(f"a scale of {scale} is none: it must be above 0")
+        raise UsageError(f"a scale of {scale} is not possible: it must be above 0")

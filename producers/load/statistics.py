@@ -44,7 +44,9 @@ def statistics(times: NDArray[np.float64], service: float) -> Statistics:
     """
     gaps = np.diff(times)
     if not gaps.any():
-        raise UsageError(f"{len(times)} requests at one time have no statistics: there must be two times or more")
+        raise UsageError(
+            f"{len(times)} requests at one time have no statistics: requests at two or more times are needed"
+        )
     lengths = windows(service)
     scales = tuple(
         Scale(length, _dispersion(times, length), most / length)

@@ -118,11 +118,11 @@ def _counts(file: Path, rows: Iterator[list[str]]) -> Counts:
         if not row:
             continue
         if len(row) < 2:  # noqa: PLR2004 - the two columns
-            raise UsageError(f"{file}:{line}: a second without its requests")
+            raise UsageError(f"{file}:{line}: a row needs a second and its requests")
         seconds.append(_number(file, line, "second", row[0], float))
         requests.append(_number(file, line, "requests", row[1], int))
         if len(seconds) > 1 and seconds[-1] <= seconds[-2]:
-            raise UsageError(f"{file}:{line}: second {row[0]} does not come after the one before")
+            raise UsageError(f"{file}:{line}: second {row[0]} does not come after the previous one")
     if not sum(requests):
         raise UsageError(f"{file}: no requests")
     return Counts(np.array(seconds), np.array(requests, dtype=np.int64))

@@ -61,7 +61,7 @@ def examine(path: Path) -> Container:
     except OSError as error:
         raise UsageError(f"cannot read {path}: {error.strerror}") from error
     except UnicodeDecodeError as error:
-        raise UsageError(f"{path} is damaged: its metadata is no text") from error
+        raise UsageError(f"{path} is damaged: its metadata is not text") from error
     found.torn = size - found.end
     return found
 
@@ -81,7 +81,7 @@ def _walk(file: IO[bytes], size: int, found: Container) -> None:
 def _header(file: IO[bytes], size: int, found: Container) -> bytes:
     magic = file.read(len(_MAGIC))
     if not _MAGIC.startswith(magic):
-        raise UsageError(f"{found.path} is no Avro container file")
+        raise UsageError(f"{found.path} is not an Avro container file")
     if magic != _MAGIC:
         raise _TornError
     while count := _long(file):
@@ -280,13 +280,13 @@ def read_recording(directory: Path) -> Recording:
     files = [examine(path) for path in paths]
     for number, container in enumerate(files, start=1):
         if container.path.name != f"recording-{number:05d}.avro":
-            raise UsageError(f"{directory} lacks recording-{number:05d}.avro: the recording is not whole")
+            raise UsageError(f"{directory} lacks recording-{number:05d}.avro: the recording is incomplete")
         if container.torn and container is not files[-1]:
             raise UsageError(f"{container.path} ends in the middle of a block, but is not the last file: it was cut")
     while len(files) > 1 and not files[-1].complete_header:
         files.pop()  # killed while it began a new file
     if not files[0].complete_header:
-        raise UsageError(f"{files[0].path} ends before its header does: nothing was recorded")
+        raise UsageError(f"{files[0].path} ends within its header: nothing was recorded")
     return Recording(directory, _about(files[0]), files)
 
 
@@ -382,4 +382,4 @@ def _about(container: Container) -> About:
             workers=json.loads(said.get("spillway.workers", "{}")),  # none in older recordings
         )
     except (KeyError, ValueError) as error:
-        raise UsageError(f"{container.path} is an Avro file, but no recording of Spillway's ({error})") from error
+        raise UsageError(f"{container.path} is an Avro file, but not a Spillway recording ({error})") from error

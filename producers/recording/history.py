@@ -91,7 +91,7 @@ def history(recording: Recording, predecessors: dict[str, tuple[str, ...]], limi
         elif message.topic == recording.about.egress:
             reader.outcome(message)
     if not reader.came:
-        raise UsageError(f"{recording.directory} holds no query that can be read: record while the pipeline is used")
+        raise UsageError(f"{recording.directory} holds no readable query: record while the pipeline is in use")
     return reader.history()
 
 

@@ -111,7 +111,7 @@ class Tap:
             raise BrokerError(f"cannot read {message.topic()}: {error.str()}")
         if error.code() == KafkaError._AUTO_OFFSET_RESET:  # noqa: SLF001
             raise BrokerError(
-                f"the recording has a hole: {message.topic()}[{message.partition()}] deleted records before they could "
+                f"the recording has a gap: {message.topic()}[{message.partition()}] deleted records before they could "
                 "be read; raise the topic's retention, or record on a faster disk"
             )
         log.warning("reading %s: %s", message.topic(), error.str())  # librdkafka tries again by itself

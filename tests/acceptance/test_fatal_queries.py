@@ -94,9 +94,9 @@ def test_after_two_deaths_of_a_stateless_stage_its_workers_are_processes_and_die
     for outcome in bad:
         assert (outcome.kind, outcome.reason) == (FAILED, MODEL_DIED)
         assert "offset" in outcome.text
-    assert "3 workers ended with it" in letters
+    assert "3 workers ended while they ran it" in letters
     assert "exit code 9" in letters
-    assert "time-out" in letters
+    assert "timeout" in letters
 
 
 @pytest.mark.nightly
@@ -116,4 +116,4 @@ def test_a_stateful_stage_fails_it_and_has_every_other_query_in_its_state_once(
     good, (bad,), letters = served_to(stage, broker, unique_name, tmp_path, ["end"])
     assert sorted(outcome.outputs["n"] for outcome in good) == list(range(1, GOOD + 1))
     assert (bad.kind, bad.reason) == (FAILED, MODEL_DIED)
-    assert "processes of stage 'count' ended with it" in letters
+    assert "processes of stage 'count' ended while they ran it" in letters

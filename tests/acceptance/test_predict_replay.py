@@ -113,7 +113,7 @@ def test_a_query_that_a_model_failed_on_is_listed_shown_and_asked_again(served, 
     mended = served("dead", "retry", second["letter"])
     assert mended.returncode == 0, mended.stdout
     assert "early.3-" in mended.stdout
-    assert "1 of 1 are predictions now" in mended.stdout
+    assert "1 of 1 got a prediction" in mended.stdout
     places = {letter["letter"], second["letter"]}
     assert places.isdisjoint(each["letter"] for each in json.loads(served("dead", "list", "--json").stdout))
     assert places <= {each["letter"] for each in json.loads(served("dead", "list", "--json", "--retried").stdout)}

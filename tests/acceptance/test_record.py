@@ -32,7 +32,7 @@ def record(pipeline, broker, *arguments):
     command = [sys.executable, "-m", "agents.cli.main", "record", str(pipeline), "--bootstrap", broker, *arguments]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     # The pipeline's topics are there, but nobody serves it: that is told, and recorded all the same.
-    assert f"nobody serves {load(pipeline).spec.name} on {broker}" in process.stderr.readline()
+    assert f"no process serves {load(pipeline).spec.name} on {broker}" in process.stderr.readline()
     return process, process.stderr.readline()
 
 

@@ -136,7 +136,7 @@ def test_the_next_serve_of_the_same_file_has_the_tables_size_and_of_a_changed_on
         changed = pipeline.read_text()
         pipeline.write_text(changed.replace("timeout: 21s", "timeout: 22s"))
         code, said = scale(served, pipeline, broker, "a", "2")
-        assert (code, "another version of its file" in said) == (2, True), said
+        assert (code, "is served from another version of" in said) == (2, True), said
         pipeline.write_text(changed)
 
 

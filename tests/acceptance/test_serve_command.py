@@ -169,7 +169,7 @@ def test_what_cannot_work_is_refused_at_once(project, unique_name, broker):
     ServeEntry(unique_name, "pipeline.yaml", broker, None, os.getpid(), time.time()).write(project / ".spillway/run")
     second = spillway(project, "serve", "pipeline.yaml", "--bootstrap", broker)
     assert second.returncode == 2
-    assert "served already" in second.stderr
+    assert "already served" in second.stderr
 
 
 @pytest.fixture
@@ -189,7 +189,7 @@ def test_a_second_serve_from_another_folder_is_refused_and_harms_nobody(project,
             second = spillway(elsewhere, "serve", "pipeline.yaml", "--bootstrap", broker, *options)
             assert second.returncode == 2
             said = second.stderr.splitlines()
-            assert f"is served already, by {platform.node()}:{first.process.pid}@" in said[-1]
+            assert f"is already served by {platform.node()}:{first.process.pid}@" in said[-1]
             assert " since 20" in said[-1]
             assert "--take-over" in said[-1]
         assert not list((elsewhere / ".spillway" / "run").glob("*/*.json"))
@@ -209,7 +209,7 @@ def test_a_serve_that_takes_over_ends_the_other_in_good_order(project, elsewhere
             assert all(gone(pid) for pid in pids)
             said = first.errors.read_text()
             assert f"was taken over by {platform.node()}:{second.process.pid}@" in said
-            assert "did not end in order" not in said
+            assert "did not end cleanly" not in said
             assert "fenced" not in first.said()
             assert ask(second.settings(), unique_name) == "Hello, Ada!"
             second.process.kill()
@@ -217,7 +217,7 @@ def test_a_serve_that_takes_over_ends_the_other_in_good_order(project, elsewhere
         with Serve(project, unique_name, "--bootstrap", broker) as third:  # at once, as the second is dead
             third.await_ready()
             assert ask(third.settings(), unique_name) == "Hello, Ada!"
-            assert "asking whether it is still there" not in third.said()
+            assert "checking whether it is still running" not in third.said()
             assert third.end() == 0, third.said()
 
 

@@ -124,5 +124,5 @@ def test_a_state_that_another_model_made_is_refused_before_anything_is_served(se
     command = [SPILLWAY, "serve", pipeline, "--bootstrap", broker, "--run-dir", tmp_path / "run", "--quiet"]
     ended = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path, timeout=300)
     assert ended.returncode == 1
-    assert "the state in the log is not one of Count: 'seen' is numpy int64 [3]" in ended.stderr
+    assert "the state in the log does not fit Count: 'seen' is numpy int64 [3]" in ended.stderr
     assert "1 more" not in ended.stderr

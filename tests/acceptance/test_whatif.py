@@ -37,7 +37,7 @@ def test_a_recorded_run_is_predicted_and_tried_otherwise(broker, unique_name, tm
     taken, run_dir = tmp_path / "taken", str(tmp_path / "run")
     with serving(file, unique_name, broker, tmp_path, "--policy", "expired", "--plan-period", "0.2"):
         status = subprocess.run([SPILLWAY, "status", "--run-dir", run_dir], capture_output=True, text=True, check=False)
-        assert "what the replicas last reported, every 0.2 s" in status.stdout
+        assert "latest status of the replicas, every 0.2 s" in status.stdout
         recorder = subprocess.Popen([SPILLWAY, "record", file, "-o", taken, "--run-dir", run_dir], cwd=tmp_path)
         try:
             until(lambda: any(taken.glob("*.avro")), 30, "the recorder writes")

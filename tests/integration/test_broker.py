@@ -52,7 +52,7 @@ def await_gone(pid, seconds=90.0):
 
 
 def test_a_start_that_takes_too_long_is_said_so(tmp_path):
-    with pytest.raises(BrokerError, match=r"did not make its storage in .* within 0\.01 s"):
+    with pytest.raises(BrokerError, match=r"did not format its storage in .* within 0\.01 s"):
         make(tmp_path / "kafka", start_timeout=0.01).start()
 
 

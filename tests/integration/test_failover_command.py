@@ -101,7 +101,7 @@ def test_without_a_backup_nothing_is_asked(broker, file, roles, words):
 def test_members_that_do_not_listen_are_named(broker, file):
     with Members(broker, load(file).spec, 0, deaf=True) as members:
         told = run(broker, file, "learn", "--timeout", 0.5)
-    assert "in 0.5 s nobody has taken over from 'learn.0.m1'" in str(told.exception)
+    assert "in 0.5 s no member took over from 'learn.0.m1'" in str(told.exception)
     assert len(members.wishes) == 1
 
 

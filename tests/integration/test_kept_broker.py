@@ -37,7 +37,7 @@ def test_of_a_cluster_each_node_is_kept_and_the_others_serve_meanwhile(tmp_path)
         kept.keep(0.0)
         crash(kept.nodes[1].pid)
         kept.keep(10.0)
-        assert said[1:] == ["Kafka's node 2 died; it is started again"]
+        assert said[1:] == ["Kafka's node 2 died; restarting it"]
         until(lambda: all(map(kafka_answers, ports)), 60, "all nodes answer")
         kept.keep(11.0)
         assert len(said) == 2

@@ -64,7 +64,7 @@ def test_a_second_one_is_refused_and_told_who_serves_since_when(bench):
     with bench.owned() as first:
         for names in (ALL, ("a.1",), ("b.7", "gate.0")):
             text = refused(bench, names)
-            assert f"is served already, by {first._me.name} since 20" in text
+            assert f"is already served by {first._me.name} since 20" in text
             assert "\n" not in text
             assert "--take-over" in text
         assert not bench.ended.is_set()
@@ -80,13 +80,13 @@ def test_who_serves_is_known_before_anything_is_asked(bench, broker):
     pipeline = Pipeline.parse(json.dumps({"name": bench.name, "slo": "1s", "stages": stages}))
     with bench.owned():
         assert require_served(bench.settings, pipeline) == (
-            f"nobody serves stage b of {bench.name} now: queries wait there"
+            f"no process serves stage b of {bench.name} now: queries wait there"
         )
         with bench.owned(["b.0"]):
             assert require_served(bench.settings, pipeline) == ""
     never = Pipeline.parse(json.dumps({"name": f"{bench.name}-never", "slo": "1s", "stages": stages}))
     for each in (pipeline, never):
-        with pytest.raises(NotServedError, match=f"nobody serves {each.spec.name} on {broker}: start it"):
+        with pytest.raises(NotServedError, match=f"no process serves {each.spec.name} on {broker}: start it"):
             require_served(bench.settings, each)
 
 
@@ -99,7 +99,7 @@ def test_the_one_that_takes_over_waits_until_the_other_has_left(bench):
     claiming.start()
     until(bench.ended.is_set, 60)
     assert claiming.is_alive(), "it waits for the first to stop its processes"
-    assert any("asking it to end, and waiting" in text for text in bench.said)
+    assert any("asking it to stop, and waiting" in text for text in bench.said)
     first.leave()
     claiming.join(60)
     assert not claiming.is_alive()
@@ -174,7 +174,7 @@ def test_who_is_silent_elsewhere_is_followed_after_its_lease(bench, monkeypatch)
         until(lambda: lost, 60)
         with pytest.raises(TakenOverError, match=second._me.name):
             first.require()
-        assert any("asking whether it is still there" in text for text in bench.said)
+        assert any("checking whether it is still running" in text for text in bench.said)
         first.leave()
         assert second._me.name in refused(bench), "whose epoch is another"
 

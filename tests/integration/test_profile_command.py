@@ -110,7 +110,7 @@ def test_a_profile_is_measured_used_and_warned_of_once_it_is_stale(spillway, tmp
     code, _, err = spillway("check", "p.yaml")
     assert code == 2
     assert "p.yaml:3:10: profile: cannot read the profile file p.profile.yaml" in err
-    assert "'spillway profile' makes one" in err
+    assert "make one with 'spillway profile'" in err
 
     code, out, err = spillway("profile", "p.yaml", "--runs", "5")
     assert (code, err) == (0, "")
@@ -189,8 +189,8 @@ WHY = {
     _arguments: "the model's arguments have changed since",
     _weights: "the files that the model's arguments name have changed since",
     _version: "the model's version was None, and is 2 now",
-    _where: "the model ran on a thread then, and runs on a process now",
-    _model: "it was measured of model profiled_models:First, not of profiled_models:Shown",
+    _where: "the model was a thread then, and is a process now",
+    _model: "it was measured with model profiled_models:First, not profiled_models:Shown",
     _device: "it was measured on another device, ",
     _threads: "it was measured with 1 threads for a torch operation, and 4 are used now",
 }
@@ -254,7 +254,7 @@ def test_a_stage_without_samples_says_how_to_give_one(spillway, tmp_path):
     code, _, err = spillway("profile", "p.yaml")
     assert code == 2
     assert err == (
-        "error: stage 'a': there is nothing to measure it on; declare its inputs, as in 'inputs: {image: {dtype: "
+        "error: stage 'a': it has no inputs to be measured with; declare its inputs, as in 'inputs: {image: {dtype: "
         "uint8, shape: [40, 144]}}', give its model a method example() that returns a query's inputs, or name queries: "
         "'spillway profile p.yaml --sample RECORDING, FILE or MODULE:FUNCTION'\n"
     )
@@ -263,7 +263,7 @@ def test_a_stage_without_samples_says_how_to_give_one(spillway, tmp_path):
     )
     code, out, _ = spillway("profile", "p.yaml", "--runs", "2")
     assert code == 0
-    assert "let the pipeline refer to it: add 'profile: p.profile.yaml' to p.yaml" in out
+    assert "to use it, add 'profile: p.profile.yaml' to p.yaml" in out
 
 
 def test_a_batch_that_the_model_cannot_take(spillway, tmp_path):
@@ -274,8 +274,8 @@ def test_a_batch_that_the_model_cannot_take(spillway, tmp_path):
     code, _, err = spillway("profile", "p.yaml", "--runs", "2")
     assert code == 1
     assert err == (
-        "error: stage 'a': model 'profiled_models:Picky' failed on a batch of 3: MemoryError: no room; do the samples "
-        "fit, and is batching.max what it can take?\n"
+        "error: stage 'a': model 'profiled_models:Picky' failed on a batch of 3: MemoryError: no room; check that the "
+        "samples fit the model and that it can take batches of batching.max\n"
     )
     assert not (tmp_path / "p.profile.yaml").exists()
 
@@ -283,7 +283,7 @@ def test_a_batch_that_the_model_cannot_take(spillway, tmp_path):
 def test_emulated_stages_need_none(spillway, tmp_path):
     (tmp_path / "p.yaml").write_text("name: p\nslo: 1s\nstages: [{name: a, emulated: {beta: 1ms}}]\n")
     code, _, err = spillway("profile", "p.yaml")
-    assert (code, err) == (2, "error: p.yaml: all its stages are emulated: their durations are their profile\n")
+    assert (code, err) == (2, "error: p.yaml: all its stages are emulated, so there is nothing to measure\n")
     code, _, err = spillway("profile", "p.yaml", "--stage", "a")
     assert (code, err) == (2, "error: stage 'a' is emulated: its durations are its profile\n")
 

@@ -36,7 +36,7 @@ def test_a_standby_takes_a_dead_replicas_place_and_another_one_waits(tmp_path):
         assert run.child("a.1").life.restarts == 1
         assert run.child("a.standby0").life.restarts == 0
         assert run.heard("a.1 was ended by SIGKILL", "a.standby0 takes its place")
-        assert not run.heard("a.standby0", "started again")
+        assert not run.heard("a.standby0", "restarting")
         assert run.end() == 0
 
 

@@ -101,7 +101,7 @@ def test_a_killed_child_comes_back_and_the_others_never_notice(tmp_path):
         os.kill(killed, signal.SIGKILL)
         await_(lambda: run.child("a.0").pid not in {None, killed} and run.state("a.0") is State.RUNNING)
         assert run.child("b.0").pid == other
-        assert run.heard("a.0", "SIGKILL", "started again")
+        assert run.heard("a.0", "SIGKILL", "restarting")
         assert run.end() == 0
 
 
@@ -128,7 +128,7 @@ def test_without_an_end_one_that_dies_again_and_again_comes_back_when_it_can(tmp
         life = run.child("a.0").life
         await_(lambda: life.restarts >= 2 * QUICK.max_deaths)
         assert life.flaps(time.monotonic())
-        assert run.heard("a.0", "never given up")
+        assert run.heard("a.0", "no limit on restarts")
         (tmp_path / "a.well").touch()
         await_(lambda: run.state("a.0") is State.RUNNING)
         # It died twice without a service that made it good, so its model runs in worker processes.
@@ -179,7 +179,7 @@ def test_a_fenced_gate_waits_until_it_is_known_whose_its_place_is(tmp_path):
         if len(owned.asked) == 4:  # it was started before the file was there
             owned.asked[-1]()
         await_(lambda: run.state("gate.0") is State.RUNNING)
-        assert run.heard("gate.0 was fenced", "still served from here", "it was fenced")
+        assert run.heard("gate.0 was fenced", "is confirmed to be served from here", "it was fenced")
         assert run.end() == 0
 
 
@@ -197,7 +197,7 @@ def test_what_is_stopped_while_it_starts_says_just_that(tmp_path):
         await_(lambda: run.state("a.0") is State.STARTING)
         assert run.end() == 0
         assert run.heard("stopped while starting")
-        assert not run.heard("did not end in order")
+        assert not run.heard("did not end cleanly")
 
 
 def test_what_served_says_how_many_it_has_answered(tmp_path):
@@ -212,7 +212,7 @@ def test_a_child_that_does_not_listen_is_ended_by_force(tmp_path):
     with running(tmp_path, [plan(tmp_path, "a", "deaf")], settings=quick) as run:
         assert run.ready.wait(600)
         assert run.end() == 0
-        assert run.heard("a.0", "did not end in order", "SIGKILL")
+        assert run.heard("a.0", "did not end cleanly", "SIGKILL")
 
 
 class Stuck:

@@ -222,10 +222,10 @@ def test_a_shard_goes_back_when_the_operator_says_so(ask, facts, learn, tmp_path
         (["show", "track"], "stage 'track' has 2 shards: say which with --shard, 0 to 1"),
         (["show", "learn", "--shard", "1"], "stage 'learn' has no shard 1; it has 0 to 0"),
         (["show", "track", "--shard", "0"], "track/0 has no version yet"),
-        (["show", "learn", "v1"], "'v1' is no version: write it as e5.v17"),
+        (["show", "learn", "v1"], "'v1' is not a version: write it as e5.v17"),
         (["show", "learn", "e9.v9"], "learn/0 does not retain e9.v9; it has e1.v1 (durable)"),
         (["diff", "learn", "e1.v1", "e1.v2"], "learn/0 does not retain e1.v2"),
-        (["rewind", "learn", "e1.v1", "--yes"], "e1.v1 is what learn/0 would start from anyhow"),
+        (["rewind", "learn", "e1.v1", "--yes"], "e1.v1 is what learn/0 would start from anyway"),
     ],
 )
 def test_mistakes_are_named_with_what_there_is(ask, learn, command, said):

@@ -23,7 +23,9 @@ _ROUNDING: Final = 1e-9  # seconds by which sums of times may be off: an even lo
 def windows(service_time: float) -> tuple[float, ...]:
     """The widths in seconds: `service_time`, doubled while that gives at most 60 s. Raises UsageError for none."""
     if not 0 < service_time <= LONGEST:
-        raise UsageError(f"a service time of {service_time:g} s has no envelope: it is above 0 and at most {LONGEST:g}")
+        raise UsageError(
+            f"a service time of {service_time:g} s has no envelope: it must be above 0 and at most {LONGEST:g}"
+        )
     widths = [service_time]
     while 2 * widths[-1] <= LONGEST:
         widths.append(2 * widths[-1])

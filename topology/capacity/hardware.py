@@ -59,7 +59,7 @@ class Catalogue(Section):
 
 def read_catalogue(path: Path) -> Catalogue:
     """Read a hardware catalogue. Raises SpecError that names the file, the place and the fix."""
-    fix = "a kind of hardware reads as {price: 0.05, count: 64, memory: 4GiB, load: 5s, runs: core, cuda or emulated}"
+    fix = "write a kind of hardware as {price: 0.05, count: 64, memory: 4GiB, load: 5s, runs: core, cuda or emulated}"
     return read_model(path, Catalogue, "hardware catalogue", fix)
 
 
@@ -119,7 +119,7 @@ def options_of(
         if not options:
             told = "; ".join(refused) or "it has no profile there"
             raise SpecError(
-                f"stage {stage.name!r} can run on no kind of {', '.join(catalogue.kinds)}: {told}; measure it with "
+                f"stage {stage.name!r} cannot run on any of {', '.join(catalogue.kinds)}: {told}; measure it with "
                 f"'spillway profile {pipeline.path}', or give hardware.KIND.{stage.name} in {profiles_name}"
             )
         found[stage.name] = tuple(sorted(options, key=lambda option: (-option.price, option.durations[0])))

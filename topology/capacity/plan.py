@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 VERSION: Final = 1
 _KEY: Final = "spillway-plan"
-_HEADER: Final = "# Written by `spillway provision`. Durations are seconds, prices are of an hour.\n"
+_HEADER: Final = "# Written by `spillway provision`. Durations are seconds, prices are per hour.\n"
 _DIGITS: Final = 6  # of a figure: more says nothing
 
 Share = Annotated[float, Field(ge=0, le=1)]

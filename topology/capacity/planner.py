@@ -205,7 +205,7 @@ class Planner:
             able = [option for option in lane.options if self.left(config, option.kind) >= lane.units(1)]
             if not able:
                 kinds = ", ".join(option.kind for option in lane.options)
-                raise NoPlanError(f"no unit of {kinds} is left for stage {lane.name!r}; let the catalogue have more")
+                raise NoPlanError(f"no unit of {kinds} is left for stage {lane.name!r}; give the catalogue more units")
             config[lane.name] = Choice(min(able, key=lambda option: (option.durations[0], option.price)), 1, 1)
         self._check_service_time(config)
         p99 = self.p99(config)
@@ -222,8 +222,8 @@ class Planner:
         if p99 > self.slo:
             raise NoPlanError(
                 f"p99 is {show_duration(float(f'{p99:.3g}'))} with the fastest hardware and a worker for every query, "
-                f"and the SLO is {show_duration(self.slo)}; give it a longer SLO, faster hardware, or "
-                "more workers to the stages that keep the file's sizes"
+                f"and the SLO is {show_duration(self.slo)}; give it a longer SLO, faster hardware, or more workers "
+                "for the stages whose sizes come from the file"
             )
 
     def service_time(self, config: Config) -> float:
@@ -250,8 +250,8 @@ class Planner:
                 return
         kind = config[slowest[0].name].option.kind
         raise NoPlanError(
-            f"stage {slowest[0].name!r} is too slow for this trace with all units of {kind} that others leave it; let "
-            "the catalogue have more, or give it a longer SLO"
+            f"stage {slowest[0].name!r} is too slow for this trace even with every unit of {kind} that other stages "
+            "leave; give the catalogue more units, or the pipeline a longer SLO"
         )
 
     # Algorithm 2 -------------------------------------------------------------------------------------------------
@@ -272,7 +272,7 @@ class Planner:
             if saves or self.kept(config) < self.kept(best):
                 best, told = config, len(steps)
         if told < len(steps):
-            steps[told:] = [self.step(f"IncreaseBatch {len(steps) - told} times more made no saving: taken back", best)]
+            steps[told:] = [self.step(f"IncreaseBatch {len(steps) - told} more times saved nothing: undone", best)]
         return self.found(best, steps)
 
     def found(self, config: Config, steps: list[Step]) -> Found:

@@ -111,7 +111,7 @@ class Provisioning:
         kept = [stage.name for stage in self.pipeline.spec.stages if not can_be_planned(stage)]
         if not kept:
             return ()
-        return (f"{', '.join(kept)}: not planned (a state, several fronts or copies), and not in the cost",)
+        return (f"{', '.join(kept)}: not planned (a state, several fronts or copies), and not part of the cost",)
 
     def _beyond(self, found: Found, slo: float) -> tuple[str, ...]:
         """What to say where full batches, which PARD reckons with, take longer along one path than the SLO."""
@@ -128,7 +128,7 @@ class Provisioning:
             return ()
         told = show_duration(float(f"{longest:.3g}"))
         text = (
-            f"full batches take {told} along one path, longer than the SLO, though few fill: serve this plan with "
-            "'--policy naive', as 'pard' reckons with full batches and drops what goes that way"
+            f"full batches take {told} along one path, longer than the SLO, though few batches fill: serve this plan "
+            "with '--policy naive', as 'pard' assumes full batches and drops queries on that path"
         )
         return (text,)

@@ -32,17 +32,20 @@ def planned(pipeline: Pipeline, plan: Plan) -> Pipeline:
     Raises SpecError for a plan of another pipeline, or of another version of it.
     """
     if plan.pipeline != pipeline.spec.name:
-        raise SpecError(f"the plan is of pipeline {plan.pipeline!r}, not of {pipeline.spec.name!r}")
+        raise SpecError(f"the plan is for pipeline {plan.pipeline!r}, not of {pipeline.spec.name!r}")
     if plan.digest != pipeline.digest:
         raise SpecError(
-            f"the plan is of another version of {pipeline.path}: make one of this file with 'spillway provision'"
+            f"the plan was made for another version of {pipeline.path}: plan this file again with 'spillway provision'"
         )
     known = [stage.name for stage in pipeline.spec.stages]
     for name in plan.stages:
         if name in known and not can_be_planned(pipeline.spec.stage(name)):
-            raise SpecError(f"stage {name!r} keeps the file's size: it has a state, copies, or several fronts")
+            raise SpecError(
+                f"stage {name!r} is sized by the pipeline file, not by the plan: it has a state, copies, "
+                "or several fronts"
+            )
         if name not in known:
-            raise SpecError(f"the plan has a stage {name!r}, which {pipeline.path} has not; {meant(name, known)}")
+            raise SpecError(f"the plan has a stage {name!r}, which {pipeline.path} does not have; {meant(name, known)}")
     stages = [
         _planned(stage, plan.stages[stage.name]) if stage.name in plan.stages else stage
         for stage in pipeline.spec.stages
@@ -57,7 +60,7 @@ def planned(pipeline: Pipeline, plan: Plan) -> Pipeline:
 
 def _planned(stage: StageSpec, of: PlannedStage) -> StageSpec:
     if of.runs == "emulated" and stage.emulated is None:
-        raise SpecError(f"stage {stage.name!r} has a model, and its hardware in the plan, {of.hardware}, is emulated")
+        raise SpecError(f"stage {stage.name!r} has a model, but its hardware in the plan, {of.hardware}, is emulated")
     emulated = EmulatedSpec(table=of.takes, load=of.load) if of.runs == "emulated" else stage.emulated
     return stage.with_workers(count=of.count).with_batching(size=of.batch).model_copy(update={"emulated": emulated})
 

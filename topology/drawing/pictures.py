@@ -207,7 +207,7 @@ def _draw_vertical(strokes: dict[tuple[int, int], int], column: int, rows: range
 
 
 _LINE: Final = 36  # characters of a long name that a box shows
-_LEGEND: Final = "◇ sends a query only to those that it chooses, and ends it there where it chooses none"
+_LEGEND: Final = "◇ sends a query only to the stages that it chooses; if it chooses none, the query ends there"
 
 
 def text(pipeline: Pipeline) -> str:
@@ -273,7 +273,7 @@ def _described(pipeline: Pipeline, stage: StageSpec) -> Iterable[str]:
         yield _short(f"{stage.ensemble.selection.get('name')} of {', '.join(stage.ensemble.members)}")
     elif stage.variants is not None:
         section = stage.variants
-        which = f"what is registered of {section.app}" if section.registered else ", ".join(section.of)
+        which = f"the registered variants of {section.app}" if section.registered else ", ".join(section.of)
         yield _short(f"one of {which}")
     else:
         yield _short(stage.model or "")

@@ -76,7 +76,7 @@ class Document:
         except yaml.reader.ReaderError as error:
             before = text[: error.position]
             place = Place(before.count("\n") + 1, error.position - before.rfind("\n"), "")
-            raise self._failed(place, f"the character {_character(error)} may not stand in YAML; remove it") from error
+            raise self._failed(place, f"the character {_character(error)} is not allowed in YAML; remove it") from error
         if node is None:
             raise self._failed(Place(1, 1, ""), "the file is empty; begin with 'name: ...'")
         self.value: Any = self._convert(node, (), 1)
@@ -106,12 +106,12 @@ class Document:
         self._count += 1
         if self._count > MAX_VALUES:
             raise self._failed(
-                place, f"the file has more than {MAX_VALUES} values (an alias counts as what it stands for)"
+                place, f"the file has more than {MAX_VALUES} values (an alias counts as the values it refers to)"
             )
         if depth > MAX_DEPTH:
             raise self._failed(place, f"values are nested more than {MAX_DEPTH} deep (is an alias part of itself?)")
         if node.tag not in _CORE_TAGS and node.tag != "!":
-            self._found(node, path, f"tags like {node.tag} are not read; write the plain value")
+            self._found(node, path, f"tags like {node.tag} are not supported; write the plain value")
         if isinstance(node, yaml.MappingNode):
             return self._mapping(node, path, depth)
         if isinstance(node, yaml.SequenceNode):
@@ -123,13 +123,13 @@ class Document:
         found: dict[Any, Any] = {}
         for key_node, value_node in node.value:
             if not isinstance(key_node, yaml.ScalarNode):
-                self._found(key_node, path, "a key must be text or a number, no list or mapping")
+                self._found(key_node, path, "a key must be text or a number, not a list or mapping")
                 continue
             key = self._scalar(key_node, path)
             name = key if isinstance(key, (str, int)) and not isinstance(key, bool) else key_node.value
             at = (*path, name)
             if key == "<<" and key_node.style is None:
-                self._found(key_node, at, "merge keys ('<<') are not read; write the fields out")
+                self._found(key_node, at, "merge keys ('<<') are not supported; write the fields out")
             elif name in found:
                 self._found(key_node, at, f"is given twice (first in line {self._keys[at].line}); keep one")
             else:
@@ -154,7 +154,7 @@ class Document:
         try:
             return text.encode("utf-16", "surrogatepass").decode("utf-16")
         except UnicodeDecodeError:
-            self._found(node, path, "holds half of a surrogate pair, which is no character; remove it")
+            self._found(node, path, "contains an unpaired surrogate, which is not a character; remove it")
             return text.encode(errors="replace").decode()
 
     def _syntax(self, error: yaml.MarkedYAMLError) -> InvalidPipelineError:
@@ -163,10 +163,10 @@ class Document:
         said = ", ".join(part for part in (error.context, error.problem) if part) or "it cannot be read"
         begun = error.context_mark
         if begun is not None and begun.line + 1 < place.line:
-            said += f" (begun in line {begun.line + 1})"
+            said += f" (which begins in line {begun.line + 1})"
         if error.problem and "'\\t'" in error.problem:
             said += "; indent with spaces, not tabs"
-        return self._failed(place, f"this is no YAML: {said}")
+        return self._failed(place, f"this is not valid YAML: {said}")
 
     def _found(self, node: yaml.Node, path: Path, text: str) -> None:
         self.findings.append(Finding(self.file, _place(node, path), text))

@@ -41,15 +41,16 @@ _UNNAMED = "unnamed"
 _ANY_STAGE = StageSpec(name=_UNNAMED)
 _MISSING = {
     ("name",): "is missing; name the pipeline, as in 'name: plates'",
-    ("slo",): "is missing; say within what time a prediction is good, as in 'slo: 400ms'",
+    ("slo",): "is missing; give the time within which a query must be answered, as in 'slo: 400ms'",
     ("stages",): "is missing; list the stages, each with a name and a model",
-    ("cache", "bytes"): "is missing; say how much answers may take, as in 'cache: {bytes: 64MB}'",
+    ("cache", "bytes"): "is missing; say how much memory answers may take, as in 'cache: {bytes: 64MB}'",
     ("stages", "coding", "k"): "is missing; say how many batches make a group, as in 'k: 2'",
     ("stages", "coding", "parity"): "is missing; name the folder that 'spillway parity train' writes to",
     ("stages", "ensemble", "members"): "is missing; name the models, as in 'members: {linear: {model: models:Linear}}'",
-    ("stages", "variants", "app"): "is missing; name the application that they are of, as in 'app: digits'",
+    ("stages", "variants", "app"): "is missing; name their application, as in 'app: digits'",
     ("stages", "variants", "of"): "is missing; list the variants, each with a model, an architecture, an accuracy and "
-    "what batches take, as in 'of: {linear: {model: models:Linear, architecture: linear, accuracy: 0.9, takes: {1: "
+    "the durations of batches, as in 'of: {linear: {model: models:Linear, architecture: "
+    "linear, accuracy: 0.9, takes: {1: "
     "2ms}}}'",
     (
         "stages",
@@ -252,7 +253,7 @@ def _problem(model: type[BaseModel], at: Path, error: ErrorDetails) -> Problem:
     if kind == "extra_forbidden":
         if model is StageSpec and len(steps) == 1 and steps[0] in _MOVED:
             now = _MOVED[str(steps[0])].format(given)
-            return Problem(path, f"is in a section now; write '{now}'", on_key=True)
+            return Problem(path, f"has moved into a section; write '{now}'", on_key=True)
         known = list(_owner(model, steps).model_fields)
         return Problem(path, f"there is no such field; {names.meant(str(steps[-1]), known)}", on_key=True)
     if kind == "invalid_key":

@@ -100,7 +100,7 @@ class _Edges:
                 if "id" in module:
                     problems.append(Problem(("modules", number, "id"), "must be a whole number or text"))
             elif self._numbers.setdefault(key, number) != number:
-                text = f"module {modules[self._numbers[key]].get('name')!r} has the id {key!r} too; use another"
+                text = f"module {modules[self._numbers[key]].get('name')!r} also has the id {key!r}; use another"
                 problems.append(Problem(("modules", number, "id"), text))
         pres = [self._ids(number, module, "pres") for number, module in enumerate(modules)]
         subs = [self._ids(number, module, "subs") for number, module in enumerate(modules)]
@@ -121,9 +121,7 @@ class _Edges:
             other = self._numbers.get(key) if type(key) in (int, str) else None
             if other is None:
                 known = ", ".join(map(repr, self._numbers)) or "none"
-                self._problems.append(
-                    Problem(path, f"there is no module with the id {key!r:.40}; those there are: {known}")
-                )
+                self._problems.append(Problem(path, f"there is no module with the id {key!r:.40}; known: {known}"))
             elif other in found:
                 self._problems.append(Problem(path, f"the id {key!r} is named twice; keep one"))
             else:

@@ -43,8 +43,8 @@ def _check_limit(stage: StageFields, problems: list[Problem]) -> None:
     if not stage.usable("batching.limit"):
         return
     if batching.limit in ADAPTIVE and batching.size is not None:
-        text = f"'limit: {batching.limit}' finds the size by itself, up to 'max'; drop 'size'"
+        text = f"'limit: {batching.limit}' finds the size itself, up to 'max'; drop 'size'"
         problems.append(Problem(stage.path("batching.size"), text, on_key=True))
     if batching.limit not in ADAPTIVE and batching.objective is not None:
-        text = "is of 'limit: aimd' and 'limit: quantile'; name one of them, or drop 'objective'"
+        text = "applies only to 'limit: aimd' and 'limit: quantile'; choose one of them, or drop 'objective'"
         problems.append(Problem(stage.path("batching.objective"), text, on_key=True))

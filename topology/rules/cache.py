@@ -14,6 +14,7 @@ def check_cache(stage: StageFields, problems: list[Problem]) -> None:
     """Add what does not fit together in what this stage says of its cache; that the model allows one, agents check."""
     if stage.spec.cache is not None and stage.spec.state is not None and stage.usable("cache", "state"):
         text = (
-            "a model with a state answers the same query differently later, so nothing may be remembered; drop 'cache'"
+            "a model with a state may answer the same query differently later, so its answers cannot be cached; drop "
+            "'cache'"
         )
         problems.append(Problem(stage.path("cache"), text, on_key=True))

@@ -21,19 +21,19 @@ def check_coding(fields: PipelineFields, stage: StageFields, problems: list[Prob
 def _wrong(fields: PipelineFields, stage: StageFields) -> Iterator[str]:
     spec, coding = stage.spec, stage.spec.coding
     if spec.state is not None and stage.usable("state"):
-        yield "a model with a state answers by its state, which no parity model has; drop 'coding'"
+        yield "a model with a state answers from that state, which a parity model does not have; drop 'coding'"
     elif stage.usable("model") and (spec.model is None or spec.model.startswith(("sklearn:", "onnx:", "function:"))):
         yield "a parity model has a torch module's architecture; give the stage one as its 'model', or drop 'coding'"
     for name, said in (spec.inputs or {}).items():
         if said.dtype is not None and not said.dtype.startswith("float"):
-            yield f"input {name!r} is {said.dtype}, and only floats can be summed; have queries bring float32"
+            yield f"input {name!r} is {said.dtype}, and only floats can be summed; send float32"
     if spec.copies is not None and stage.usable("copies"):
-        yield "a batch has either copies or a code; drop 'copies' or 'coding'"
+        yield "a batch can be copied or coded, not both; drop 'copies' or 'coding'"
     before = _stateful_before(fields, stage)
     if before is not None:
         yield (
-            f"an answer that is made rests on other queries of its group, and behind stage {before!r}, which keeps a "
-            "state, on their versions; drop 'coding'"
+            f"a reconstructed answer depends on the other queries of its group, and behind stage {before!r}, which "
+            "keeps a state, also on the state's versions that they saw; drop 'coding'"
         )
     if coding is not None and coding.encoder == "concatenation" and coding.rows > 1:
         yield "encoder 'concatenation' has one row; write 'rows: 1', or 'encoder: sum'"

@@ -16,8 +16,8 @@ def check_copies(stage: StageFields, problems: list[Problem]) -> None:
     if copies is None or not stage.usable("copies"):
         return
     if stage.spec.state is not None and stage.usable("state"):
-        text = "a model with a state must see each query once, by one worker; drop 'copies'"
+        text = "a model with a state must process each query exactly once, on one worker; drop 'copies'"
         problems.append(Problem(stage.path("copies"), text, on_key=True))
     elif stage.spec.emulated is not None and stage.usable("emulated"):
-        text = "an emulated model is a timer, which no copy makes faster; drop 'copies'"
+        text = "an emulated model is a timer, which copies cannot make faster; drop 'copies'"
         problems.append(Problem(stage.path("copies"), text, on_key=True))

@@ -25,7 +25,7 @@ def check_default(fields: PipelineFields, stage: StageFields, problems: list[Pro
 
 def _wrong(fields: PipelineFields, stage: StageFields) -> Iterator[str]:
     if stage.spec.state is not None and stage.usable("state"):
-        yield "a model with a state must see each query, and is waited for; drop 'default'"
+        yield "a model with a state must process every query, so the stage always waits for it; drop 'default'"
         return
     try:
         outputs = stage.spec.default_outputs
@@ -34,7 +34,7 @@ def _wrong(fields: PipelineFields, stage: StageFields) -> Iterator[str]:
         yield f"cannot be sent: {error}"
         return
     if not outputs:
-        yield "is empty; give the outputs that a query gets which is not answered in time, as in 'default: {label: 0}'"
+        yield "is empty; give the outputs for queries that are not answered in time, as in 'default: {label: 0}'"
     elif stage.spec.split is None:
         for other in fields.stages:
             if stage.name in other.spec.after and other.spec.inputs and other.usable("inputs", "after", "join"):
@@ -55,13 +55,13 @@ def _taken(stage: StageFields, other: StageFields) -> dict[str, InputSpec]:
 def _misfits(other: StageFields, taken: Mapping[str, InputSpec], outputs: Mapping[str, Any]) -> Iterator[str]:
     for name, said in taken.items():
         if name not in outputs:
-            yield f"has no {name!r}, which stage {other.name!r} takes; add it"
+            yield f"has no {name!r}, which stage {other.name!r} needs; add it"
             continue
         value = outputs[name]
         dtype, shape = (str(value.dtype), tuple(value.shape)) if is_tensor(value) else (type(value).__name__, ())
         if not said.takes(dtype, shape):
             found = f"{dtype} {list(shape)}" if is_tensor(value) else dtype
             yield (
-                f"{name!r} is {found}, and stage {other.name!r} takes {said.text}; a tensor is written as "
+                f"{name!r} is {found}, and stage {other.name!r} takes {said.text}; write a tensor as "
                 "{dtype: float32, data: [...]}"
             )

@@ -15,16 +15,16 @@ if TYPE_CHECKING:
     from topology.sections import WorkersSpec
 
 _CLASHES = {
-    "model": "the members have the models",
-    "emulated": "the members have the models",
+    "model": "the models belong to the members",
+    "emulated": "the models belong to the members",
     "arguments": "each member has its own 'arguments'",
     "version": "each member has its own 'version'",
     "profile": "members are not measured beforehand",
-    "state": "its members keep no state, and its weights are a learner's",
-    "cache": "a combination is no member's own answer, so give each member its own 'cache'",
-    "tables": "what its members answered by is not told",
-    "copies": "a member that is slow is not waited for",
-    "coding": "a member that is slow is not waited for",
+    "state": "its members keep no state, and its weights belong to a learner",
+    "cache": "a combined answer cannot be cached, so give each member its own 'cache'",
+    "tables": "its members do not report what their answers depend on",
+    "copies": "the stage does not wait for a slow member",
+    "coding": "the stage does not wait for a slow member",
 }
 
 
@@ -34,7 +34,7 @@ def check_ensemble(fields: PipelineFields, stage: StageFields, problems: list[Pr
         return
     for name, why in _CLASHES.items():
         if name in stage.given:
-            text = f"is a plain stage's, and this one has an ensemble: {why}; drop {name!r}"
+            text = f"does not apply to a stage with an ensemble: {why}; drop {name!r}"
             problems.append(Problem(stage.path(name), text, on_key=True))
     for name in ("count", "where", "timeout", "device", "threads", "python", "listen", "tls"):
         if f"workers.{name}" in stage.given:
@@ -48,11 +48,11 @@ def _wrong(fields: PipelineFields, stage: StageFields) -> Iterator[tuple[tuple[s
     ensemble = spec.ensemble
     assert ensemble is not None  # it was looked at
     if not ensemble.members:
-        yield ("members",), "is empty; name a model at least, as in 'members: {linear: {model: models:Linear}}'"
+        yield ("members",), "is empty; name at least one model, as in 'members: {linear: {model: models:Linear}}'"
     if len(ensemble.members) > MOST_MEMBERS:
-        yield ("members",), f"there are {len(ensemble.members)}, and an outcome can tell of {MOST_MEMBERS} at most"
+        yield ("members",), f"there are {len(ensemble.members)}, and an outcome can report {MOST_MEMBERS} at most"
     if ensemble.threshold is not None and spec.default is None and stage.usable("default"):
-        yield ("threshold",), "says when the default is better than the answer; give the stage one: 'default: {...}'"
+        yield ("threshold",), "needs a default to fall back to; give the stage one: 'default: {...}'"
     if fields.usable("slo") and ensemble.wait is not None and ensemble.wait >= fields.head.slo:
         slo = show_duration(fields.head.slo)
         yield ("wait",), f"is not shorter than the SLO, {slo}, so every partial answer would be late; shorten it"
@@ -61,7 +61,7 @@ def _wrong(fields: PipelineFields, stage: StageFields) -> Iterator[tuple[tuple[s
     learner = spec.learner
     taken = [each.spec for each in (*fields.stages, *fields.learners) if learner is not None]
     if learner is not None and any(each.name == learner.name and each != learner for each in taken):
-        yield (), f"its learner is called {learner.name!r}, and so is another one, or a stage; give that another name"
+        yield (), f"its learner is called {learner.name!r}, and so is another learner or stage; rename that one"
     for name, member in ensemble.members.items():
         for field, text in of_workers(spec.fronts, member.workers):
             yield ("members", name, "workers", field), text
@@ -70,9 +70,9 @@ def _wrong(fields: PipelineFields, stage: StageFields) -> Iterator[tuple[tuple[s
 def of_workers(fronts: int, workers: WorkersSpec) -> Iterator[tuple[str, str]]:
     """What cannot be said of the workers of one of a stage's lanes: fields and texts."""
     if workers.where != "process":
-        yield "where", f"these run in processes of their own; drop 'where: {workers.where}'"
+        yield "where", f"these run in their own processes; drop 'where: {workers.where}'"
     for name in ("fronts", "standby"):
         if name in workers.model_fields_set:
-            yield name, f"is the stage's; write it there: 'workers: {{{name}: {getattr(workers, name)}}}'"
+            yield name, f"belongs to the stage; write it there: 'workers: {{{name}: {getattr(workers, name)}}}'"
     if workers.count and workers.count < fronts:
         yield "count", f"each of the stage's {fronts} fronts needs one; write 'count: {fronts}' or more"

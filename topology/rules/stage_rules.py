@@ -55,7 +55,7 @@ def check_limits(fields: PipelineFields, problems: list[Problem]) -> bool:
     most = LimitsSpec.model_validate(usable).merged().max_timings
     if len(fields.stages) <= most:
         return True
-    text = f"there are {len(fields.stages)} stages, and a query can tell the times of {most}; raise limits.max_timings"
+    text = f"there are {len(fields.stages)} stages, but a query carries timings of {most}; raise limits.max_timings"
     problems.append(Problem(("stages",), text, on_key=True))
     return False
 
@@ -74,7 +74,7 @@ def _check_model(stage: StageFields, problems: list[Problem]) -> None:
         text = "the stage has a model and is emulated as well; keep one of the two"
         problems.append(Problem(stage.path("emulated"), text, on_key=True))
     elif spec.emulated is not None and spec.arguments and stage.usable("arguments"):
-        text = "arguments are a model's, and this stage is emulated; drop them"
+        text = "an emulated stage has no model to pass arguments to; drop them"
         problems.append(Problem(stage.path("arguments"), text, on_key=True))
 
 
@@ -89,7 +89,7 @@ def _check_emulated(stage: StageFields, problems: list[Problem]) -> None:
         return
     if profile.alpha is not None or profile.beta is not None:
         field = "alpha" if profile.alpha is not None else "beta"
-        text = "is given beside a table; keep either the table or alpha and beta"
+        text = "is given together with a table; keep either the table or alpha and beta"
         problems.append(Problem(stage.path("emulated", field), text, on_key=True))
     if not stage.usable("batching.max"):
         return

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from topology.reading.fields import PipelineFields, StageFields
 
 _OF_LOGS: Final = ("backups", "lease")
-_PROCESSES: Final = "shards and backups say how many processes a stage with a state has"
+_PROCESSES: Final = "shards and backups set the number of processes of a stage with a state"
 
 
 def check_state(fields: PipelineFields, stage: StageFields, problems: list[Problem]) -> None:
@@ -29,13 +29,13 @@ def check_state(fields: PipelineFields, stage: StageFields, problems: list[Probl
     partitions = fields.head.partitions
     if fields.usable("partitions") and stage.usable("state.shards") and state.shards > partitions:
         text = (
-            f"there are more shards ({state.shards}) than partitions ({partitions}), so some would have nothing "
-            "to do; raise 'partitions', or have fewer shards"
+            f"there are more shards ({state.shards}) than partitions ({partitions}), so some would have nothing to "
+            "do; raise 'partitions', or use fewer shards"
         )
         problems.append(Problem(stage.path("state.shards"), text))
     if stage.spec.emulated is not None and stage.usable("emulated"):
         text = (
-            "the stage has a state and is emulated, and an emulated model has nothing to keep; give it a 'model' with "
+            "the stage has a state and is emulated, but an emulated model has no state; give it a 'model' with "
             "initialize, compute and update, or drop 'state'"
         )
         problems.append(Problem(stage.path("emulated"), text, on_key=True))
@@ -47,7 +47,8 @@ def _check_workers(stage: StageFields, problems: list[Problem]) -> None:
         path = f"workers.{field}"
         if path in stage.given and stage.usable(path) and number > 1:
             text = (
-                f"{number} would each have a state of their own, which nobody keeps alike; {_PROCESSES}: drop "
+                f"{number} processes would each keep their own state, and the states would differ; {_PROCESSES}: "
+                "drop "
                 f"'{field}', or say 'state: {{shards: {number}}}'"
             )
             problems.append(Problem(stage.path(path), text))
@@ -56,7 +57,7 @@ def _check_workers(stage: StageFields, problems: list[Problem]) -> None:
         problems.append(Problem(stage.path("workers.where"), text))
     if stage.usable("workers.standby") and workers.standby:
         text = (
-            f"standbys are of stages without a state; {_PROCESSES}: drop 'standby', or say 'state: {{backups: "
+            f"only stages without a state have standbys; {_PROCESSES}: drop 'standby', or say 'state: {{backups: "
             f"{workers.standby}}}'"
         )
         problems.append(Problem(stage.path("workers.standby"), text))
@@ -68,13 +69,14 @@ def _check_replication(stage: StageFields, state: StateSpec, problems: list[Prob
     replication = state.replication
     if replication != "lineage-stash" and _says(stage, state, "checkpoint_every"):
         text = (
-            f"is of 'replication: lineage-stash' alone; {replication} has a version for every batch: drop it, or say "
+            f"applies only to 'replication: lineage-stash'; {replication} makes a version for every batch: drop it, "
+            "or say "
             "'replication: lineage-stash'"
         )
         problems.append(Problem(stage.path("state.checkpoint_every"), text, on_key=True))
     for field in _OF_LOGS:
         if replication == "none" and _says(stage, state, field) and getattr(state, field):
-            text = f"means nothing with 'replication: none', where nobody takes the state over; drop '{field}'"
+            text = f"has no effect with 'replication: none', where no member takes the state over; drop '{field}'"
             problems.append(Problem(stage.path(f"state.{field}"), text, on_key=True))
 
 

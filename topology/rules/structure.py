@@ -47,8 +47,8 @@ def check_choices(stages: Stages, edges: Edges, problems: list[Problem]) -> None
         if beside:
             text = (
                 f"{name!r} chooses, but a request can also end at {beside[0]!r}, which comes neither before nor after "
-                f"it: whoever reports from there cannot know what {name!r} chose, so nobody can tell when all have "
-                f"reported; join both branches in one last stage, or let {beside[0]!r} come after {name!r}"
+                f"it: {beside[0]!r} cannot know what {name!r} chose, so the gate cannot tell when a request is "
+                f"complete; join both branches in one last stage, or put {beside[0]!r} after {name!r}"
             )
             problems.append(Problem(stages[name].path("choose"), text))
     _check_headers(stages, edges, successors, problems)
@@ -58,9 +58,9 @@ def _check_join(join: StageFields, chooser: str, behind: set[str], problems: lis
     for path, name in join.predecessors():
         if name not in behind:
             text = (
-                f"no join can complete this: {chooser!r} chooses who goes on to {join.name!r}, but {name!r} does not "
-                f"come after it, so a message from {name!r} cannot tell whom else to wait for; let {name!r} come after "
-                f"{chooser!r}, or join without what {chooser!r} chooses"
+                f"this join cannot complete: {chooser!r} chooses which stages lead to {join.name!r}, but {name!r} "
+                f"does not come after it, so a message from {name!r} cannot say which other messages to wait for; put "
+                f"{name!r} after {chooser!r}, or join without the stages that {chooser!r} chooses"
             )
             problems.append(Problem(path, text))
 
@@ -74,7 +74,7 @@ def _check_headers(stages: Stages, edges: Edges, successors: Edges, problems: li
     }
     for what, length in lists.items():
         if length > MAX_PATH_BYTES:
-            text = f"{what} may take {length} bytes of a header, and {MAX_PATH_BYTES} is the limit; use shorter names"
+            text = f"{what} may take {length} bytes in a header, over the limit of {MAX_PATH_BYTES}; use shorter names"
             problems.append(Problem(("stages",), text, on_key=True))
 
 
@@ -108,7 +108,7 @@ def _by_name(fields: PipelineFields, problems: list[Problem]) -> dict[str, Stage
             continue
         first = stages.setdefault(stage.name, stage)
         if first is not stage:
-            text = f"an earlier stage is called {stage.name!r} too; give each stage a name of its own"
+            text = f"an earlier stage is also called {stage.name!r}; give each stage its own name"
             problems.append(Problem(stage.path("name"), text))
     return stages
 
@@ -126,8 +126,8 @@ def _check_topics(fields: PipelineFields, stages: Stages, problems: list[Problem
         base, _, suffix = name.rpartition("_")
         if suffix in names.STAGE_SUFFIXES and base in stages:
             text = (
-                f"in Kafka's metrics, where '.' is written '_', its topic would be taken for {base}.{suffix}, a topic "
-                f"of stage {base!r}; rename one of the two"
+                f"in Kafka's metrics, where '.' is written '_', its topic would be confused with {base}.{suffix}, a "
+                f"topic of stage {base!r}; rename one of the two"
             )
             problems.append(Problem(stage.path("name"), text))
 
@@ -157,8 +157,8 @@ def _check_cycles(stages: Stages, edges: Edges, problems: list[Problem]) -> bool
     for cycle in found:
         way = " -> ".join((*cycle, cycle[0]))
         text = (
-            f"the stages form a cycle, {way}; take one of them out of another's 'after' (what comes round through the "
-            "client is a new query of the client's, not an edge)"
+            f"the stages form a cycle, {way}; take one of them out of another's 'after' (if a client sends results "
+            "back in, that is a new query, not an edge)"
         )
         if len(cycle) == 1:
             text = f"stage {cycle[0]!r} comes after itself; take it out"
@@ -169,7 +169,7 @@ def _check_cycles(stages: Stages, edges: Edges, problems: list[Problem]) -> bool
         reached = dag.reach([name for name in edges if not edges[name]], dag.reverse(edges))
         for name in edges:
             if name not in reached and name not in knotted:
-                text = "cannot be reached from the ingress: every way to it leads through a cycle; resolve the cycle"
+                text = "cannot be reached from the ingress: every path to it leads through a cycle; remove the cycle"
                 problems.append(Problem(stages[name].path("after"), text))
     return not found
 
@@ -213,8 +213,8 @@ def _check_sinks(fields: PipelineFields, stages: Stages, edges: Edges, problems:
     sinks = [name for name in stages if not successors[name]]
     if len(sinks) > 1 and fields.head.sinks is None and fields.usable("sinks"):
         text = (
-            f"there are several sinks ({', '.join(sinks)}): say 'sinks: all' if a query is answered when all of them "
-            "have answered, 'sinks: any' if the first of them answers it"
+            f"there are several sinks ({', '.join(sinks)}): write 'sinks: all' if a query is answered when all of "
+            "them have answered, or 'sinks: any' if the first answer counts"
         )
         problems.append(Problem(stages[sinks[1]].path("name"), text))
 

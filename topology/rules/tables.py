@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
 _UNPUBLISHED: Final = ("lineage-stash", "none")
 _NOT_OF_LEARNERS: Final = {
-    "after": "reads the feedback that clients send, and comes after no stage",
-    "policy": "takes every observation, by 'policy: naive'",
+    "after": "reads the feedback that clients send, and cannot come after a stage",
+    "policy": "takes every observation ('policy: naive')",
 }
 
 
@@ -27,28 +27,29 @@ def check_tables(fields: PipelineFields, stage: StageFields, problems: list[Prob
         return
     if stage.spec.state is not None and stage.usable("state"):
         text = (
-            "a state must be the same when its batches are computed again, as under lineage-stash, and tables are not; "
-            "have a stage without a state before it look them up"
+            "lineage-stash recomputes batches, which must give the same state, but tables change; look them up in an "
+            "earlier stage without a state"
         )
         problems.append(Problem(stage.path("tables"), text, on_key=True))
     if stage.spec.cache is not None and stage.usable("cache"):
-        text = "what is looked up changes, so no answer may be remembered; drop 'cache' or 'tables'"
+        text = "tables change, so answers cannot be cached; drop 'cache' or 'tables'"
         problems.append(Problem(stage.path("cache"), text, on_key=True))
     publishing = [each.spec.name for each in (*fields.learners, *fields.stages) if each.spec.publish]
     for name, table in stage.spec.tables.items():
         if table.of not in publishing:
-            text = f"{table.of!r:.80} is no learner or stage with 'publish: true'; {names.meant(table.of, publishing)}"
+            meant = names.meant(table.of, publishing)
+            text = f"{table.of!r:.80} is not a learner or stage with 'publish: true'; {meant}"
             problems.append(Problem(stage.path("tables", name, "of"), text))
 
 
 def _unpublished(stage: StageFields) -> Iterator[str]:
     state = stage.spec.state
     if state is None or state.kind != "keyed":
-        yield "what is published is the state of keys; say 'state: {kind: keyed}', or drop 'publish'"
+        yield "only a keyed state can be published; write 'state: {kind: keyed}', or drop 'publish'"
     elif state.replication in _UNPUBLISHED:
         yield (
-            f"what is published is a version's copy of the state, and 'replication: {state.replication}' does not make "
-            "one of each; use nspb, or drop 'publish'"
+            f"publishing needs a copy of the state for each version, which 'replication: {state.replication}' does "
+            "not make; use nspb, or drop 'publish'"
         )
 
 
@@ -57,7 +58,7 @@ def check_learners(fields: PipelineFields, problems: list[Problem]) -> None:
     taken = {stage.name for stage in fields.stages}
     for learner in fields.learners:
         if learner.name is not None and learner.name in taken:
-            text = f"an earlier stage or learner is called {learner.name!r} too; give each a name of its own"
+            text = f"an earlier stage or learner is also called {learner.name!r}; give each its own name"
             problems.append(Problem(learner.path("name"), text))
         elif learner.name is not None and fields.usable("name"):
             try:
@@ -76,7 +77,9 @@ def _check_learner(learner: StageFields, problems: list[Problem]) -> None:
     if not learner.usable("state"):
         return
     if state is None:
-        problems.append(Problem(learner.path(), "a learner keeps what it learns; add 'state: {kind: keyed}'"))
+        problems.append(
+            Problem(learner.path(), "a learner needs a state to keep what it learns; add 'state: {kind: keyed}'")
+        )
     elif state.replication != "nspb" and learner.usable("state.replication"):
         text = f"a learner's state is replicated by nspb; drop 'replication: {state.replication}'"
         problems.append(Problem(learner.path("state", "replication"), text))

@@ -17,15 +17,15 @@ if TYPE_CHECKING:
 
 _MOST = 256
 _CLASHES = {
-    "model": "the variants have the models",
-    "emulated": "the variants have the models",
+    "model": "the models belong to the variants",
+    "emulated": "the models belong to the variants",
     "arguments": "each variant has its own 'arguments'",
     "version": "each variant has its own 'version'",
     "profile": "each variant says what it 'takes'",
     "ensemble": "a query is answered by one variant, not by several together",
     "state": "variants keep no state",
-    "cache": "an answer is a variant's, and queries ask for different ones",
-    "tables": "variants are given no tables",
+    "cache": "the answer depends on the variant, and queries ask for different variants",
+    "tables": "variants cannot look up tables",
     "copies": "a query that its variant refuses is routed to another one",
     "coding": "a query that its variant refuses is routed to another one",
 }
@@ -37,7 +37,7 @@ def check_variants(fields: PipelineFields, stage: StageFields, problems: list[Pr
         return
     for name, why in _CLASHES.items():
         if name in stage.given:
-            text = f"is a plain stage's, and this one has variants: {why}; drop {name!r}"
+            text = f"does not apply to a stage with variants: {why}; drop {name!r}"
             problems.append(Problem(stage.path(name), text, on_key=True))
     for name in ("count", "where", "timeout", "device", "threads", "python", "listen", "tls"):
         if f"workers.{name}" in stage.given:
@@ -45,7 +45,7 @@ def check_variants(fields: PipelineFields, stage: StageFields, problems: list[Pr
             problems.append(Problem(stage.path(f"workers.{name}"), text, on_key=True))
     for name in ("fronts", "standby"):
         if f"workers.{name}" in stage.given and getattr(stage.spec.workers, name) != (name == "fronts"):
-            text = f"a stage with variants has one front, as a variant's only worker is at one; drop {name!r}"
+            text = f"a stage with variants has one front, because a variant may have only one worker; drop {name!r}"
             problems.append(Problem(stage.path(f"workers.{name}"), text, on_key=True))
     for name in ("limit", "size", "max", "objective"):
         if f"batching.{name}" in stage.given:
@@ -59,7 +59,7 @@ def _wrong(fields: PipelineFields, stage: StageFields) -> Iterator[tuple[tuple[s
     section = stage.spec.variants
     assert section is not None  # it was looked at
     if not section.of:
-        yield ("of",), "is empty; list a variant at least, or leave it out: then the registered ones are served"
+        yield ("of",), "is empty; list at least one variant, or leave it out to serve the registered ones"
         return
     if len(section.of) > _MOST:
         yield ("of",), f"there are {len(section.of)}; a stage has {_MOST} at most"
@@ -67,9 +67,9 @@ def _wrong(fields: PipelineFields, stage: StageFields) -> Iterator[tuple[tuple[s
         for field, text in of_workers(1, spec.workers):
             yield ("of", name, "workers", field), text
         if stage.usable("queue") and stage.spec.queue < spec.batch:
-            yield ("of", name, "batch"), f"is over the stage's 'queue', {stage.spec.queue}; raise that"
+            yield ("of", name, "batch"), f"is over the stage's 'queue', {stage.spec.queue}; raise 'queue'"
     if all(spec.workers.count == 0 for spec in section.of.values()):
-        yield ("of",), "none has a worker to begin with; give one of them 'workers: {count: 1}'"
+        yield ("of",), "no variant starts with a worker; give one of them 'workers: {count: 1}'"
     fastest = min(section.of, key=lambda name: _latency(section.of[name]))
     latency = _latency(section.of[fastest])
     if fields.usable("slo") and latency > fields.head.slo:

@@ -26,8 +26,8 @@ def check_workers(fields: PipelineFields, stage: StageFields, problems: list[Pro
         problems.append(Problem(stage.path("workers.fronts"), text))
     if stage.usable("workers.fronts", "workers.count") and workers.total < workers.fronts:
         text = (
-            f"{workers.total} workers cannot be dealt out to {workers.fronts} fronts, as each needs one; raise 'count' "
-            "or have fewer fronts"
+            f"{workers.total} workers are too few for {workers.fronts} fronts, as each needs one; raise 'count' or "
+            "use fewer fronts"
         )
         problems.append(Problem(stage.path("workers.count"), text))
     if stage.usable("workers.where"):
@@ -41,7 +41,7 @@ def _check_where(stage: StageFields, problems: list[Problem]) -> None:
         text = f"an emulated model is a timer and needs no process of its own; drop 'where: {where}'"
         problems.append(Problem(stage.path("workers.where"), text))
     if workers.python is not None and stage.spec.model is not None and names.model_parts(stage.spec.model)[0]:
-        text = "an interpreter without Spillway loads classes alone, as in 'model: models:Detect'; drop 'python'"
+        text = "an interpreter without Spillway can load only classes, as in 'model: models:Detect'; drop 'python'"
         problems.append(Problem(stage.path("workers.python"), text))
     found = _of_remote(stage) if where == "remote" else _of_local(workers)
     problems += [Problem(stage.path(name), text) for name, text in found if stage.usable(name)]
@@ -54,11 +54,11 @@ def _of_remote(stage: StageFields) -> Iterator[tuple[str, str]]:
     if workers.tls is None and stage.usable("workers.tls"):
         yield "workers.where", "remote workers connect by TLS; add 'tls: FOLDER' (docs/workers.md says how to make it)"
     if workers.fronts > 1:
-        yield "workers.fronts", f"{workers.fronts} fronts cannot listen at one address; have one, with more workers"
+        yield "workers.fronts", f"{workers.fronts} fronts cannot listen at one address; use one front with more workers"
     if workers.standby:
         yield "workers.standby", "a standby cannot listen where the front does; drop 'standby'"
     if workers.python is not None:
-        yield "workers.python", "who starts a remote worker chooses its interpreter; drop 'python'"
+        yield "workers.python", "a remote worker runs in the interpreter that it is started with; drop 'python'"
 
 
 def _of_local(workers: WorkersSpec) -> Iterator[tuple[str, str]]:
@@ -73,7 +73,7 @@ def _of_local(workers: WorkersSpec) -> Iterator[tuple[str, str]]:
         if value is not None and workers.where == "thread":
             yield (
                 f"workers.{name}",
-                f"a worker that is a thread has none of its own; add 'where: process', or drop {name!r}",
+                f"a worker that is a thread does not have its own; add 'where: process', or drop {name!r}",
             )
     if workers.python is not None and workers.device != "cpu":
-        yield "workers.device", "with 'python' the model chooses its device; drop 'device', and tell it in 'arguments'"
+        yield "workers.device", "with 'python' the model chooses its device; drop 'device' and set it in 'arguments'"

@@ -153,7 +153,7 @@ class Controller:
         if epoch != self.epoch and count != self._wanted[variant]:
             each = self.lives[variant].variant
             self._groups[each.app, each.architecture].asked = now  # it was asked for, before this one came
-            self._want(now, variant, count, f"found standing, of epoch {epoch}")
+            self._want(now, variant, count, f"taken over from epoch {epoch}")
 
     def report(self, now: float, report: Report) -> None:
         """Take a report of all variants."""
@@ -253,9 +253,9 @@ class Controller:
             del self._missing[name]
             life.on(now, Event.LATE)
             if life.state is State.ACTIVE:
-                self._want(now, name, ready, f"{self._wanted[name] - ready} that were ordered did not come")
+                self._want(now, name, ready, f"{self._wanted[name] - ready} ordered workers did not start")
         if life.state is State.FAILED and self._wanted[name]:
-            self._want(now, name, 0, f"it failed; it is tried again in {life.retry - now:.3g} s")
+            self._want(now, name, 0, f"it failed; retrying in {life.retry - now:.3g} s")
 
     def _scale(self, now: float, group: _Group) -> None:
         candidates = [self._candidate(now, each, group.slo) for each in group.variants]
@@ -265,7 +265,7 @@ class Controller:
         if self._idle is not None and group.load == 0 and now - group.asked >= self._idle:
             for each in candidates:
                 if each.ordered:
-                    self._want(now, each.name, 0, f"nobody asked for {self._idle:g} s")
+                    self._want(now, each.name, 0, f"no query for {self._idle:g} s")
             return
         load, slo = group.load, group.slo
         if not any(keeps(each, slo) for each in candidates):
@@ -357,7 +357,9 @@ class Controller:
         if not self.fleet.fits(now, life.variant, avoid=elsewhere):
             return
         self._leaving[name] = shared
-        self._want(now, name, self._wanted[name] + 1, "it is interfered on its host, and moves", avoid=elsewhere)
+        self._want(
+            now, name, self._wanted[name] + 1, "other load on its host slows it down; moving it", avoid=elsewhere
+        )
 
     def _want(self, now: float, name: str, count: int, why: str, avoid: Iterable[str] = ()) -> None:
         life, before = self.lives[name], self._wanted[name]

@@ -199,7 +199,7 @@ class Fleet:
         wanted: Iterable[Variant] = (),
     ) -> list[HostOrder]:
         """Decide: `overloaded` and `interfered` are variants' names, `wanted` what fits nowhere."""
-        asked = {variant.hardware: f"{variant.name} fits on no host" for variant in wanted}
+        asked = {variant.hardware: f"{variant.name} does not fit on any host" for variant in wanted}
         asked |= {kind: why for kind, why in self._short(now, interfered).items() if kind not in asked}
         asked |= {kind: why for kind, why in self._overloaded(now, overloaded).items() if kind not in asked}
         found = [order for kind, why in asked.items() if (order := self._start(now, kind, why)) is not None]
@@ -217,7 +217,7 @@ class Fleet:
             if all(host.use(hardware) > FULL + _EXACT for host in having):
                 asked[hardware] = f"every host's {hardware} is used by more than {FULL:.0%}"
             elif all(any(each.hardware == hardware and each.name in interfered for each in host.on) for host in having):
-                asked[hardware] = f"variants on {hardware} are interfered on every host"
+                asked[hardware] = f"variants on {hardware} suffer interference on every host"
         return asked
 
     def _overloaded(self, now: float, overloaded: Collection[str]) -> dict[str, str]:
@@ -250,7 +250,7 @@ class Fleet:
         idle.sort(key=lambda name: (-self._hosts[name].kind.price, name))
         gone = idle[: max(0, len(ready) - 1)]
         return [
-            HostOrder(name, self._hosts.pop(name).sort, start=False, why=f"nothing ran there for {EMPTY:g} s")
+            HostOrder(name, self._hosts.pop(name).sort, start=False, why=f"no variant ran there for {EMPTY:g} s")
             for name in gone
         ]
 

@@ -141,7 +141,7 @@ def decode(value: bytes) -> Manifest:
         return Manifest.model_validate(json.loads(value))
     except ValueError as error:
         if not isinstance(error, ValidationError):
-            raise SpecError(f"it is no JSON: {error}") from error
+            raise SpecError(f"it is not JSON: {error}") from error
         first = error.errors()[0]
         raise SpecError(f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from error
 

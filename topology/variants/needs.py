@@ -53,7 +53,9 @@ def needs_of(parameters: Mapping[str, object], app: str | None = None) -> Needs:
     if "model" in named and "variant" in named:
         raise UsageError("a query names a model or a variant, not both; leave one of 'model' and 'variant' out")
     if "accuracy" in parameters and not named.keys().isdisjoint(("model", "variant")):
-        raise UsageError("accuracy: a query that names its model or variant has that one's; leave 'accuracy' out")
+        raise UsageError(
+            "accuracy: a query that names a model or variant gets that one's accuracy; leave 'accuracy' out"
+        )
     return Needs(
         asked,
         _latency(parameters["latency"]) if "latency" in parameters else None,

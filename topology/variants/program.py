@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from topology.variants.scaling import Candidate, Weights
 
 NO_SCIPY: Final = (
-    "scipy is not installed, and the integer program is solved by it; it comes with an extra: "
-    "pip install 'spillway[sklearn]', or scale by 'greedy'"
+    "scipy is not installed, but the integer program needs it; install the extra: pip install 'spillway[sklearn]', or "
+    "scale by 'greedy'"
 )
 _MOST: Final = 1e6  # workers of a variant
 _INFEASIBLE: Final = 2  # scipy's status

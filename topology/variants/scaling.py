@@ -169,7 +169,7 @@ def scale_up(
     short = by_name[next(iter(ways[0].deltas))].variant
     if not most:
         return Up(None, short)
-    why = f"there is room for {most} only, and {load:.4g}/s come where {can:.4g}/s can be served"
+    why = f"there is room for only {most}, but {load:.4g}/s come where {can:.4g}/s can be served"
     return Up(Action({part.name: most}, part.cost(most, weights), why), short)
 
 

@@ -86,7 +86,7 @@ class VariantsFile(Section):
 
 def read_variants(path: Path, hardware: Catalogue) -> tuple[Variant, ...]:
     """Read a file of variants for such hardware. Raises SpecError that names the file, the place and the fix."""
-    fix = "a variant reads as {app: A, architecture: M, hardware: KIND, batch: 8, accuracy: 0.7, load: 2s, ...}"
+    fix = "write a variant as {app: A, architecture: M, hardware: KIND, batch: 8, accuracy: 0.7, load: 2s, ...}"
     told = read_model(path, VariantsFile, "file of variants", fix)
     found = (Variant(name=name, **each.model_dump()) for name, each in told.variants.items())
     return priced(found, hardware, str(path))

@@ -10,9 +10,9 @@ from agents.cli.options import LazyGroup
 BENCHES = {
     "hop": "One hop through a stage against aiokafka, confluent-kafka, Faust and Quix Streams.",
     "gate": "What the gate's transactions cost.",
-    "overhead": "What a pipeline costs beside its models: CPU time and Kafka requests a query.",
+    "overhead": "What a pipeline costs besides its models: CPU time and Kafka requests per query.",
     "start": "How soon a broker and a pipeline are ready, and what their processes weigh.",
-    "simulate": "Stage visits a second in the simulator.",
+    "simulate": "Stage visits per second in the simulator.",
 }
 # fmt: off
 MOVED = (
@@ -27,13 +27,13 @@ class _Benches(LazyGroup):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         if args[0] in MOVED:
-            ctx.fail(f"{args[0]} is `python -m benchmarks {args[0]}`, in a clone of the repository")
+            ctx.fail(f"{args[0]} has moved: run `python -m benchmarks {args[0]}` in a clone of the repository")
         return super().resolve_command(ctx, args)
 
 
 @click.group(cls=_Benches, package="agents.bench", texts=BENCHES)
 def bench() -> None:
-    """Measure, side by side with other ways of doing the same.
+    """Run benchmarks against other systems.
 
     \b
     Example:

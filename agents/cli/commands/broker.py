@@ -25,9 +25,9 @@ _data_dir = broker_dir_option("--broker-dir", "--data-dir", "data_dir")
 def broker() -> None:
     """Start, stop, inspect or reset a local Kafka.
 
-    It is one real Kafka node on loopback, in a process of its own, or with --nodes 3 a cluster of three that loses
-    nothing with any one of them. Several run side by side, one per data folder. The first start fetches Kafka (44 MB)
-    into the user's cache folder; later ones need no network.
+    It is one real Kafka node on loopback, in a process of its own, or with --nodes 3 a cluster of three that survives
+    the loss of any one node. Several run side by side, one per data folder. The first start fetches Kafka (44 MB) into
+    the user's cache folder; later ones need no network.
 
     \b
     Example:
@@ -43,7 +43,8 @@ def broker() -> None:
 @click.option(
     "--nodes",
     type=click.Choice([str(size) for size in SIZES]),
-    help="Kafka nodes: with 3, records are on three disks, and taken once on two.  [default: as in DIR, else 1]",
+    help="Kafka nodes: with 3, records have three copies, and are acknowledged once two disks have them.  [default: "
+    "as in DIR, else 1]",
 )
 @click.option(
     "--heap", help=f"Memory for each node, as Java's -Xmx takes it.  [default: {HEAP}; of 3 nodes {NODE_HEAP} each]"
@@ -53,9 +54,9 @@ def broker() -> None:
 def start(
     data_dir: Path, port: int | None, nodes: str | None, heap: str | None, *, print_bootstrap: bool, as_json: bool
 ) -> None:
-    """Start the broker and return when it answers; fine where it runs already.
+    """Start the broker and return when it answers; does nothing if it already runs.
 
-    Of a cluster of which some nodes run, the others are started.
+    If only some nodes of a cluster run, the others are started.
 
     \b
     Example: spillway broker start --broker-dir /tmp/kafka --port 19092
@@ -90,7 +91,7 @@ def start(
 @_data_dir
 @json_option
 def stop(data_dir: Path, *, as_json: bool) -> None:
-    """Stop the broker, keeping its data; fine where none runs."""
+    """Stop the broker, keeping its data; does nothing if none runs."""
     bootstrap = DataFolder(data_dir).bootstrap()
     stopped = stop_broker(data_dir)
     if as_json:
@@ -106,7 +107,7 @@ def stop(data_dir: Path, *, as_json: bool) -> None:
 @json_option
 @click.pass_context
 def status(ctx: click.Context, data_dir: Path, *, print_bootstrap: bool, as_json: bool) -> None:
-    """Say whether the broker runs, and where; exit code 1 where it does not, or one of its nodes does not."""
+    """Show whether the broker runs, and where; exit code 1 if it, or one of its nodes, does not run."""
     folder = DataFolder(data_dir)
     folder.check_ours()
     facts = _facts(folder)

@@ -43,18 +43,19 @@ def _once(context: click.Context, parameter: click.Parameter, value: str | None)
 @click.option("--stage", "stages", multiple=True, help="Only workers of this stage; may be repeated.")
 @click.option("--slow", callback=_often, metavar="EVERY:LASTS", help="Stop a worker (SIGSTOP), and continue it.")
 @click.option("--kill", callback=_once, metavar="EVERY", help="Kill a worker (SIGKILL).")
-@click.option("--hog", callback=_often, metavar="EVERY:LASTS", help="Take up the processor that a worker is on.")
-@click.option("--delay", callback=_often, metavar="EVERY:LASTS", help="Have a worker run at half its speed.")
+@click.option("--hog", callback=_often, metavar="EVERY:LASTS", help="Load the processor that a worker runs on.")
+@click.option("--delay", callback=_often, metavar="EVERY:LASTS", help="Slow a worker down to half its speed.")
 @click.option("--shuffles", type=click.IntRange(0), default=0, metavar="N", help="Background shuffles at any time.")
-@click.option("--multitenancy", is_flag=True, help="Others' inference, on every ninth worker.")
+@click.option("--multitenancy", is_flag=True, help="Inference of other tenants, on every ninth worker.")
 @click.option(
     "--slots",
     type=click.IntRange(1),
     metavar="N",
-    help="A schedule for N workers: it strikes those too that 'spillway scale' adds.  [default: those now]",
+    help="Make a schedule for N workers, to include those that 'spillway scale' adds later.  [default: current "
+    "workers]",
 )
-@click.option("--duration", default="60s", callback=positive, metavar="TIME", help="How long.  [default: 60s]")
-@click.option("--seed", type=int, default=0, show_default=True, help="Of the schedule.")
+@click.option("--duration", default="60s", callback=positive, metavar="TIME", help="How long to run.  [default: 60s]")
+@click.option("--seed", type=int, default=0, show_default=True, help="Seed of the schedule.")
 @run_dir_option
 def chaos(
     pipeline: Path,
@@ -66,15 +67,15 @@ def chaos(
     run_dir: Path,
     **load_: Any,
 ) -> None:
-    """Have workers of a served pipeline stall, slow down and die, to see what that costs.
+    """Make workers of a served pipeline stall, slow down and die, to see what that costs.
 
-    Each strikes a worker at random, EVERY so often on average, and LASTS so long on average; the same seed and number
-    of workers, or --slots, give the same schedule. Shuffles and multitenancy are the background load of the ParM paper,
-    emulated by stopping workers for as long as a query would wait (sections 5.1 and 5.2.4; its usual load is
-    --shuffles 4).
+    Each fault hits a random worker, once per EVERY on average, and lasts LASTS on average. The same seed and number of
+    workers, or --slots, give the same schedule. Shuffles and multitenancy are the background load of the ParM paper,
+    emulated by stopping workers for as long as a query would wait (sections 5.1 and 5.2.4; its usual load is --shuffles
+    4).
 
-    Only worker processes on this machine are touched, also the parity workers and copies beside them, and those that
-    take a killed one's place. At the end, at Ctrl-C, and if this command is itself killed, all that were stopped go on.
+    Only worker processes on this machine are affected, including parity workers, workers of copies, and replacements of
+    killed workers. At the end, at Ctrl-C, and if this command itself is killed, all stopped workers continue.
 
     \b
     Example:
@@ -83,7 +84,7 @@ def chaos(
     """  # noqa: D301 - click's own marks
     wanted = Load(**load_)
     if wanted == Load():
-        raise UsageError("there is nothing to do: give --slow, --kill, --hog, --delay, --shuffles or --multitenancy")
+        raise UsageError("no fault was named: give --slow, --kill, --hog, --delay, --shuffles or --multitenancy")
     spec = load(pipeline, profiled=False).spec
     chosen = _chosen(spec, stages)
     if not any(entry.alive() for entry in entries(run_dir, spec.name)):
@@ -94,7 +95,7 @@ def chaos(
         events = schedule(wanted, slots or len(strikes), duration, seed)
         click.echo(f"{len(events)} strikes on {len(strikes)} workers of {', '.join(chosen)} within {duration:g} s")
         strikes.play(events, time.monotonic(), threading.Event())
-    click.echo(", ".join(f"{count} {kind}" for kind, count in sorted(strikes.done.items())) or "nobody was struck")
+    click.echo(", ".join(f"{count} {kind}" for kind, count in sorted(strikes.done.items())) or "no worker was struck")
 
 
 def _chosen(spec: PipelineSpec, stages: tuple[str, ...]) -> list[str]:
@@ -103,7 +104,7 @@ def _chosen(spec: PipelineSpec, stages: tuple[str, ...]) -> list[str]:
     local = [each.name for each in chosen if each.workers.where == "process"]
     if not local or (stages and len(local) < len(chosen)):
         raise UsageError(
-            f"{spec.name}: {', '.join(each.name for each in chosen if each.name not in local)} has no worker processes "
-            "on this machine: say workers: {where: process} in the pipeline file"
+            f"{spec.name}: {', '.join(each.name for each in chosen if each.name not in local)} has no worker "
+            "processes on this machine: write workers: {where: process} in the pipeline file"
         )
     return local

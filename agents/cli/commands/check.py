@@ -36,18 +36,18 @@ _WIDTH = 80  # of a terminal
 @click.command()
 @pipeline_argument
 @click.option("--dot", "as_dot", is_flag=True, help="Print the graph in the DOT language of Graphviz.")
-@click.option("--load", "imports", is_flag=True, help="Import the models and functions that the pipeline names, too.")
-@click.option("--models", "tries", is_flag=True, help="Construct the models, too, in a process of their own.")
+@click.option("--load", "imports", is_flag=True, help="Also import the models and functions that the pipeline names.")
+@click.option("--models", "tries", is_flag=True, help="Also construct the models, in a separate process.")
 @click.option("--processes", "as_commands", is_flag=True, help="Print each process's command, for an orchestrator.")
 @json_option
 def check(pipeline: Path, *, as_dot: bool, imports: bool, tries: bool, as_commands: bool, as_json: bool) -> int:
     """Check a pipeline file and draw its graph.
 
-    Tells all that is wrong with the file at once, each with its line and what to do. Nothing is imported or started;
-    with --load, what the pipeline names is looked up as its stages would look it up: in the working directory, then
-    beside the file. With --models each model is constructed as well, on the CPU, and that of a stage with a state makes
-    its first state: whether it is what the stage declares, can be called as a stage calls it, and can be kept. One that
-    is not constructed within 180 s, which is what serve gives a process, is said to hang.
+    Lists all problems of the file at once, each with its line and fix. Nothing is imported or started. With --load,
+    models and functions are looked up as the stages do: in the working directory, then beside the file. With --models,
+    each model is also constructed, on the CPU, and a stateful model creates its first state; the check is that it
+    matches what the stage declares, can be called, and that its state can be stored. A model that is not constructed
+    within 180 s, the limit of serve, is reported as hanging.
 
     \b
     Example:
@@ -237,7 +237,7 @@ def _remarks(pipeline: Pipeline) -> list[str]:
     coded = [stage for stage in pipeline.spec.stages if stage.coding is not None]
     parities = [read_parities(stage, stage.coding, pipeline.path.parent) for stage in coded if stage.coding]
     pauses = [
-        f"stage {stage.name!r}: coding pauses, and it serves without: {each.outdated}"
+        f"stage {stage.name!r}: coding is paused, and the stage serves without it: {each.outdated}"
         for stage, each in zip(coded, parities, strict=True)
         if each.outdated
     ]
@@ -279,8 +279,8 @@ def _timeouts(pipeline: Pipeline) -> str:
     """For how long a batch may run before its model counts as hanging."""
     stages = pipeline.spec.stages
     if len({stage.workers.timeout for stage in stages}) == 1:
-        return f"time-out of a batch: {show_duration(stages[0].workers.timeout)}"
-    return "time-outs of a batch: " + ", ".join(
+        return f"timeout of a batch: {show_duration(stages[0].workers.timeout)}"
+    return "timeouts of a batch: " + ", ".join(
         f"{stage.name} {show_duration(stage.workers.timeout)}" for stage in stages
     )
 

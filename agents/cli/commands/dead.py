@@ -27,17 +27,17 @@ _TEXT = 200
 def dead() -> None:
     """List, show and retry the queries that a pipeline could not serve.
 
-    What a stage or the gate cannot serve, as it cannot be read or the model failed on it, is answered as failed and
-    kept, as it was, on the topic <pipeline>.dead.
+    A query that a stage or the gate cannot read, or that the model fails on, is answered as failed and kept unchanged
+    on the topic <pipeline>.dead.
 
     \b
     Example: spillway dead retry pipeline.yaml --reason model-raised
     """  # noqa: D301 - click's own marks
 
 
-_REASON = click.option("--reason", metavar="CODE", help="Only those with this reason, as in model-raised.")
-_STAGE = click.option("--stage", metavar="NAME", help="Only those of this stage, or of the gate.")
-_RETRIED = click.option("--retried", is_flag=True, help="Those that were retried, too.")
+_REASON = click.option("--reason", metavar="CODE", help="Only letters with this reason, such as model-raised.")
+_STAGE = click.option("--stage", metavar="NAME", help="Only letters of this stage, or of the gate.")
+_RETRIED = click.option("--retried", is_flag=True, help="Also show letters that were retried.")
 
 
 @dead.command("list")
@@ -47,7 +47,7 @@ _RETRIED = click.option("--retried", is_flag=True, help="Those that were retried
 @_REASON
 @_STAGE
 @_RETRIED
-@click.option("--newest", type=click.IntRange(1), default=_NEWEST, show_default=True, help="How many to list.")
+@click.option("--newest", type=click.IntRange(1), default=_NEWEST, show_default=True, help="Number of letters to list.")
 def list_letters(
     source: Source,
     reason: str | None,
@@ -57,9 +57,9 @@ def list_letters(
     retried: bool,
     as_json: bool,
 ) -> None:
-    """List dead letters, the newest last: place, time (UTC), stage, reason and request id of each, and below why.
+    """List dead letters, the newest last: place, time (UTC), stage, reason and request id, and the error below.
 
-    A letter that was retried is not listed any more: its query is predicted, or has a newer letter.
+    Retried letters are not listed: their queries got a prediction, or have a newer letter.
 
     \b
     Example: spillway dead list pipeline.yaml --reason model-raised
@@ -78,7 +78,7 @@ def list_letters(
 @json_option
 @click.argument("place", metavar="PARTITION/OFFSET")
 def show(source: Source, place: str, *, as_json: bool) -> None:
-    """Show one dead letter whole: why, the record's place and headers, and its inputs where they can be read.
+    """Show one dead letter in full: the error, the record's place and headers, and its inputs if readable.
 
     \b
     Example: spillway dead show pipeline.yaml 3/17
@@ -116,11 +116,11 @@ def retry(
     retried: bool,
     as_json: bool,
 ) -> int:
-    """Ask the queries of dead letters again, from the ingress on, and tell what becomes of each.
+    """Send the queries of dead letters again, from the ingress on, and print the outcome of each.
 
-    Each gets a new request id, made of the old one, and says in its headers which query it repeats (x-retry-of) and
-    which attempt it is (x-attempt). The letters stay where they are, and count as retried. The exit code is 1 unless
-    all are predictions.
+    Each gets a new request id, derived from the old one; its headers name the original query (x-retry-of) and the
+    attempt (x-attempt). The letters stay on the topic and count as retried. The exit code is 1 unless all get
+    predictions.
 
     \b
     Examples:
@@ -145,7 +145,7 @@ def retry(
     finally:  # also where somebody interrupts it
         letters.note_predicted(good)
     if not as_json:
-        click.echo(f"{len(good)} of {len(chosen)} are predictions now")
+        click.echo(f"{len(good)} of {len(chosen)} got a prediction")
     return 0 if len(good) == len(chosen) else 1
 
 

@@ -54,7 +54,7 @@ def _summary(file: Path) -> str:
 @click.command()
 @click.argument("name", required=False)
 def demo(name: str | None) -> None:
-    """Show a system at work; without a name, list those there are.
+    """Show a system at work; without a name, list the demonstrations.
 
     Each takes less than three minutes and ends in a table and one HTML page with plots. They are in the repository
     and are not installed, so this works in a clone of it.

@@ -23,28 +23,28 @@ if TYPE_CHECKING:
 @click.command()
 @pipeline_argument
 @click.argument("stage")
-@click.option("--why", default="", metavar="TEXT", help="A reason, kept beside the change.")
+@click.option("--why", default="", metavar="TEXT", help="Reason, stored with the change.")
 @click.option("--timeout", default="60s", callback=seconds, metavar="TIME", help="How long to wait.  [default: 60s]")
 @from_source
 def ensemble(source: Source, stage: str, why: str, timeout: float) -> int:
-    """Change a stage's ensemble as its pipeline file, edited, now says, while the pipeline is served.
+    """Apply an edited ensemble of a pipeline file to a stage while the pipeline is served.
 
-    PIPELINE is the edited file. Members may come and go, members' 'workers: {count: ...}', 'selection', 'wait',
-    'missing' and 'threshold' may change; a file that differs from what is served in anything else is refused. A new
-    member loads while the others serve, and is asked once it has a worker. One that is gone is asked nothing more, and
-    finishes what it has. A query keeps the selection, wait and threshold under which it came. What was learned of the
-    members that stay is kept; a new one starts at their mean.
+    PIPELINE is the edited file. Members may be added and removed; members' 'workers: {count: ...}', 'selection',
+    'wait', 'missing' and 'threshold' may change. A file with any other difference from the served one is refused. A new
+    member loads while the others serve, and gets queries once it has a worker. A removed member gets no more queries,
+    and finishes those it has. A query keeps the selection, wait and threshold under which it arrived. Weights of
+    members that stay are kept; a new member starts at their mean.
 
-    The change outlives the stage's processes, and the next 'serve' of the same file, edited or not. Where the processes
-    run on this machine it is waited for; the exit code is 1 if that takes longer than --timeout, or a member does not
-    load: then the others go on, and it is tried again.
+    The change survives restarts of the stage's processes, and the next 'serve' of the same file, edited or not. If the
+    processes run on this machine, the command waits for the change. The exit code is 1 if that takes longer than
+    --timeout, or a member does not load: the others then continue, and loading is retried.
 
     \b
     Example: spillway ensemble pipeline.yaml kind --why "the new net"
     """  # noqa: D301 - click's own marks
     spec = source.spec.stage(stage)
     if spec.ensemble is None:
-        raise UsageError(f"stage {stage!r} of {source.pipeline.path} has no 'ensemble': only that can change so")
+        raise UsageError(f"stage {stage!r} of {source.pipeline.path} has no 'ensemble', so it has no members to change")
     findings = list(ensemble_findings(source.pipeline))
     if findings:
         raise InvalidPipelineError(str(source.pipeline.path), findings)
@@ -56,7 +56,7 @@ def _follow(
 ) -> Served | None:
     refused = list(refusals(old.section, section))
     if refused:
-        raise UsageError(f"stage {stage!r} cannot change so while it serves: " + "; ".join(refused))
+        raise UsageError(f"stage {stage!r} cannot make this change while it serves: " + "; ".join(refused))
     if section == old.section:
         return None
     return follow(old, section, who, why, now, epoch)

@@ -17,7 +17,7 @@ from agents.cli.options import json_option, pipeline_argument, positive
 @pipeline_argument
 @click.argument("stage")
 @click.option("--shard", type=click.IntRange(0), default=0, show_default=True, help="Which shard of the stage.")
-@click.option("--reason", default="", metavar="TEXT", help="Kept in the control log, for whoever looks there later.")
+@click.option("--reason", default="", metavar="TEXT", help="Reason, written to the control log.")
 @click.option(
     "--timeout",
     default="30s",
@@ -28,11 +28,11 @@ from agents.cli.options import json_option, pipeline_argument, positive
 @from_source
 @json_option
 def failover(source: Source, stage: str, shard: int, reason: str, timeout: float, *, as_json: bool) -> None:
-    """Have a backup of a stateful STAGE take over from its primary, and say how long that took.
+    """Make a backup of a stateful STAGE take over from its primary, and print how long that took.
 
-    For what is planned: before a machine is taken away, or to see that it works. Nothing is lost, and queries that are
-    under way are answered. Exit code 1 where no backup is heard, or nobody takes over in time; the pipeline goes on
-    as it was then.
+    For planned switches: before a machine is removed, or as a test. Nothing is lost, and queries in progress are
+    answered. The exit code is 1 if no backup sends heartbeats, or none takes over in time; the pipeline then continues
+    unchanged.
 
     \b
     Example: spillway failover pipeline.yaml detect --shard 1 --reason "new kernel on this machine"

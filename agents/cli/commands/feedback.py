@@ -24,10 +24,10 @@ _CONNECT_SECONDS = 10.0
 @click.argument("learner")
 @click.argument("truth")
 @from_source
-@click.option("--key", metavar="TEXT", help="The learner's key that the truth is about.")
+@click.option("--key", metavar="TEXT", help="The learner's key that the true answer is about.")
 @click.option("--outcome", "file", type=click.File(encoding="utf-8"), help="An outcome that 'predict' has printed.")
-@click.option("--id", "feedback_id", metavar="ID", help="A truth with the same id counts once.  [default: see above]")
-@click.option("--wait", is_flag=True, help="Wait until the learner has taken it, and print the token of that.")
+@click.option("--id", "feedback_id", metavar="ID", help="Feedback with the same id counts once.  [default: see above]")
+@click.option("--wait", is_flag=True, help="Wait until the learner has applied it, and print its token.")
 def feedback(
     source: Source,
     learner: str,
@@ -38,22 +38,22 @@ def feedback(
     *,
     wait: bool,
 ) -> int:
-    """Send a learner of a running pipeline a truth, and print its id when the broker has it.
+    """Send feedback (a true answer) to a learner of a running pipeline, and print its id once the broker has it.
 
-    TRUTH is JSON: a number, a text, a tensor as of 'predict'. It is about a key, or about an outcome, which names the
-    key that it was looked up by. An outcome's truth has the id REQUEST/LEARNER, and counts once, however often it is
-    sent; a key's has a new one.
+    TRUTH is JSON: a number, a text, or a tensor as in 'predict'. It belongs to a key, or to an outcome, which names the
+    key of its lookup. Feedback on an outcome has the id REQUEST/LEARNER and counts once, however often it is sent;
+    feedback on a key gets a new id each time.
 
     \b
     Example:
       spillway feedback pipeline.yaml taste 1.0 --key ada --wait
     """  # noqa: D301 - click's own marks
     if (key is None) == (file is None):
-        raise UsageError("say what the truth is about: give --key or --outcome")
+        raise UsageError("name the subject of the true answer: give --key or --outcome")
     try:
         value = read_inputs(f'{{"truth": {truth}}}'.encode())["truth"]
     except WireError as error:
-        raise UsageError(f"the truth must be JSON, a text in quotes: {error}") from error
+        raise UsageError(f"the true answer must be JSON (put text in quotes): {error}") from error
     of: Outcome | str = key or ""
     if file is not None:
         of = read_outcome(file.read().encode())

@@ -30,14 +30,14 @@ _POLL: Final = 0.2
 _CONNECT: Final = 5.0
 
 _learner = click.argument("learner")
-_why = click.option("--why", default="", metavar="TEXT", help="Noted in the history.")
+_why = click.option("--why", default="", metavar="TEXT", help="Reason, written to the history.")
 
 
 def _of(source: Source, learner: str) -> Pipeline:
     """The learner's pipeline. Raises UsageError for one that has no generations."""
     found = source.pipeline.learner(learner)
     if not found.spec.stages[0].has_generations:
-        raise UsageError(f"learner {learner!r} learns no Velox model: its model is written velox:module:Class")
+        raise UsageError(f"learner {learner!r} does not learn a Velox model: write its model as velox:module:Class")
     return found
 
 
@@ -49,8 +49,8 @@ def _followed(source: Source, learner: Pipeline) -> Followed:
 def model() -> None:
     """List, retrain, switch and roll back the features of a Velox model.
 
-    Features come in generations: 0 are the class's own. Users' weights are kept over two of them, the current one and
-    the one to go back or on to, and both go on learning. docs/velox.md says how one comes about.
+    Features come in generations: 0 are the class's own. Users' weights are kept for two of them: the current one, and
+    the one to roll back or switch to. Both continue to learn. docs/velox.md says how a generation is made.
 
     \b
     Example:
@@ -65,10 +65,10 @@ def model() -> None:
 @from_source
 @json_option
 def list_(source: Source, learner: str, *, as_json: bool) -> None:
-    """List the generations that are held: their features, users and errors.
+    """List the generations that are kept: their features, users and errors.
 
-    `error` is the mean loss since the generation was there, `recent` that of the last observations, each predicted
-    before it was learned.
+    `error` is the mean loss since the generation began, `recent` that of the last observations. Each loss is taken
+    before the observation is learned.
 
     \b
     Example: spillway model list pipeline.yaml taste --json
@@ -119,7 +119,7 @@ def _number(value: float | None) -> str:
 @from_source
 @json_option
 def history(source: Source, learner: str, *, as_json: bool) -> None:
-    """Tell what has happened to each generation: who asked for it, why, what held-out observations said.
+    """Show the history of each generation: who requested it, why, and the result on held-out observations.
 
     \b
     Example: spillway model history pipeline.yaml taste
@@ -151,10 +151,10 @@ def _told(event: dict[str, Any]) -> str:
 @click.option("--timeout", default="600s", callback=seconds, metavar="TIME", help="How long to wait.  [default: 600s]")
 @from_source
 def retrain(source: Source, learner: str, why: str, timeout: float) -> int:
-    """Have features retrained from what was observed, and switched to if they are better; wait for it.
+    """Retrain features from the observations, switch to them if they are better, and wait for it.
 
-    The served learner does it, off the path of queries and observations. Whoever asks while a generation is being made
-    waits for that one. The exit code is 1 where it failed, or takes longer than --timeout.
+    The served learner does it, without delaying queries or observations. A request during a retraining waits for that
+    one. The exit code is 1 if it fails, or takes longer than --timeout.
 
     \b
     Example: spillway model retrain pipeline.yaml taste --why "a new catalogue"
@@ -163,11 +163,13 @@ def retrain(source: Source, learner: str, why: str, timeout: float) -> int:
     with _followed(source, _of(source, learner)) as log:
         log.require()
         if not log.append(ASKED, by=writer(), why=why):
-            click.echo("a generation is being made already; waiting for that one", err=True)
+            click.echo("a generation is already being trained; waiting for it", err=True)
         number = max(log.now.known)
         while not log.now.known[number].end:
             if time.monotonic() > until:
-                click.echo(f"generation {number} has not ended after {timeout:g} s; is the learner served?", err=True)
+                click.echo(
+                    f"generation {number} has not ended after {timeout:g} s; check that the learner is served", err=True
+                )
                 return 1
             time.sleep(_POLL)
         made = log.now.known[number]
@@ -186,7 +188,7 @@ def _result(made: Generation) -> str:
 @_why
 @from_source
 def switch(source: Source, learner: str, generation: int, why: str) -> None:
-    """Serve another generation that is held, at once.
+    """Switch at once to another generation that is kept.
 
     \b
     Example: spillway model switch pipeline.yaml taste 3
@@ -200,9 +202,9 @@ def switch(source: Source, learner: str, generation: int, why: str) -> None:
 @_why
 @from_source
 def rollback(source: Source, learner: str, why: str) -> None:
-    """Go back to the other generation that is held.
+    """Go back to the other generation that is kept.
 
-    It has learned all that was observed since, so no observation is lost.
+    It has learned all later observations too, so none is lost.
 
     \b
     Example: spillway model rollback pipeline.yaml taste --why "complaints"
@@ -213,7 +215,7 @@ def rollback(source: Source, learner: str, why: str) -> None:
 def _other(known: Generations) -> int:
     others = [each for each in known.held if each != known.current]
     if not others:
-        raise UsageError(f"generation {known.current} alone is held: there is none to go back to")
+        raise UsageError(f"generation {known.current} is the only one kept: there is none to roll back to")
     return others[0]
 
 
@@ -222,10 +224,12 @@ def _switch(source: Source, learner: str, why: str, choose: Callable[[Generation
         known = log.require()
         number, before = choose(known), known.current
         if number == before:
-            raise UsageError(f"generation {number} is current already")
+            raise UsageError(f"generation {number} is already current")
         if not log.append(CURRENT, number, by=writer(), why=why):
             opened = f", and {known.open.number} is still being made" if known.open is not None else ""
-            raise SpillwayError(f"generation {number} cannot be switched to: held are {list(known.held)}{opened}")
+            raise SpillwayError(
+                f"generation {number} cannot be switched to: the kept generations are {list(known.held)}{opened}"
+            )
     click.echo(f"generation {number} is current, {before} is held")
 
 
@@ -235,7 +239,7 @@ def _switch(source: Source, learner: str, why: str, choose: Callable[[Generation
 @click.option("--parent", type=int)
 @from_source
 def train(source: Source, current: int, parent: int | None) -> None:
-    """Train for a model manager, and print what came of it."""
+    """Train for a model manager, and print the result."""
     if parent is not None:
         from agents.supervise.parent import follow_parent  # noqa: PLC0415 - only here
 

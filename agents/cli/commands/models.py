@@ -29,10 +29,10 @@ _app = click.option("--app", metavar="NAME", help="The application.")
 
 @click.group(cls=SuggestingGroup)
 def models() -> None:
-    """Register models, list them, and tell why a query was answered by which variant.
+    """Register models, list them, and show why a variant answered a query.
 
-    Variants are generated of a registered model: in several precisions and formats, each measured on the validation
-    set. A stage whose 'variants:' lists none serves those of its application. docs/infaas.md has more.
+    Variants are generated from a registered model: in several precisions and formats, each measured on the validation
+    set. A stage whose 'variants:' lists none serves the registered ones of its application. docs/infaas.md has more.
 
     \b
     Example:
@@ -44,19 +44,27 @@ def models() -> None:
 @models.command()
 @click.argument("name")
 @click.argument("model")
-@click.option("--app", required=True, metavar="NAME", help="The application that it is for.")
+@click.option("--app", required=True, metavar="NAME", help="Application of the model.")
 @click.option(
     "--validation", required=True, metavar="SET", help="module:function that returns (inputs, labels), or an .npz."
 )
-@click.option("--threads", default="1", show_default=True, metavar="N,...", help="Of a worker; a variant for each.")
-@click.option("--hardware", default="cpu,cuda", show_default=True, metavar="KIND,...", help="What variants are for.")
+@click.option(
+    "--threads",
+    default="1",
+    show_default=True,
+    metavar="N,...",
+    help="Threads of a worker; makes a variant for each number.",
+)
+@click.option(
+    "--hardware", default="cpu,cuda", show_default=True, metavar="KIND,...", help="Devices to make variants for."
+)
 @click.option(
     "--repository",
     envvar="SPILLWAY_MODELS",
     default=".spillway/models",
     show_default=True,
     type=click.Path(path_type=Path, file_okay=False),
-    help="Folder for the files, which all hosts see.",
+    help="Folder for the files, visible to all hosts.",
 )
 @cluster_options
 def register(
@@ -66,8 +74,8 @@ def register(
 
     MODEL is a module:callable that returns a torch.nn.Module with a score for each class, or a fitted classifier of
     scikit-learn. Each variant is built from it without training: eager, bf16, int8, ONNX, ONNX in int8. What cannot be
-    built here is listed with the reason. No pickle is stored. A stage that serves the application goes on with the old
-    version until the new one is ready.
+    built here is listed with the reason. No pickle is stored. A stage that serves the application keeps the old version
+    until the new one is ready.
 
     \b
     Example: spillway models register tree zoo:tree --app digits --validation zoo:digits --threads 1,2
@@ -76,7 +84,7 @@ def register(
 
     counts = sorted({int(each) for each in threads.split(",") if each.strip().isdecimal()})
     if len(counts) < len(threads.split(",")) or counts[0] < 1:
-        raise UsageError(f"--threads: {threads!r} are no numbers of threads; write 1,2")
+        raise UsageError(f"--threads: {threads!r} is not a list of numbers of threads; write 1,2")
     made = register_model(
         find_cluster(bootstrap, client_config),
         name,
@@ -175,7 +183,7 @@ def _row(manifest: Manifest, each: Generated) -> tuple[str, ...]:
 @click.option("--version", type=click.IntRange(1), help="Which one.  [default: the newest]")
 @cluster_options
 def drop_(name: str, app: str | None, version: int | None, bootstrap: str | None, client_config: Path | None) -> None:
-    """Take a version of a model back; the one before it counts again. Its files stay.
+    """Withdraw a version of a model; the previous one is served again. Its files stay.
 
     \b
     Example: spillway models drop cnn --app digits
@@ -184,7 +192,7 @@ def drop_(name: str, app: str | None, version: int | None, bootstrap: str | None
     with Models(settings) as table:
         found = _one(table.require().values(), name, app, version)
     put(settings, found.model_copy(update={"taken_back": True}))
-    click.echo(f"{found.name} version {found.version} of {found.app} is taken back")
+    click.echo(f"{found.name} version {found.version} of {found.app} is withdrawn")
 
 
 def _read(bootstrap: str | None, client_config: Path | None) -> list[Manifest]:
@@ -198,7 +206,7 @@ def _one(manifests: Iterable[Manifest], name: str, app: str | None, version: int
     named = [each for each in every if each.name == name and version in (None, each.version)]
     apps = sorted({each.app for each in named})
     if len(apps) > 1:
-        raise UsageError(f"{name!r} is registered of {', '.join(apps)}; say which by --app")
+        raise UsageError(f"{name!r} is registered of {', '.join(apps)}; choose one with --app")
     if not named:
         known = sorted({f"{each.name} version {each.version}" if version else each.name for each in every})
         which = name if version is None else f"{name} version {version}"
@@ -221,11 +229,11 @@ def why(
     *,
     as_json: bool,
 ) -> int:
-    """Tell why a query was answered by the variant that it was answered by.
+    """Show why a variant answered a query.
 
-    REQUEST is the query's id. PIPELINE is a pipeline's name or its file; it may be left out where one is served from
-    here. What the choice went by travels with the outcome, which is looked up on Kafka, where it is kept for a day. The
-    exit code is 1 where there is no such outcome, or no variant answered.
+    REQUEST is the query's id. PIPELINE is a pipeline's name or its file; it may be left out if only one is served from
+    here. The reasons are stored with the outcome, which Kafka keeps for a day. The exit code is 1 if there is no such
+    outcome, or no variant answered.
 
     \b
     Example: spillway models why 0b1c6a9e digits
@@ -235,7 +243,7 @@ def why(
 
     served = known(run_dir) if pipeline is None else [pipeline]
     if len(served) != 1:
-        raise UsageError(f"say of which pipeline: {', '.join(served) or 'none was served from here'}")
+        raise UsageError(f"name the pipeline: {', '.join(served) or 'none was served from here'}")
     settings = find_cluster(bootstrap, client_config, run_dir=run_dir, pipeline=served[0])
     outcome = released(settings, served[0], request)
     if outcome is None:

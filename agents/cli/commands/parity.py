@@ -43,26 +43,29 @@ _recording = click.option(
     "--recording",
     type=click.Path(path_type=Path),
     metavar="DIR",
-    help="Instead: what 'spillway record' wrote, for a stage that no other is before.",
+    help="Instead: a recording of 'spillway record', for a stage that comes first.",
 )
 _metric = click.option(
-    "--metric", metavar="NAME", help=f"What a grade is: {', '.join(METRICS)} or module:function.  [default: accuracy]"
+    "--metric",
+    metavar="NAME",
+    help=f"How answers are graded: {', '.join(METRICS)} or module:function.  [default: accuracy]",
 )
-_seed = click.option("--seed", type=int, default=0, show_default=True, help="Of weights and groups.")
+_seed = click.option("--seed", type=int, default=0, show_default=True, help="Seed of weights and groups.")
 _folder = click.option(
     "--folder",
     type=click.Path(path_type=Path, file_okay=False),
     metavar="DIR",
-    help="Of cards and weights.  [default: as the stage says, else parity/STAGE beside the pipeline]",
+    help="Folder of cards and weights.  [default: as the stage says, else parity/STAGE beside the pipeline]",
 )
 
 
 @click.group(cls=SuggestingGroup)
 def parity() -> None:
-    """Train the parity models of a stage, and tell how accurate reconstructions are.
+    """Train the parity models of a stage, and measure how accurate reconstructions are.
 
-    An array of the data has a name of the stage's inputs, and the queries as its first axis; `label` has the truth:
-    classes, or boxes x0, y0, x1, y1. Without it, as of a recording, grades are by the deployed model's own answers.
+    Each array of the data has the name of an input of the stage, and the queries as its first axis. `label` has the
+    true answers: classes, or boxes x0, y0, x1, y1. Without it, as in a recording, answers are graded against the
+    deployed model's own.
 
     \b
     Example:
@@ -77,13 +80,15 @@ def parity() -> None:
 @_data
 @_recording
 @click.option("--test", metavar="WHAT", help="Queries to grade on.  [default: a fifth of the data, held out]")
-@click.option("--k", type=click.IntRange(2, MOST), help="Queries of a group.  [default: as the stage says, else 2]")
-@click.option("--rows", type=click.IntRange(1), help="Parity models.  [default: as the stage says, else 1]")
+@click.option("--k", type=click.IntRange(2, MOST), help="Queries per group.  [default: as the stage says, else 2]")
+@click.option("--rows", type=click.IntRange(1), help="Number of parity models.  [default: as the stage says, else 1]")
 @click.option(
     "--encoder", metavar="NAME", help=f"{', '.join(CODES)} or module:Class.  [default: as the stage says, else sum]"
 )
 @click.option("--epochs", type=click.IntRange(1), default=200, show_default=True, help="Passes over the queries.")
-@click.option("--architecture", metavar="MODULE:CLASS", help="Of the parity model.  [default: the stage's model]")
+@click.option(
+    "--architecture", metavar="MODULE:CLASS", help="Architecture of the parity model.  [default: the stage's model]"
+)
 @_folder
 @_metric
 @_seed
@@ -114,7 +119,7 @@ def train(
     spec = loaded.written.stage(stage)
     chosen = {name: _chosen(spec, name, coding[name]) for name in _DEFAULTS}
     if chosen["encoder"] == "concatenation" and chosen["rows"] > 1:
-        raise UsageError("encoder 'concatenation' has one row; say --rows 1, or --encoder sum")
+        raise UsageError("encoder 'concatenation' has one row; use --rows 1, or --encoder sum")
     graded_by = check_metric(metric or METRICS[0])
     given = _given(loaded, spec, data, recording)
     train_on, grade_on = given.split(_HELD, seed) if test is None else (given, read_data(test, spec))
@@ -138,7 +143,11 @@ def train(
 @_recording
 @click.option("--rows", type=click.IntRange(1), help="Parity models to use.  [default: as the stage says, else 1]")
 @click.option(
-    "--unavailable", type=click.FloatRange(0, 1), multiple=True, metavar="SHARE", help="Shares f_u; can be repeated."
+    "--unavailable",
+    type=click.FloatRange(0, 1),
+    multiple=True,
+    metavar="SHARE",
+    help="Share of unavailable answers (f_u); can be repeated.",
 )
 @_folder
 @_metric
@@ -159,8 +168,8 @@ def evaluate_(
 ) -> None:
     """Grade a stage's reconstructions: A_a, A_d and A_o of the ParM paper, section 4.1.
 
-    A_a is the deployed model, A_d reconstructions alone, A_o both where a share f_u of answers is unavailable. Every
-    answer of a group is missing in turn, and every two, as far as the rows reach.
+    A_a is the accuracy of the deployed model, A_d of reconstructions, A_o of both if a share f_u of answers is
+    unavailable. Each answer of a group is left out in turn, and with two rows each pair.
 
     \b
     Example:
@@ -177,7 +186,7 @@ def evaluate_(
             raise ModelError(why)
     given = _given(loaded, spec, data, recording)
     if len(given) < card.k:
-        raise UsageError(f"{data or recording} has {len(given)} queries, which make no group of {card.k}")
+        raise UsageError(f"{data or recording} has {len(given)} queries, too few for a group of {card.k}")
     parities = {each.row: Parity(str(place), each.row) for each in cards}
     outputs = deployed_answers(spec, given)
     code = code_of(card.encoder, card.k)
@@ -193,7 +202,8 @@ def _given(pipeline: Pipeline, stage: StageSpec, data: str | None, recording: Pa
     found = recorded_data(recording, pipeline.written, stage)
     if found.left_out:
         click.echo(
-            f"{found.left_out} recorded queries are left out: not finite, or of other shapes than most", err=True
+            f"{found.left_out} recorded queries are left out: they are not finite, or differ in shape from most",
+            err=True,
         )
     return found
 

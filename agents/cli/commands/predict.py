@@ -30,18 +30,20 @@ _CONNECT_SECONDS = 10.0
     "--deadline",
     callback=positive,
     metavar="SECONDS",
-    help="Until when the answer is of use, from now; also as 400ms.  [default: the SLO]",
+    help="Time from now until the answer is no longer useful, as 0.4 or 400ms.  [default: the SLO]",
 )
 @click.option("--key", metavar="TEXT", help="Session or user: queries with the same key stay in order.")
 @click.option(
-    "--request-id", metavar="ID", help="Used again within ten minutes it is the same query.  [default: a new one]"
+    "--request-id", metavar="ID", help="A repeated id within ten minutes is the same query.  [default: a new one]"
 )
-@click.option("--after", metavar="TOKEN", help="Of 'feedback --wait': the answer is to know of that truth.")
-@click.option("--app", metavar="NAME", help="Of a stage with variants: the application.  [default: the stage's]")
-@click.option("--latency", metavar="TIME", help="Of a stage with variants: within this, as 50ms; the deadline, too.")
-@click.option("--accuracy", metavar="SHARE", help="Of a stage with variants: at least this, as .95 or 95%.")
-@click.option("--model", metavar="NAME", help="Of a stage with variants: by this architecture.")
-@click.option("--variant", metavar="NAME", help="Of a stage with variants: by this one.")
+@click.option("--after", metavar="TOKEN", help="Token of 'feedback --wait': answer with that feedback applied.")
+@click.option("--app", metavar="NAME", help="For a stage with variants: the application.  [default: the stage's]")
+@click.option(
+    "--latency", metavar="TIME", help="For a stage with variants: latency, as in 50ms; also sets the deadline."
+)
+@click.option("--accuracy", metavar="SHARE", help="For a stage with variants: least accuracy, as in .95 or 95%.")
+@click.option("--model", metavar="NAME", help="For a stage with variants: answer with this architecture.")
+@click.option("--variant", metavar="NAME", help="For a stage with variants: answer with this variant.")
 @click.option("--parameters", metavar="JSON", help="Parameters of the query, as a JSON object.")
 @click.option(
     "--timeout",
@@ -94,9 +96,7 @@ def predict(
         except OutcomeTimeoutError as error:
             if request_id is not None:
                 raise
-            raise OutcomeTimeoutError(
-                f"no outcome came within {seconds + grace:g} s: 'spillway status' shows what the pipeline does"
-            ) from error
+            raise OutcomeTimeoutError(f"no outcome came within {seconds + grace:g} s: see 'spillway status'") from error
     told = show_outcome(outcome, identity, outcome.latency or 0.0, late=outcome.late)
     click.echo(json.dumps(told, indent=2, ensure_ascii=False))
     return 1 if outcome.kind == FAILED else 0

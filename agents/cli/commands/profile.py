@@ -67,7 +67,7 @@ def _listed(path: Path) -> Iterator[Sample]:
         try:
             yield read_inputs(line)
         except WireError as error:
-            raise UsageError(f"{path}:{number}: {error}; give one query's inputs a line") from error
+            raise UsageError(f"{path}:{number}: {error}; give the inputs of one query per line") from error
 
 
 def _sizes(_ctx: click.Context, _param: click.Parameter, value: str | None) -> tuple[int, ...] | None:
@@ -78,11 +78,18 @@ def _sizes(_ctx: click.Context, _param: click.Parameter, value: str | None) -> t
 @pipeline_argument
 @click.option("--stage", "stages", multiple=True, metavar="NAME", help="Only this stage; can be repeated.")
 @click.option(
-    "--batches", callback=_sizes, metavar="N,N..M", help="Sizes, besides 1 and each stage's largest.  [default: 1..64]"
+    "--batches",
+    callback=_sizes,
+    metavar="N,N..M",
+    help="Batch sizes, besides 1 and each stage's largest.  [default: 1..64]",
 )
-@click.option("--sample", metavar="WHAT", help="Queries for the roots: a recording, a file of JSON or module:function.")
+@click.option(
+    "--sample",
+    metavar="WHAT",
+    help="Queries for the first stages: a recording, a file of JSON lines or module:function.",
+)
 @click.option("--runs", type=click.IntRange(1), default=30, show_default=True, help="Timed runs of each size.")
-@click.option("--seed", type=int, default=0, show_default=True, help="Of generated samples.")
+@click.option("--seed", type=int, default=0, show_default=True, help="Seed of generated samples.")
 @click.option(
     "--output",
     type=click.Path(path_type=Path, dir_okay=False),
@@ -103,9 +110,9 @@ def profile(
 ) -> None:
     """Measure a pipeline's models over batch sizes and write their profile.
 
-    Each stage's model runs in a process of its own, on its device, with the threads that a served stage has: warm-up
-    and --runs timed runs of every size up to batching.max. In --batches, a..b is every power of two between and the
-    middles. Emulated stages need no profile. With --stage, the others keep what the file says of them.
+    Each stage's model runs in a separate process, on its device, with the same threads as when served: warm-up and
+    --runs timed runs of every size up to batching.max. In --batches, a..b is every power of two between and the
+    middles. Emulated stages need no profile. With --stage, the profiles of the other stages stay unchanged.
 
     \b
     Example:
@@ -138,7 +145,7 @@ def _chosen(pipeline: Pipeline, names: tuple[str, ...]) -> list[StageSpec]:
     if not names:
         chosen = [stage for stage in pipeline.written.stages if stage.model is not None]
         if not chosen:
-            raise UsageError(f"{pipeline.path}: all its stages are emulated: their durations are their profile")
+            raise UsageError(f"{pipeline.path}: all its stages are emulated, so there is nothing to measure")
         return chosen
     chosen = [pipeline.written.stage(name) for name in dict.fromkeys(names)]
     for stage in chosen:
@@ -146,8 +153,8 @@ def _chosen(pipeline: Pipeline, names: tuple[str, ...]) -> list[StageSpec]:
             if stage.ensemble is not None:
                 raise UsageError(f"stage {stage.name!r} has an ensemble, whose members are not profiled")
             if stage.variants is not None:
-                raise UsageError(f"stage {stage.name!r} has variants: what they take is in their profiles")
-            raise UsageError(f"stage {stage.name!r} is emulated: its durations are its profile")
+                raise UsageError(f"stage {stage.name!r} has variants, which have profiles of their own")
+            raise UsageError(f"stage {stage.name!r} is emulated, so there is nothing to measure")
     return chosen
 
 
@@ -185,7 +192,7 @@ def _tell(pipeline: Pipeline, found: dict[str, StageProfile], files: dict[str, P
     unnamed = [name for name in found if profile_file(pipeline.written, pipeline.written.stage(name)) is None]
     if unnamed:
         named = os.path.relpath(files[unnamed[0]], pipeline.path.parent)
-        click.echo(f"let the pipeline refer to it: add 'profile: {named}' to {pipeline.path}")
+        click.echo(f"to use it, add 'profile: {named}' to {pipeline.path}")
 
 
 def _row(size: int, measured: Measured) -> tuple[Any, ...]:

@@ -29,17 +29,23 @@ class UnprovenError(SpillwayError):
 
 
 @click.command()
-@click.option("--schedules", default=10_000, show_default=True, type=click.IntRange(1), help="How many to play.")
-@click.option("--first", default=0, type=click.IntRange(0), help="The seed of the first.")
-@click.option("--seed", type=click.IntRange(0), help="Play this one alone, and tell what happened in it.")
-@click.option("--topology", type=click.Choice(list(TOPOLOGIES)), help="Of all schedules; else random ones.")
-@click.option("--mode", type=click.Choice(list(MODES)), help="Of all schedules; else drawn, every other one nspb.")
+@click.option(
+    "--schedules", default=10_000, show_default=True, type=click.IntRange(1), help="Number of schedules to play."
+)
+@click.option("--first", default=0, type=click.IntRange(0), help="Seed of the first schedule.")
+@click.option("--seed", type=click.IntRange(0), help="Play only the schedule with this seed, and print what happened.")
+@click.option("--topology", type=click.Choice(list(TOPOLOGIES)), help="Topology of all schedules.  [default: random]")
+@click.option(
+    "--mode",
+    type=click.Choice(list(MODES)),
+    help="Replication mode of all schedules.  [default: random, every other one nspb]",
+)
 @click.option("--processes", default=2, show_default=True, type=click.IntRange(1, 64))
 def prove(schedules: int, first: int, seed: int | None, topology: str | None, mode: str | None, processes: int) -> None:
-    """Play random failures of pipelines with stateful stages in virtual time, and judge every run.
+    """Play random failures of pipelines with stateful stages in virtual time, and check every run.
 
-    The stages, members and logs are those that serve; the broker, the network and the clock are imagined. The same
-    seed (and --topology and --mode, where given) always gives the same run.
+    The stages, members and logs are the real code; the broker, the network and the clock are simulated. The same seed
+    (and --topology and --mode, where given) always gives the same run.
 
     \b
     Example:
@@ -96,7 +102,7 @@ def _tell(console: Console, proof: Proof, seconds: float) -> None:
         f"{proof.events:,} events): {len(proof.failed)} broke a promise",
         highlight=False,
     )
-    kept = "" if proof.failed else ", each with one outcome that rests on recovered states"
+    kept = "" if proof.failed else ", each with one outcome that depends on recovered states"
     console.print(f"  queries    {proof.queries:,}{kept}", highlight=False)
     console.print(
         f"  faults     {sum(proof.struck.values()):,}, at {len(proof.struck)} different places", highlight=False

@@ -35,16 +35,22 @@ _FILE = click.Path(path_type=Path, dir_okay=False)
 @click.command()
 @pipeline_argument
 @click.argument("trace")
-@click.option("--slo", callback=positive, metavar="SECONDS", help="Instead of the pipeline's; also as 150ms.")
-@click.option("--hardware", type=_FILE, required=True, metavar="FILE", help="The catalogue: kinds and their prices.")
-@click.option("--profiles", type=_FILE, metavar="FILE", help="What models take.  [default: the pipeline's 'profile']")
-@click.option("-o", "--output", type=_FILE, metavar="FILE", help="Write the plan there, as YAML.")
-@click.option("--search", type=click.Choice(list(SEARCHES)), default="greedy", show_default=True, help="How to look.")
-@click.option("--hop", callback=seconds, metavar="SECONDS", help="From stage to stage.  [default: as recorded, else 0]")
+@click.option("--slo", callback=positive, metavar="SECONDS", help="Use this SLO, not the pipeline's; also as 150ms.")
 @click.option(
-    "--gate", callback=seconds, metavar="SECONDS", help="From the last stage to the answer.  [default: --hop]"
+    "--hardware", type=_FILE, required=True, metavar="FILE", help="Hardware catalogue: kinds and their prices."
 )
-@click.option("--overhead", callback=seconds, metavar="SECONDS", help="Of a batch, beyond its model.  [default: 0]")
+@click.option(
+    "--profiles", type=_FILE, metavar="FILE", help="Durations of models.  [default: the pipeline's 'profile']"
+)
+@click.option("-o", "--output", type=_FILE, metavar="FILE", help="Write the plan there, as YAML.")
+@click.option("--search", type=click.Choice(list(SEARCHES)), default="greedy", show_default=True, help="How to search.")
+@click.option(
+    "--hop", callback=seconds, metavar="SECONDS", help="Time of a hop between stages.  [default: as recorded, else 0]"
+)
+@click.option(
+    "--gate", callback=seconds, metavar="SECONDS", help="Time from the last stage to the answer.  [default: --hop]"
+)
+@click.option("--overhead", callback=seconds, metavar="SECONDS", help="Time of a batch beyond its model.  [default: 0]")
 @click.option("--duration", callback=positive, metavar="SECONDS", help="Use only so much of the trace, from its start.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Seed of arrivals and choices.")
 @choose_option
@@ -70,9 +76,9 @@ def provision(
 ) -> None:
     """Find the cheapest plan for PIPELINE that answers 99 of 100 queries of TRACE within the SLO.
 
-    TRACE is a recording's directory, whose queries go the ways that they went, or a trace or process as `simulate`
-    takes it. Profiles come from `spillway profile`; figures of other hardware stand in the same file. With --html, the
-    cost over the SLO is planned, too.
+    TRACE is a recording's directory, whose queries take their recorded paths, or a trace or process as for `simulate`.
+    Profiles come from `spillway profile`; figures of other hardware are in the same file. With --html, the cost over
+    the SLO is planned too.
 
     \b
     Example:
@@ -104,9 +110,7 @@ def _options(
     if profiles is None:
         named = pipeline.written.profile
         if named is None:
-            raise UsageError(
-                f"{pipeline.path} refers to no profile file; measure one ('spillway profile') or give --profiles"
-            )
+            raise UsageError(f"{pipeline.path} has no profile file; make one ('spillway profile') or give --profiles")
         profiles = pipeline.path.parent / named
     return catalogue, options_of(pipeline, catalogue, read_profile_file(profiles), str(profiles), overhead)
 
@@ -169,7 +173,7 @@ def _tell(plan: Plan, output: Path | None) -> None:
         click.echo(f"{number:3}. {step}")
     console.print(table)
     click.echo(
-        f"cost {plan.cost:.3f} an hour; p99 {1e3 * plan.p99:.1f} ms for an SLO of {show_duration(plan.slo)}, "
+        f"cost {plan.cost:.3f} per hour; p99 {1e3 * plan.p99:.1f} ms for an SLO of {show_duration(plan.slo)}, "
         f"{100 * plan.misses:.2f} % late of {plan.trace.queries:,} queries at {plan.trace.rate:.1f}/s (estimated)"
     )
     for remark in plan.remarks:

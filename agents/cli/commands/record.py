@@ -52,16 +52,15 @@ _ENDLESS = math.inf
     default=256,
     show_default=True,
     metavar="MB",
-    help="Start another file when one has reached this size.",
+    help="Start a new file at this size.",
 )
 @json_option
 def record(source: Source, output: Path, duration: float | None, rotate_mb: int, *, as_json: bool) -> int:
-    """Record what goes in and out of a running pipeline.
+    """Record the queries and outcomes of a running pipeline.
 
-    Reads the pipeline's ingress and egress at a position of its own, from now on, with no effect on the pipeline. What
-    was recorded is complete up to the last second even if the recorder is killed. 'spillway replay' takes the
-    directory in place of a trace. Ctrl-C ends a recording without --duration (exit code 0), and interrupts one with
-    it (130); the files are whole either way.
+    Reads the pipeline's ingress and egress from now on, with no effect on the pipeline. If the recorder is killed, at
+    most the last second is lost. 'spillway replay' takes the directory in place of a trace. Ctrl-C ends a recording
+    without --duration (exit code 0), and interrupts one with it (130); the files are whole either way.
 
     \b
     Example:

@@ -58,7 +58,7 @@ _LINGER = 0.001  # of queries under load: they travel together, at little cost t
 @click.command()
 @pipeline_argument
 @click.argument("trace")
-@click.option("--attach", is_flag=True, help="Use the pipeline as it is served now, in place of starting it.")
+@click.option("--attach", is_flag=True, help="Use the running pipeline instead of starting one.")
 @bootstrap_option
 @client_config_option
 @broker_dir_option("--broker-dir")
@@ -87,19 +87,19 @@ _LINGER = 0.001  # of queries under load: they travel together, at little cost t
     default="10",
     show_default=True,
     metavar="SECONDS",
-    help="How long after its deadline an outcome is awaited, before the query counts as missing.",
+    help="Wait this long after the deadline for an outcome before the query counts as missing.",
 )
 @click.option("--report", "output", type=_FILE, metavar="FILE", help="Write the report there, as JSON.")
-@click.option("--samples", type=_FILE, metavar="FILE.npz", help="Write each query's times and end there.")
+@click.option("--samples", type=_FILE, metavar="FILE.npz", help="File to write each query's times and end to.")
 @html_option
 @json_option
 def replay(pipeline: Path, trace: str, **options: Any) -> int:
     """Drive a live pipeline with TRACE, open loop, and report.
 
-    Starts PIPELINE, and a local Kafka where none is named, and stops them afterwards; with --attach it uses the
-    pipeline that is served. TRACE is a CSV file (second,requests or t,..., .gz too), a recording's directory, or
-    constant:RATE, poisson:RATE, gamma:RATE,CV with --duration. Every query leaves when it is due, whatever became of
-    the others; latency counts from then. The exit code is 1 if the pipeline failed, or a query is missing.
+    Starts PIPELINE, and a local Kafka if none is named, and stops them afterwards; with --attach it uses the running
+    pipeline. TRACE is a CSV file (second,requests or t,..., .gz too), a recording's directory, or constant:RATE,
+    poisson:RATE, gamma:RATE,CV with --duration. Every query is sent when it is due, independently of the others;
+    latency counts from then. The exit code is 1 if the pipeline failed, or a query is missing.
 
     \b
     Example:
@@ -252,7 +252,7 @@ def _report(
 ) -> Report:
     spec = pipeline.spec
     if stages is None:
-        _say(f"no metrics of every stage under {chosen.run_dir}: the stages' figures come from the outcomes alone")
+        _say(f"not every stage has metrics under {chosen.run_dir}: the stages' figures come only from the outcomes")
         workers = {stage.name: stage.worker_count for stage in spec.stages}
         stages = result.stage_totals([stage.name for stage in spec.stages], workers)
     supervisor = ServeEntry.read(chosen.run_dir, spec.name) if chosen.attach else None

@@ -33,20 +33,20 @@ _POLL: Final = 0.2
 @pipeline_argument
 @click.argument("stage")
 @click.argument("count", metavar="N", type=click.IntRange(1, 1_000_000))
-@click.option("--why", default="", metavar="TEXT", help="A reason, kept beside the count.")
-@click.option("--hold", is_flag=True, help="Take the stage's sizes from a tuner, which leaves them alone from then on.")
+@click.option("--why", default="", metavar="TEXT", help="Reason, stored with the count.")
+@click.option("--hold", is_flag=True, help="Take the stage's sizes over from a tuner, which no longer changes them.")
 @click.option("--timeout", default="60s", callback=seconds, metavar="TIME", help="How long to wait.  [default: 60s]")
 @from_source
 def scale(source: Source, stage: str, count: int, why: str, timeout: float, *, hold: bool) -> int:
-    """Have N workers of a stage, over all its fronts, while the pipeline is served. STAGE/MEMBER is one of an ensemble.
+    """Set the number of workers of a stage (over all its fronts), or of an ensemble's member, while it is served.
 
-    Workers are copies of the model: threads or processes, as the pipeline file says. New ones get batches once they are
-    loaded; those that are over finish their batch first. The count outlives the stage's processes, and the next `serve`
-    of the same file; a changed file brings its own. Where the processes run on this machine it is waited for; the exit
-    code is 1 if that takes longer than --timeout.
+    Workers are copies of the model: threads or processes, as the pipeline file says. New workers get batches once they
+    are loaded; surplus workers finish their batch first. The count survives restarts of the stage's processes, and the
+    next `serve` of the same file; a changed file brings its own count. If the processes run on this machine, the
+    command waits for the workers; the exit code is 1 if that takes longer than --timeout.
 
-    A stage that a tuner sizes (`serve --tune`) is refused, unless with --hold: then the tuner leaves that stage alone,
-    whoever dies, until it is scaled again without --hold.
+    A stage that a tuner sizes (`serve --tune`) is refused, except with --hold: then the tuner leaves that stage alone,
+    even after restarts, until it is scaled again without --hold.
 
     \b
     Examples:
@@ -65,8 +65,8 @@ def scale(source: Source, stage: str, count: int, why: str, timeout: float, *, h
             raise UsageError(f"{source.spec.name} was never served with a stage {stage!r}: serve it first")
         if file_digest(old.digest) != source.pipeline.frame:
             raise UsageError(
-                f"{source.spec.name} is served from another version of its file than {source.pipeline.path}: give that "
-                "one, or serve it anew from this one, which then has the sizes that it says"
+                f"{source.spec.name} is served from another version of {source.pipeline.path}: use the served "
+                "version, or restart it from this file, whose sizes then apply"
             )
         owned = Ownership(source.settings, source.spec.name, [claimed_as(stage)], take_over=hold, say=click.echo)
         try:
@@ -75,13 +75,13 @@ def scale(source: Source, stage: str, count: int, why: str, timeout: float, *, h
             table.write({key: new})
         except OwnedError as error:
             raise UsageError(
-                f"tuner {error.claim.owner.name} sizes stage {stage!r} of {source.spec.name}: leave it to that one, or "
-                "take the stage from it with --hold"
+                f"tuner {error.claim.owner.name} sizes stage {stage!r} of {source.spec.name}: leave the stage to the "
+                "tuner, or take it over with --hold"
             ) from error
         finally:
             owned.leave()
         click.echo(f"{stage}: was {old.text}")
-        click.echo(f"{stage}: is to be {new.text}")
+        click.echo(f"{stage}: now ordered: {new.text}")
         return _await(source, spec, table, new, timeout)
 
 
@@ -89,12 +89,13 @@ def _scale_member(
     source: Source, stage: StageSpec, member: str, count: int, why: str, timeout: float, *, hold: bool
 ) -> int:
     if stage.ensemble is None:
-        raise UsageError(f"stage {stage.name!r} has no members; scale it as a whole, or by what its controller orders")
+        raise UsageError(f"stage {stage.name!r} has no members; scale the whole stage, or leave it to its controller")
     if hold:
-        raise UsageError("--hold takes a stage from a tuner, and no tuner has members; leave it out")
+        raise UsageError("--hold takes a stage over from a tuner, but tuners do not size members; leave it out")
     if count < stage.fronts:
         raise UsageError(
-            f"stage {stage.name!r} has {stage.fronts} fronts, each with a worker of it at least: {count} are too few"
+            f"stage {stage.name!r} has {stage.fronts} fronts, and each needs at least one worker of it: {count} are "
+            "too few"
         )
 
     def follow(old: Served, who: str, now: float, epoch: int) -> Served | None:
@@ -113,22 +114,21 @@ def _refuse(stage: StageSpec, count: int) -> None:
     """Raise UsageError for what no stage can have."""
     if stage.state is not None:
         raise UsageError(
-            f"stage {stage.name!r} keeps a state: each of its shards ({stage.shards}) has one worker; only the "
-            "pipeline file gives it more shards"
+            f"stage {stage.name!r} keeps a state: each of its shards ({stage.shards}) has one worker; set more shards "
+            "in the pipeline file"
         )
     if stage.ensemble is not None:
         raise UsageError(
-            f"stage {stage.name!r} has members, each with workers of its own: name one, as in "
-            f"'{stage.name}/{stage.lanes[0]}'"
+            f"stage {stage.name!r} has members with their own workers: name one, as in '{stage.name}/{stage.lanes[0]}'"
         )
     if stage.variants is not None:
         raise UsageError(
-            f"stage {stage.name!r} has variants, each with workers of its own: the pipeline file says how many, as "
+            f"stage {stage.name!r} has variants with their own workers: set their number in the pipeline file, as in "
             "'workers: {count: 2}' of a variant"
         )
     if count < stage.fronts:
         raise UsageError(
-            f"stage {stage.name!r} has {stage.fronts} fronts, each with a worker at least: {count} are too few"
+            f"stage {stage.name!r} has {stage.fronts} fronts, and each needs at least one worker: {count} are too few"
         )
 
 
@@ -143,7 +143,7 @@ def _await(source: Source, stage: StageSpec, table: Sizes, new: Size, timeout: f
     while True:
         stands = table.newest(0.0).get(key_of(stage.name))
         if stands is not None and stands.epoch >= new.epoch and stands != new:
-            raise SpillwayError(f"somebody else has scaled {stage.name!r} meanwhile: {stands.text}")
+            raise SpillwayError(f"another order has scaled {stage.name!r} meanwhile: {stands.text}")
         found = _counted(source, stage.name)
         ready, wanted = (int(sum(each.value(name) for each in found)) for name in _COUNTED)
         if ready == wanted == new.count and len(found) == stage.fronts:

@@ -53,15 +53,15 @@ ONE_THREAD_EACH = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
     "plan",
     type=click.Path(exists=True, path_type=Path, dir_okay=False),
     metavar="PLAN",
-    help="Workers and batch limits as this plan of 'spillway provision' has them.",
+    help="Take workers and batch limits from this plan of 'spillway provision'.",
 )
-@click.option("--tune", is_flag=True, help="Have the plan's sizes follow the load.")
+@click.option("--tune", is_flag=True, help="Adapt the plan's sizes to the load.")
 @click.option(
     "--tune-form",
     type=click.Choice(["ratio", "paper"]),
     default="ratio",
     show_default=True,
-    help="How much more it is.",
+    help="How the tuner computes sizes from the excess load.",
 )
 @click.option("--tuner", is_flag=True, help="Run the tuner alone, for an orchestrator.")
 @click.option("--stage", metavar="NAME", help="Run one replica of this stage alone, for an orchestrator.")
@@ -74,14 +74,14 @@ ONE_THREAD_EACH = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
     default="30s",
     callback=positive,
     metavar="TIME",
-    help="Restart a replica that commits nothing for so long while records wait and no batch is under way.  "
+    help="Restart a replica that commits nothing for this long while records wait and no batch is running.  "
     "[default: 30s]",
 )
 @click.option(
     "--give-up",
     type=click.IntRange(1),
     metavar="N",
-    help="Give a process up at its N-th death in a row; 12 s of service make one good.  [default: never]",
+    help="Give a process up after N deaths in a row; 12 s of service reset the count.  [default: never]",
 )
 @click.option(
     "--metrics-host", default="127.0.0.1", show_default=True, metavar="HOST", help="Address to listen on for /metrics."
@@ -90,42 +90,42 @@ ONE_THREAD_EACH = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
     "--metrics-port",
     type=click.IntRange(1, 65_000),
     metavar="PORT",
-    help="Port of /metrics, /healthz and /readyz; processes have those after it, in order.  [default: free ones]",
+    help="Port of /metrics, /healthz and /readyz; processes use the next ports, in order.  [default: free ones]",
 )
 @plan_period_option
 @click.option("--ready-file", type=click.Path(path_type=Path, dir_okay=False), help="File to write when all is ready.")
 @click.option("--journal", type=click.Path(path_type=Path, file_okay=False), help="Folder for journals of decisions.")
 @click.option(
-    "--take-over", is_flag=True, help="End whoever serves the pipeline, or this replica, elsewhere; then start."
+    "--take-over", is_flag=True, help="End the other processes that serve the pipeline, or this replica; then start."
 )
 @click.option(
     "--feedback",
     "elsewhere",
     multiple=True,
     metavar="LEARNER",
-    help="A learner that takes its feedback elsewhere: 'spillway serve FILE#LEARNER' serves it. Can be given again.",
+    help="Do not serve this learner here: 'spillway serve FILE#LEARNER' does it elsewhere. Can be repeated.",
 )
 @click.option("-q", "--quiet", is_flag=True, help="Print no table, only events.")
 @click.option("--standby", is_flag=True, hidden=True, help="With --stage: wait for a line 'take REPLICA' on stdin.")
 @click.option("--cautious", is_flag=True, hidden=True, help="With --stage: run the model in worker processes.")
-@click.option("--member-name", hidden=True, help="With --stage, of a stateful one: this process's name among members.")
+@click.option("--member-name", hidden=True, help="With a stateful --stage: this process's name among members.")
 @click.option("--parent", type=int, hidden=True, help="The process that this one must not outlive.")
 def serve(
     pipeline: Path, stage: str | None, parent: int | None, plan: Path | None, *, gate: bool, tuner: bool, **options: Any
 ) -> int:
     """Serve a pipeline on this machine until it is stopped.
 
-    Starts a process for each replica of each stage, and the gate; restarts what dies, for ever, with delays that grow
-    to 30 s. Only before all has been ready once, in a pipeline that has never answered a query, does the third death of
-    a process that never was (the fifth of another) end the pipeline. Without --bootstrap it uses the local Kafka, and
-    starts it if it does not run. Prints 'ready' when everything is. SIGTERM drains and exits with 0, Ctrl-C with 130; a
-    second Ctrl-C does not wait. The exit code is 1 if something was given up. A pipeline that is served already, by
-    whatever machine, is refused with exit code 2; --take-over ends the other one, which drains and exits with 1.
+    Starts a process for each replica of each stage, and the gate. Restarts dead processes without limit, with delays
+    that grow to 30 s. Exception: if the pipeline has never answered a query and was never completely ready, it ends at
+    the third death of a process that was never ready (the fifth of another). Without --bootstrap it uses the local
+    Kafka, and starts it if necessary. Prints 'ready' when everything is. SIGTERM drains and exits with 0, Ctrl-C with
+    130; a second Ctrl-C does not wait. The exit code is 1 if a process was given up. A pipeline that is already served,
+    on any machine, is refused with exit code 2; --take-over ends the other server, which drains and exits with 1.
 
-    With --sizes the stages have the workers and batch limits of a plan. With --tune a further process, the tuner, gives
-    them more or fewer as the load goes; 'spillway scale --hold' takes a stage from it.
+    With --sizes the stages have the workers and batch limits of a plan. With --tune another process, the tuner, adds
+    and removes workers with the load; 'spillway scale --hold' takes a stage away from it.
 
-    The pipeline's learners are served beside it, but for those that --feedback names: another command serves these.
+    The pipeline's learners are served beside it, except those that --feedback names: another command serves these.
 
     \b
     Examples:
@@ -168,7 +168,7 @@ def serve(
 # Options of the supervisor, and what stands in for them where an orchestrator starts the processes.
 _SUPERVISORS: Final = {
     "ready_file": "ask /readyz of its --metrics-port",
-    "give_up": "the orchestrator says how often it starts a process again",
+    "give_up": "the orchestrator decides how often to restart a process",
     "stall": "ask /healthz of its --metrics-port",
     "tune": "run 'serve --tuner' beside the others",
     "elsewhere": "a single process serves no learners",
@@ -211,7 +211,7 @@ def _tuned(pipeline: Pipeline, plan: Path | None) -> str:
 
     planned = read_plan(plan).stages if plan is not None else {}
     kept = ", ".join(stage.name for stage in pipeline.spec.stages if stage.name not in planned)
-    keeps = f"; the file's sizes are kept by {kept} (state, copies or several fronts)" if kept else ""
+    keeps = f"; sizes fixed by the file: {kept} (state, copies or several fronts)" if kept else ""
     return f"sizes follow the load: {', '.join(planned)}{keeps}"
 
 
@@ -273,8 +273,8 @@ def _stage(pipeline: Pipeline, stage: str, settings: ClientSettings, options: Ma
     elif not options["standby"] and replica >= spec.fronts:
         only = "--replica 0 alone" if spec.fronts == 1 else f"--replica 0 to {spec.fronts - 1}"
         raise UsageError(
-            f"stage {spec.name!r} has {spec.fronts} front{'s' if spec.fronts > 1 else ''}, {only}: give it more "
-            f"with 'workers: {{fronts: ...}}' in {pipeline.path}"
+            f"stage {spec.name!r} has {spec.fronts} front{'s' if spec.fronts > 1 else ''}, {only}: give it more with "
+            f"'workers: {{fronts: ...}}' in {pipeline.path}"
         )
     if journals is not None:
         _refuse_journal(pipeline, [stage])
@@ -311,7 +311,9 @@ def _stage(pipeline: Pipeline, stage: str, settings: ClientSettings, options: Ma
 def _refuse_as_member(spec: StageSpec, replica: int, options: Mapping[str, Any]) -> None:
     """Raise UsageError for what a process of a stateful stage cannot be."""
     if options["standby"]:
-        raise UsageError(f"stage {spec.name!r} keeps a state: its backups stand by, so --standby is not for it")
+        raise UsageError(
+            f"stage {spec.name!r} keeps a state: its backups already stand by, so --standby does not apply"
+        )
     if replica >= spec.processes:
         members = spec.required_state.members
         raise UsageError(
@@ -323,22 +325,23 @@ def _refuse_as_member(spec: StageSpec, replica: int, options: Mapping[str, Any])
 def _refuse_journal(pipeline: Pipeline, stages: Iterable[str]) -> None:
     """Raise UsageError where a stage's decisions also go by version logs, which no journal holds."""
     for stage in stages:
-        missing = {"cache": "what queries say", "copies": "what copies answered", "tables": "what tables have"}
+        missing = {"cache": "what queries ask for", "copies": "what copies answered", "tables": "what tables have"}
         spec = pipeline.spec.stage(stage)
         has = [(f"stage {stage!r}", name) for name in missing if getattr(spec, name) is not None]
         members = {} if spec.ensemble is None else spec.ensemble.members
         has += [(f"stage {stage!r}, member {name!r}", "cache") for name, each in members.items() if each.cache]
         for place, name in has:
             raise UsageError(
-                f"--journal: {place} has {name!r}, and a journal does not hold {missing[name]}, so it could not be "
+                f"--journal: {place} has {name!r}, and a journal does not contain {missing[name]}, so it could not be "
                 f"replayed; leave --journal or {name!r} out"
             )
         before = pipeline.graph.rests_on(stage)
         if spec.replicated or before:
             why = f"comes after {before[0]!r}, which keeps a state" if before else "keeps a state"
             raise UsageError(
-                f"--journal: stage {stage!r} {why}: a journal does not hold what the version logs tell it, so it could "
-                "not be replayed; leave --journal out, or give it with --stage to a process of a stage before"
+                f"--journal: stage {stage!r} {why}: a journal does not contain what the stage reads from version "
+                "logs, so it could not be replayed; leave --journal out, or give it with --stage to a process of an "
+                "earlier stage"
             )
 
 

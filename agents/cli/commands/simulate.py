@@ -37,7 +37,9 @@ def _numbers(context: click.Context, parameter: click.Parameter, value: str | No
     try:
         return None if value is None else tuple(int(part) for part in value.split(","))
     except ValueError:
-        raise click.BadParameter(f"{value!r} is no list of numbers such as 5,3,4, nor sizes such as detect=2") from None
+        raise click.BadParameter(
+            f"{value!r} is neither a list of numbers such as 5,3,4 nor sizes such as detect=2"
+        ) from None
 
 
 @click.command()
@@ -73,7 +75,7 @@ def _numbers(context: click.Context, parameter: click.Parameter, value: str | No
     "--recording",
     type=click.Path(path_type=Path, file_okay=False, exists=True),
     metavar="DIR",
-    help="Hops, choices and missing durations as in this one.  [default: TRACE, if that is a recording]",
+    help="Take hops, choices and missing durations from this recording.  [default: TRACE, if that is a recording]",
 )
 @click.option(
     "--report",
@@ -107,10 +109,10 @@ def simulate(
 ) -> None:
     """Run TRACE through the simulator and report.
 
-    The stages of PIPELINE decide as live ones do, in virtual time; profiles stand in for their models. TRACE is a CSV
-    file (second,requests or t,..., .gz too), a recording's directory, or constant:RATE, poisson:RATE, gamma:RATE,CV
-    with --duration. What a trace does not say is assumed, and told first: how long a hop takes, and what stages with
-    'choose' choose. A choice of several successors joins their names: '--choose ink=classify+count:.97,classify:.03'.
+    The stages of PIPELINE decide as live ones do, in virtual time; profiles replace their models. TRACE is a CSV file
+    (second,requests or t,..., .gz too), a recording's directory, or constant:RATE, poisson:RATE, gamma:RATE,CV with
+    --duration. Information that a trace lacks is assumed, and printed first: the duration of a hop, and the choices of
+    stages with 'choose'. Write a choice of several successors with '+': '--choose ink=classify+count:.97,classify:.03'.
     The same seed gives the same report.
 
     \b

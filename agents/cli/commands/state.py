@@ -75,7 +75,7 @@ def refuse_misfit(stage: StageSpec, state: Mapping[Any, Any], keyed: Mapping[str
 
 def _misfits(wanted: Mapping[str, Entry], given: Mapping[str, Entry]) -> list[str]:
     wrong = [f"{name!r:.80} is missing" for name in wanted if name not in given]
-    wrong += [f"{name!r:.80} is none of the model's" for name in given if name not in wanted]
+    wrong += [f"{name!r:.80} is not an entry of the model" for name in given if name not in wanted]
     return wrong + [
         f"{name!r:.80} is {described(given[name])}, but the model has {described(entry)}"
         for name, entry in wanted.items()
@@ -100,15 +100,15 @@ _FILE = click.Path(path_type=Path, dir_okay=False)
 
 
 _stage = click.argument("stage")
-_shard = click.option("--shard", type=int, metavar="N", help="Which shard, where the stage has several.")
+_shard = click.option("--shard", type=int, metavar="N", help="Which shard, if the stage has several.")
 
 
 @click.group(cls=SuggestingGroup)
 def state() -> None:
     """List, show, compare, export, import and rewind the states of stateful stages.
 
-    What is shown is read from the logs on Kafka, so the pipeline need not be served. A version is written e5.v17: its
-    shard's state after 17 batches, made in the 5th reign of a primary. docs/states.md says what each command means.
+    Everything is read from the logs on Kafka, so the pipeline need not be served. A version is written e5.v17: the 17th
+    version of its shard, made in epoch 5. docs/states.md says what each command means.
 
     \b
     Example:
@@ -126,7 +126,7 @@ def list_(source: Source, stage: str | None, *, as_json: bool) -> None:
     """List the versions of every shard: when, whether durable, how large.
 
     A version is durable if no failure can take it back; open while it waits for versions of other stages; dead if a
-    failover has cut it off, or something that it rests on.
+    failover discarded it, or a version that it depends on.
 
     \b
     Example: spillway state list pipeline.yaml learn --json
@@ -150,7 +150,7 @@ def list_(source: Source, stage: str | None, *, as_json: bool) -> None:
 @_stage
 @click.argument("version", required=False)
 @_shard
-@click.option("--all", "everything", is_flag=True, help="All recorded batches, not the first few.")
+@click.option("--all", "everything", is_flag=True, help="Show all recorded batches, not only the first few.")
 @from_source
 @json_option
 def show(
@@ -222,7 +222,7 @@ def diff(source: Source, stage: str, one: str, other: str, shard: int | None, *,
 def export(source: Source, stage: str, file: Path, version: str | None, shard: int | None, *, as_json: bool) -> None:
     """Write a version's state to a new safetensors file.
 
-    Every chunk is verified. Other tools find the tensors by their names; 'state import' takes back all of it.
+    Every chunk is verified. Other tools find the tensors by their names; 'state import' restores everything.
 
     \b
     Example: spillway state export pipeline.yaml learn learn.safetensors --version e5.v17
@@ -243,14 +243,14 @@ def export(source: Source, stage: str, file: Path, version: str | None, shard: i
 @_stage
 @click.argument("file", type=click.Path(path_type=Path, dir_okay=False, exists=True))
 @_shard
-@click.option("--check", is_flag=True, help="Refuse a state whose entries are not those that the model makes.")
+@click.option("--check", is_flag=True, help="Refuse a state whose entries do not match the model's.")
 @from_source
 @json_option
 def import_(source: Source, stage: str, file: Path, shard: int | None, *, check: bool, as_json: bool) -> None:
-    """Make the state in a file the newest version of a shard that nobody serves.
+    """Make the state in a file the newest version of a shard that no process serves.
 
-    The pipeline then starts from it. Only the state changes: what the shard has read stays read. Topics that are
-    missing are created, so this also prepares a pipeline that was never served.
+    The pipeline then starts from it. Only the state changes, not the shard's input positions. Missing topics are
+    created, so this also prepares a pipeline that was never served.
 
     \b
     Example: spillway state import pipeline.yaml learn learn.safetensors --check
@@ -276,11 +276,11 @@ def import_(source: Source, stage: str, file: Path, shard: int | None, *, check:
 @from_source
 @json_option
 def rewind(source: Source, stage: str, version: str, shard: int | None, *, yes: bool, as_json: bool) -> int:
-    """Go back to a retained version of a shard that nobody serves.
+    """Go back to a retained version of a shard that no process serves.
 
-    The state becomes that of VERSION: the model forgets what it has learned since. All else stays. Outcomes that were
-    released stay released, although they rest on what is now forgotten; no query is asked again. It is a new version,
-    and the old ones can be rewound to as well, until the next primary has deleted them.
+    The state becomes that of VERSION: later updates are lost. Everything else stays. Released outcomes stay released,
+    even if they depend on the lost updates, and no query runs again. The result is a new version; you can also rewind
+    to the old ones until the next primary deletes them.
 
     \b
     Example: spillway state rewind pipeline.yaml learn e5.v17
@@ -291,7 +291,7 @@ def rewind(source: Source, stage: str, version: str, shard: int | None, *, yes: 
     changes.check_rewind(histories, kept)
     question = (
         f"{_now(histories, place)} Its state becomes that of {kept.version} of {when(kept.manifest.at_us)}; "
-        "what it has learned since is forgotten, released outcomes stay released, and no query is asked again. Go back?"
+        "later updates are lost, released outcomes stay released, and no query runs again. Rewind?"
     )
     if not yes and not click.confirm(question, err=True):
         click.echo("nothing was changed", err=True)
@@ -307,7 +307,7 @@ def _now(histories: Histories, place: Place) -> str:
     damage = histories.logs.damage(place)
     if damage is None:
         return f"{place[0]}/{place[1]} is at {histories.logs.candidate(place)}."
-    return f"{damage.where} is damaged: what it said, and all that {place[0]}/{place[1]} has done since, is lost."
+    return f"{damage.where} is damaged: its contents, and all later versions of {place[0]}/{place[1]}, are lost."
 
 
 def _keys(source: Source, kept: Kept, contents: Contents) -> tuple[int | None, str]:

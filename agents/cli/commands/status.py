@@ -44,19 +44,18 @@ _GONE, _SILENT = "gone", "not answering"
 @click.command()
 @name_argument
 @run_dir_option
-@click.option("--watch", is_flag=True, help="Go on until Ctrl-C.")
+@click.option("--watch", is_flag=True, help="Refresh until Ctrl-C.")
 @json_option
 def status(pipeline: str | None, run_dir: Path, *, watch: bool, as_json: bool) -> int:
     """Show what the processes of a served pipeline do.
 
-    PIPELINE is a pipeline's file or its name; without it, all that are served from here are shown. Rates and means are
-    of the last second; counts run from a process's start. The second table holds what the replicas last told one
-    another: queueing delay, planned and recent batches, what a planned batch takes by its profile and as measured, load
-    (arrivals divided by capacity), the order of the queue, and who has fallen silent. Of stateful stages each member's
-    role, epoch and version are shown, and how far it is behind; of a stage with variants each one's state and
-    workers. The exit code is 1 where nothing is served, or a process is gone, does not answer, has stopped a partition
-    whose log lost records, or flaps: it has died three times or more without serving in between (12 s of
-    service make one death good).
+    PIPELINE is a pipeline's file or its name; without it, all pipelines that are served from here are shown. Rates and
+    means cover the last second; counts run from a process's start. The second table holds the latest status that
+    replicas exchanged: queueing delay, planned and recent batches, the profiled and measured duration of a planned
+    batch, load (arrivals divided by capacity), the order of the queue, and silent replicas. For stateful stages, each
+    member's role, epoch, version and lag are shown; for a stage with variants, each variant's state and workers. The
+    exit code is 1 if nothing is served, or if a process is gone, does not answer, has stopped a partition whose log
+    lost records, or keeps dying (three deaths or more without 12 s of service in between).
 
     \b
     Example: spillway status --watch
@@ -98,7 +97,7 @@ def _tables(view: _View, width: int) -> Iterator[Table | Text]:
         if policies := view.policies(name):
             yield Text(policies)
         for place in view.flapping(name):
-            yield Text(f"{place} flaps: it dies again and again, and is started again each time")
+            yield Text(f"{place} keeps dying and is restarted each time")
         plan, states = view.plan(name), view.states(name)
         if states:
             yield state_table(states)

@@ -17,7 +17,7 @@ from topology.topics import topic_plan
 
 @click.group(cls=SuggestingGroup)
 def topics() -> None:
-    """Look at a pipeline's topics, or delete them.
+    """List a pipeline's topics, or delete them.
 
     \b
     Example: spillway topics delete pipeline.yaml
@@ -45,9 +45,9 @@ def list_topics(source: Source, *, as_json: bool) -> None:
 @from_source
 @click.option("--yes", is_flag=True, help="Do not ask.")
 def delete(source: Source, *, yes: bool) -> None:
-    """Delete a pipeline's topics and consumer groups: queries, outcomes, states and dead letters are gone then.
+    """Delete a pipeline's topics and consumer groups, with all queries, outcomes, states and dead letters.
 
-    Refused while the pipeline is served from here, or while a consumer group of its has members.
+    Refused while the pipeline is served from here, or while one of its consumer groups has members.
 
     \b
     Example: spillway topics delete pipeline.yaml
@@ -61,6 +61,6 @@ def delete(source: Source, *, yes: bool) -> None:
     if not there:
         click.echo(f"{settings.bootstrap} has no topic of {spec.name}")
         return
-    confirmed(f"delete {len(there)} topics of {spec.name} on {settings.bootstrap}, with all that is in them", yes=yes)
+    confirmed(f"delete {len(there)} topics of {spec.name} on {settings.bootstrap}, with all their records", yes=yes)
     live_topics.delete(settings, there, group_ids(spec))
     click.echo(f"{len(there)} topics of {spec.name} are deleted")

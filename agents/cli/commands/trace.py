@@ -31,7 +31,7 @@ _OUTPUT = click.option(
     "-o", "--output", type=_FILE, required=True, metavar="FILE", help="Where to write; compressed if it ends in .gz."
 )
 _SEED = click.option(
-    "--seed", type=click.IntRange(0), default=0, show_default=True, help="Seed of what is drawn at random."
+    "--seed", type=click.IntRange(0), default=0, show_default=True, help="Seed of the random arrivals."
 )
 
 
@@ -39,7 +39,7 @@ _SEED = click.option(
 def trace() -> None:
     """Make, import, describe and draw traces of arrivals.
 
-    A trace is a CSV file with one time a line (t) or with counts (second,requests), as replay and simulate read it.
+    A trace is a CSV file with one time per line (t) or with counts (second,requests), as replay and simulate read it.
 
     \b
     Example: spillway trace make gamma:rate=150,cv2=4,for=60s -o bursty.csv
@@ -76,20 +76,22 @@ def make(recipe: tuple[str, ...], output: Path, seed: int) -> None:
 @trace.command("import")
 @click.argument("source", type=_FILE, metavar="FILE")
 @_OUTPUT
-@click.option("--counts", callback=positive, metavar="SECONDS", help="A row counts the requests of so long: 1s, 1min.")
-@click.option("--column", metavar="NAME|N", help="Of the times, or the counts.  [default: one with a usual name]")
+@click.option(
+    "--counts", callback=positive, metavar="SECONDS", help="Each row is a count of requests in this time: 1s, 1min."
+)
+@click.option("--column", metavar="NAME|N", help="Column of the times or counts.  [default: one with a usual name]")
 @click.option("--began", metavar="NAME|N", help="When a counted row began.  [default: rows have no gaps between them]")
 @click.option("--compress", type=FACTOR, default=1.0, show_default=True, help="Multiply the speed of the trace.")
-@click.option("--rate", type=FACTOR, help="Requests a second on average, after --compress.")
-@click.option("--peak", type=FACTOR, help="Requests a second in the busiest counted row, after --compress.")
+@click.option("--rate", type=FACTOR, help="Requests per second on average, after --compress.")
+@click.option("--peak", type=FACTOR, help="Requests per second in the busiest counted row, after --compress.")
 @_SEED
 def import_(
     source: Path, output: Path, *, counts: float | None, column: str | None, began: str | None, seed: int, **wanted: Any
 ) -> None:
-    """Make a trace of a CSV file of someone else's, or of another trace; .gz too.
+    """Make a trace from a foreign CSV file, or from another trace; .gz too.
 
-    Rows are requests, with dates or times in seconds (of milliseconds make seconds by --compress 1000), or with
-    --counts numbers of requests; these come at random times within their row's. The Azure LLM traces need no option.
+    Rows are requests, with dates or times in seconds (for milliseconds use --compress 1000), or with --counts numbers
+    of requests, which are spread randomly over the row's time. The Azure LLM traces need no option.
 
     \b
     Example:
@@ -97,9 +99,9 @@ def import_(
       spillway trace import per-minute.csv --counts 1min --column requests --compress 2 --peak 300 -o day.csv
     """  # noqa: D301 - click's own marks
     if began is not None and counts is None:
-        raise UsageError("--began is of counted rows: say how long each is by --counts")
+        raise UsageError("--began needs counted rows: give the length of a row with --counts")
     if wanted["rate"] is not None and wanted["peak"] is not None:
-        raise UsageError("--rate and --peak both say how many requests there shall be: give one of them")
+        raise UsageError("--rate and --peak both set the number of requests: give one of them")
     layout, rescaling = foreign.Layout(column, counts, began), foreign.Rescaling(**wanted)
     _write(output, foreign.read(source, layout, rescaling, np.random.default_rng(seed)))
 
@@ -115,7 +117,7 @@ def _described(command: _Command) -> _Command:
             callback=positive,
             default="100ms",
             show_default=True,
-            help="The shortest window; others double.",
+            help="The shortest window; each further one is twice as long.",
         ),
         _SEED,
     )
@@ -128,12 +130,12 @@ def _described(command: _Command) -> _Command:
 @_described
 @json_option
 def stat(source: str, *, duration: float | None, service: float, seed: int, as_json: bool) -> None:
-    """Tell the rate of TRACE, cv2 of its gaps, and over scales the dispersion and the traffic envelope.
+    """Show the rate of TRACE, cv2 of its gaps, and the dispersion and traffic envelope over several scales.
 
     TRACE is a file, a recording's directory, or a process as replay names it, with --duration. cv2 is the variance of
-    the gaps by the square of their mean (1: Poisson). Dispersion is the variance by the mean of the counts in windows
-    (1: Poisson); a renewal process comes near its cv2 over long ones. The envelope is the most requests a second in any
-    window, of --service (InferLine's T_s) and its doubles up to 60 s.
+    the gaps divided by the square of their mean (1: Poisson). Dispersion is the variance divided by the mean of the
+    counts in windows (1: Poisson); a renewal process comes near its cv2 over long ones. The envelope is the most
+    requests a second in any window, of --service (InferLine's T_s) and its doubles up to 60 s.
 
     \b
     Example: spillway trace stat bursty.csv --service 50ms
@@ -156,7 +158,7 @@ def stat(source: str, *, duration: float | None, service: float, seed: int, as_j
 @_described
 @click.option("-o", "--output", type=_FILE, required=True, metavar="FILE", help="Where to write the page.")
 def plot(source: str, *, duration: float | None, service: float, seed: int, output: Path) -> None:
-    """Draw TRACE on one HTML page: rate over time, traffic envelope, gaps between requests, and what stat tells.
+    """Draw TRACE on one HTML page: rate over time, traffic envelope, gaps between requests, and the figures of stat.
 
     \b
     Example: spillway trace plot bursty.csv -o bursty.html
@@ -186,6 +188,6 @@ def _table(found: Statistics) -> list[tuple[str, ...]]:
 
 def _write(output: Path, times: NDArray[np.float64]) -> None:
     if not len(times):
-        raise UsageError("no request came of it: give a higher rate, or a longer time")
+        raise UsageError("the trace has no request: give a higher rate, or a longer time")
     traces.write_times(output, times)
     click.echo(f"written to {output}: {len(times):,} requests in {times[-1]:,.1f} s")

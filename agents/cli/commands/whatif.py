@@ -39,10 +39,12 @@ def _slos(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -
 @click.command()
 @pipeline_argument
 @click.argument("recording")
-@click.option("--policy", "policies", type=POLICY, multiple=True, help="Try it; may be repeated.")
+@click.option("--policy", "policies", type=POLICY, multiple=True, help="Try this policy; may be repeated.")
 @click.option("--workers", callback=sizes, multiple=True, metavar="STAGE=N,...", help="Try these numbers of workers.")
-@click.option("--fronts", callback=sizes, multiple=True, metavar="STAGE=N,...", help="Of fronts to deal them out to.")
-@click.option("--batch", callback=sizes, multiple=True, metavar="STAGE=N,...", help="Of planned batches.")
+@click.option("--fronts", callback=sizes, multiple=True, metavar="STAGE=N,...", help="Try these numbers of fronts.")
+@click.option(
+    "--batch", callback=sizes, multiple=True, metavar="STAGE=N,...", help="Try these sizes of planned batches."
+)
 @click.option(
     "--slo",
     "slos",
@@ -56,14 +58,14 @@ def _slos(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -
     type=click.Choice(["worker", "shared", "partition"]),
     default="partition",
     show_default=True,
-    help="Of the alternatives, as in 'simulate'; the recorded configuration is simulated by partition, as it ran.",
+    help="Dispatch of the alternatives, as in 'simulate'; the recorded configuration uses partition, as it ran.",
 )
 @click.option(
     "--durations",
     type=click.Choice(["profile", "recorded"]),
     default="profile",
     show_default=True,
-    help="Which durations to use where the profile and the recording both have them.",
+    help="Which durations to use if the profile and the recording both have them.",
 )
 @click.option(
     "--hop",
@@ -82,15 +84,15 @@ def _slos(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -
 def whatif(pipeline: Path, recording: str, *, as_json: bool, **options: Any) -> None:
     """Run recorded traffic through the simulator under other policies and sizes, and compare.
 
-    RECORDING is a directory that 'spillway record' made, or a trace as for 'simulate'. Shown first is what was
-    recorded beside what the simulator predicts of the very same configuration, with a verdict: that is how far to
-    trust the rest. Nothing live is touched.
+    RECORDING is a directory that 'spillway record' made, or a trace as for 'simulate'. First it compares the recording
+    with the simulator's prediction for the same configuration, with a verdict that says how far to trust the rest. Live
+    pipelines are not affected.
 
-    Every --policy is tried with every size: each --workers (--fronts, --batch, --slo) is one alternative to what
-    the file says, which is always tried too; for a change of several stages at once, name them in one option with
-    commas. So two policies and two --workers make six rows. Without any option, only the file's own configuration is
-    tried. Conditional edges are drawn as often as recorded. Stages without a profile (see 'spillway profile') take as
-    long as in the recording.
+    Every --policy is tried with every size: each --workers (--fronts, --batch, --slo) is one alternative to the file's
+    sizes, which are always tried too. To change several stages at once, name them in one option with commas. So two
+    policies and two --workers make six rows. Without any option, only the file's own configuration is tried.
+    Conditional edges are drawn as often as recorded. Stages without a profile (see 'spillway profile') take as long as
+    in the recording.
 
     \b
     Example:
@@ -128,7 +130,7 @@ def _wanted(pipeline: Pipeline, options: dict[str, Any]) -> Sequence[Alternative
 
 def _check_files(html: Path | None, plot: Path | None) -> None:
     if plot is not None and plot.suffix not in _PLOTS:
-        raise UsageError(f"{plot} is no plot that can be written: name a file that ends in {', '.join(_PLOTS)}")
+        raise UsageError(f"{plot} is not a known plot format: name a file that ends in {', '.join(_PLOTS)}")
     for file in (html, plot):
         if file is not None and not file.absolute().parent.is_dir():
             raise UsageError(f"cannot write {file}: there is no folder {file.parent}")

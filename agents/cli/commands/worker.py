@@ -27,13 +27,12 @@ from topology.names import host_and_port
     required=True,
     metavar="FOLDER",
     type=click.Path(path_type=Path, file_okay=False, exists=True),
-    help="Has ca.pem, cert.pem and key.pem of this host.",
+    help="Folder with ca.pem, cert.pem and key.pem of this host.",
 )
 def worker(pipeline: Path, stage: str, connect: str, tls: Path) -> None:
     """Run one worker of a stage whose workers are remote, and connect it to the stage's front.
 
-    It loads the model, works until SIGTERM (its batch is finished then), and looks for the front again whenever it has
-    lost it.
+    It loads the model and works until SIGTERM, which lets it finish its batch. If it loses the front, it reconnects.
 
     \b
     Example: spillway worker pipeline.yaml detect --connect front:7443 --tls certs

@@ -269,8 +269,8 @@ class Outlook:
             found.append(path)
             if len(found) > MOST_PATHS:
                 raise UsageError(
-                    f"stage {stage} has more than {MOST_PATHS} paths behind it, and this policy looks at each; "
-                    "choose another policy (naive, expired, nexus or clipper++), or draw fewer edges"
+                    f"stage {stage} has more than {MOST_PATHS} paths behind it, and this policy evaluates each; "
+                    "choose another policy (naive, expired, nexus or clipper++), or use fewer edges"
                 )
         return found
 

@@ -59,7 +59,7 @@ class OverloadControl(Fifo):
     def admit(self, now: float, request: Request) -> Refusal | None:  # noqa: ARG002
         """Refuse a share of what arrives at a root while some stage is overloaded."""
         if self._overloaded and self._root and self._lot(request) < self.parameters.alpha:
-            return Refusal(reasons.OVERLOAD, f"stage {self._overloaded} queues for too long")
+            return Refusal(reasons.OVERLOAD, f"stage {self._overloaded} has a queueing delay over its limit")
         return None
 
     def _lot(self, request: Request) -> float:

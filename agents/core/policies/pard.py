@@ -45,7 +45,9 @@ def foresight(view: StageView, paths: str, share: float) -> Callable[[Request], 
     if told is not None:
         return lambda request: told(request, share)
     if paths == "oracle" and view.foresight:
-        raise UsageError("paths=oracle is for the simulator: a live stage cannot know a choice before it is made")
+        raise UsageError(
+            "paths=oracle works only in the simulator: a live stage cannot know a choice before it is made"
+        )
     return None
 
 

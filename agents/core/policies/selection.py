@@ -49,7 +49,7 @@ def select(setting: str, policies: Mapping[str, type[Policy]]) -> Selection:
     model = kind.parameters_type
     if model is None:
         if values:
-            raise UsageError(f"policy {name} has no parameter {next(iter(values))!r}; it has none at all")
+            raise UsageError(f"policy {name} has no parameter {next(iter(values))!r}; it takes none")
         return Selection(name, kind, None)
     for key in values:
         if key not in model.model_fields:
@@ -68,7 +68,7 @@ def _values(name: str, text: str) -> dict[str, Any]:
     for part in text.split(",") if text.strip() else ():
         key, equals, value = (piece.strip() for piece in part.partition("="))
         if not equals or not key or not value:
-            raise UsageError(f"policy {name}: {part.strip()!r} is no parameter such as quantile=.2")
+            raise UsageError(f"policy {name}: {part.strip()!r} is not a parameter; write it as in quantile=.2")
         if key in values:
             raise UsageError(f"policy {name}: parameter {key!r} is given twice")
         values[key] = value

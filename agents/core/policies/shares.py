@@ -35,7 +35,10 @@ if TYPE_CHECKING:
 
 
 def _behind(stage: str, refusal: Refusal) -> Refusal:
-    return Refusal(refusal.reason, f"{stage}: one that waits behind it is refused, and with it all before that one")
+    return Refusal(
+        refusal.reason,
+        f"{stage}: a request behind it in the queue was refused, so all requests before that one are refused too",
+    )
 
 
 class _Windowed(Fifo):
@@ -134,7 +137,7 @@ def planned(view: StageView) -> Callable[[str], float]:
 
 
 def over(stage: str, spent: float, most: float) -> Refusal:
-    return Refusal(reasons.OVER_SHARE, f"{stage}: {1000 * spent:.1f} ms of {1000 * most:.1f} ms meant for this stage")
+    return Refusal(reasons.OVER_SHARE, f"{stage}: {1000 * spent:.1f} ms of {1000 * most:.1f} ms allotted to this stage")
 
 
 @final

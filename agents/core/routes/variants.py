@@ -294,7 +294,7 @@ class Variants:
     def _words(needs: Needs, choice: Choice) -> str:
         asked = ", ".join(f"{key} {value}" for key, value in named(needs).items()) or "nothing in particular"
         hint = "" if choice.suggestion is None else f"; {choice.suggestion!r} comes closest"
-        return f"no variant of {needs.app!r} that is there has {asked}{hint}"
+        return f"no running variant of {needs.app!r} has {asked}{hint}"
 
 
 _NOTHING: Final = Status()

@@ -57,7 +57,9 @@ def observation(query: Mapping[str, Any]) -> Observation:
     told = truth if isinstance(truth, Mapping) else {"item": outputs.get("item"), "value": truth}
     item, value = told.get("item"), told.get("value")
     if not isinstance(item, str | int | float) or not _is_number(value):
-        raise ModelError(f'the truth of an observation is {{"item": .., "value": a number}}, not {truth!r:.80}')
+        raise ModelError(
+            f'the true answer of an observation must be {{"item": .., "value": a number}}, not {truth!r:.80}'
+        )
     shown: Sequence[Any] = outputs.get("items") or ()
     flags = (query.get("flags") or {}).values()
     slots = [slot for said in flags if isinstance(said, Mapping) for slot, _ in said.get("random", ())]
@@ -77,7 +79,7 @@ def command(query: Mapping[str, Any]) -> dict[str, str] | None:
     if not isinstance(held, Mapping) or not held or not all(
         isinstance(number, str) and number.isdecimal() and isinstance(theta, str) for number, theta in held.items()
     ):  # fmt: skip
-        raise ModelError(f"generations are numbers, as text, and thetas, not {held!r:.80}")
+        raise ModelError(f"generations map numbers (as text) to thetas, not {held!r:.80}")
     return dict(held)
 
 

@@ -61,7 +61,9 @@ class VeloxModel:
         Provided for a table: alternating least squares from it on. Items that nobody has rated keep their features.
         """
         if self.table is None:
-            raise ModelError(f"{type(self).__name__} has no table to retrain; give the class retrain and renewed")
+            raise ModelError(
+                f"{type(self).__name__} has no table to retrain; give the class the methods retrain and renewed"
+            )
         places = {item: place for place, item in enumerate(self.items)}
         known = [at for at, item in enumerate(seen.items) if item in places]
         numbers = {user: number for number, user in enumerate(dict.fromkeys(seen.users))}
@@ -109,7 +111,7 @@ class Features:
         self.all = np.arange(len(self.items))
         self.places = {item: place for place, item in enumerate(self.items)}
         if len(self.places) < len(self.items) or not np.isfinite(self.table).all():
-            raise ModelError("an item is in the catalogue twice, or a feature in the table is no finite number")
+            raise ModelError("an item is in the catalogue twice, or a feature in the table is not a finite number")
 
     def of(self, item: Item) -> Vector:
         """Raises ModelError for an item that has none, or wrong ones."""

@@ -60,7 +60,7 @@ class TopK:
         if self.policy not in POLICIES:
             raise UsageError(f"there is no topk policy {self.policy!r:.80}; {meant(self.policy, POLICIES)}")
         if not 0 <= self.share <= 1 or self.alpha < 0:
-            raise UsageError("topk: 'random' is a share from 0 to 1, and 'alpha' is not below 0")
+            raise UsageError("topk: 'random' must be from 0 to 1, and 'alpha' 0 or more")
 
     @property
     def share(self) -> float:
@@ -222,7 +222,7 @@ class Ranking:
 def topk_of(told: Any) -> TopK:
     """Raises UsageError that tells which parameters there are."""
     if not isinstance(told, Mapping):
-        raise UsageError(f"topk is a mapping, as in {{policy: linucb}}, not {told!r:.80}")
+        raise UsageError(f"topk must be a mapping, as in {{policy: linucb}}, not {told!r:.80}")
     known = TopK.__dataclass_fields__
     for name in told:
         if name not in known:

@@ -28,12 +28,12 @@ class Served(Learning, Ranking):
         topk, self.stale = topk_of(arguments.get("topk", {})), stale_of(arguments.get("stale", {}))
         folder = arguments.get("folder")
         if folder is not None and not isinstance(folder, str):
-            raise UsageError(f"folder is where files of retrained features go, not {folder!r:.80}")
+            raise UsageError(f"folder must be the folder for files of retrained features, not {folder!r:.80}")
         if "stale" in arguments and folder is None:
-            raise UsageError("what is retrained needs a 'folder', which all hosts see, beside 'stale'")
+            raise UsageError("retraining needs a 'folder' that all hosts can read, besides 'stale'")
         self.model = make(**{name: value for name, value in arguments.items() if name not in _OURS})
         if not isinstance(self.model, VeloxModel):
-            raise ModelError(f"{type(self.model).__name__} is no VeloxModel; derive it from spillway.VeloxModel")
+            raise ModelError(f"{type(self.model).__name__} is not a VeloxModel; derive it from spillway.VeloxModel")
         self.thetas = Thetas(self.model, folder=folder)
         Learning.__init__(self, self.model, self.thetas, self.stale)
         Ranking.__init__(self, self.model, self.thetas, topk)

@@ -43,9 +43,9 @@ class Stale:
     def __post_init__(self) -> None:
         limits = [each for each in (self.error, self.rise, self.users) if each is not None]
         if any(each <= 0 for each in limits) or type(self.window) is not int or self.window < _LEAST:
-            raise UsageError(f"stale: 'error', 'rise' and 'users' are above 0, and 'window' is {_LEAST} or more")
+            raise UsageError(f"stale: 'error', 'rise' and 'users' must be above 0, and 'window' {_LEAST} or more")
         if not 0 <= self.gain < 1:
-            raise UsageError("stale: 'gain' is a share from 0 to less than 1")
+            raise UsageError("stale: 'gain' must be at least 0 and below 1")
 
     @property
     def users_window(self) -> int:
@@ -77,7 +77,7 @@ class Stale:
 def stale_of(told: Any) -> Stale:
     """Raises UsageError that tells which parameters there are."""
     if not isinstance(told, Mapping):
-        raise UsageError(f"stale is a mapping, as in {{error: 0.8}}, not {told!r:.80}")
+        raise UsageError(f"stale must be a mapping, as in {{error: 0.8}}, not {told!r:.80}")
     known = Stale.__dataclass_fields__
     for name in told:
         if name not in known:

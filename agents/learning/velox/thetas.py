@@ -51,7 +51,7 @@ def write_theta(folder: Path, parameters: Mapping[str, Any], prior: Vector) -> s
     arrays = {name: np.asarray(value) for name, value in parameters.items()}
     wrong = [name for name, array in arrays.items() if array.dtype.hasobject]
     if wrong or _PRIOR in arrays or not arrays:
-        raise ModelError(f"retrain returns arrays by name, none called {_PRIOR!r}, not {wrong or sorted(arrays)}")
+        raise ModelError(f"retrain must return arrays by name, none called {_PRIOR!r}, not {wrong or sorted(arrays)}")
     arrays[_PRIOR] = prior
     theta = theta_of(arrays)
     file, draft = _file(folder, theta), folder / f".{theta}.{os.getpid()}"
@@ -77,7 +77,7 @@ def read_theta(folder: Path, theta: str) -> tuple[Parameters, Vector]:
     except (OSError, ValueError, zipfile.BadZipFile) as error:
         raise ModelError(f"{file} cannot be read: {error}; all hosts must see the same folder") from error
     if theta_of(arrays) != theta:
-        raise ModelError(f"{file} is damaged: its contents are not those that it is called by")
+        raise ModelError(f"{file} is damaged: its contents do not match the hash in its name")
     return arrays, arrays.pop(_PRIOR)
 
 
@@ -130,14 +130,14 @@ class Thetas:
             found[0].warm(hot)
             self._keep(theta, found)
         except ModelError as error:
-            log.warning("features %s cannot be loaded, trying again: %s", theta, error)
+            log.warning("features %s cannot be loaded; trying again: %s", theta, error)
             time.sleep(_AGAIN)
 
     def _load(self, theta: str) -> tuple[Features, Vector]:
         if self.folder is None:
             raise ModelError(
                 f"these weights were learned over the features {theta!r}, and the class has {self.own.theta!r}: give "
-                "stage and learner the same arguments, 'folder' too where features are retrained"
+                "stage and learner the same arguments, including 'folder' if features are retrained"
             )
         parameters, prior = read_theta(self.folder, theta)
         try:

@@ -176,7 +176,7 @@ class GroupReader:
         error: KafkaError | None = await self._done(partial(self._commit, offsets))
         if error is not None:
             self._refuse(error)
-            log.info("%s: not committed: %s", self._membership.group, error.str())
+            log.info("%s: the offsets were not committed: %s", self._membership.group, error.str())
         return error is None
 
     async def committed(self, partitions: Iterable[int]) -> dict[int, Commit]:
@@ -298,7 +298,7 @@ class GroupReader:
         for message in messages:
             error, partition = message.error(), message.partition()
             if error is not None and error.code() in _DAMAGED and partition in self._next:
-                log.error("%s[%d]: a fetch arrived damaged and is read again: %s", self._topic, partition, error.str())
+                log.error("%s[%d]: a fetch was damaged; fetching it again: %s", self._topic, partition, error.str())
                 time.sleep(_AGAIN)
                 self._assign()
                 break  # what follows is behind the damage
@@ -342,7 +342,7 @@ class GroupReader:
             log.info("%s: %s", self._membership.group, error.str())
 
     def _lost(self, error: KafkaError) -> BrokerError:
-        return BrokerError(f"{self._membership.group}: cannot be a member of the group: {error.str()}")
+        return BrokerError(f"{self._membership.group}: cannot join the group: {error.str()}")
 
     # Assignments ----------------------------------------------------------------------------------------------------
 
@@ -430,7 +430,7 @@ class GroupReader:
 
     def _join_anew(self) -> None:
         """Take another client; the one before may take its time to end."""
-        log.warning("%s: out of the group for %.0f s: joining it anew", self._membership.group, _DEAF)
+        log.warning("%s: not a member of the group for %.0f s; rejoining", self._membership.group, _DEAF)
         threading.Thread(target=self._consumer.close, name="closing", daemon=True).start()
         self._consumer = self._made()
         self._subscribe()

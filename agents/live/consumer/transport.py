@@ -209,7 +209,7 @@ class StageConsumer(base.Consumer):  # type: ignore[misc]
     # -- what only tables, plain topics and Faust's own drain ask for -----------------------------------------------
 
     def _unused(self, *_arguments: Any, **_options: Any) -> Any:
-        raise NotImplementedError("a stage has no tables, and reads its one topic in chunks")
+        raise NotImplementedError("a stage's consumer has no tables and reads its only topic in chunks")
 
     create_topic = _commit = _seek = _getmany = _to_message = _new_topicpartition = _unused
     position = seek_wait = highwater = highwaters = earliest_offsets = topic_partitions = key_partition = _unused

@@ -43,8 +43,8 @@ class UnheardError(OustedError):
 
 def fenced(who: str, cause: KafkaError) -> FencedError:
     return FencedError(
-        f"gate {who} was fenced: another gate has taken its place under the same ids ({cause.str()}). This is right "
-        "when that gate replaced this one; otherwise two gates were started with the same replica number"
+        f"gate {who} was fenced: another gate has taken its place under the same ids ({cause.str()}). This is "
+        "expected if that gate replaced this one; otherwise two gates were started with the same replica number"
     )
 
 

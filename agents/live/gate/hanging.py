@@ -80,13 +80,16 @@ class Mender:
         while hanging := sight.persisting():
             places = ", ".join(f"{hang.topic}[{hang.partition}]" for hang in sorted(hanging))
             if time.monotonic() >= until:
-                log.error("a transaction hangs in %s, and it is not this gate's: see kafka-transactions.sh", places)
+                log.error(
+                    "a transaction of another producer hangs in %s: find and abort it with kafka-transactions.sh",
+                    places,
+                )
                 return
-            log.warning("a transaction that is over hangs in %s; ending it there", places)
+            log.warning("a finished transaction of this gate still hangs in %s; ending it", places)
             try:
                 self._end(hanging, writer, max(until - time.monotonic(), _SURE_SECONDS))
             except AbortedError as error:
-                log.warning("%s; looking again", error)
+                log.warning("%s; checking again", error)
 
     def _end(self, hanging: frozenset[Hang], writer: Writer, within: float) -> None:
         empty = b""  # no request's, so nobody takes it for an outcome

@@ -138,7 +138,7 @@ class Gate:
     def what_hangs(self) -> str:
         """Say what is wrong where rounds do not follow one another; called from another thread."""
         since = time.monotonic() - self._turned_at
-        return f"no round has ended for {since:.0f} s" if since > ROUND_SECONDS else ""
+        return f"the gate has finished no round for {since:.0f} s" if since > ROUND_SECONDS else ""
 
     def round(self) -> None:
         self._heed_room()
@@ -260,7 +260,7 @@ class Gate:
         try:
             self._writer.write(turn, self._consumer.consumer_group_metadata(), _WRITE_SECONDS)
         except AbortedError as error:
-            log.warning("%s; beginning again from what is committed", error)
+            log.warning("%s; restarting from the committed offsets", error)
             self._begin_again()
             return
         if releases:

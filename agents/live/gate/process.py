@@ -164,7 +164,7 @@ class Teller:
         try:
             self._producer.produce(self._topic, encode_word(word), self._key, partition=0)
         except (BufferError, KafkaException) as error:
-            log.warning("the gate's word is not said: %s", error)
+            log.warning("the gate's status was not sent: %s", error)
         self._producer.poll(0)
 
     def close(self) -> None:
@@ -258,7 +258,7 @@ class _Membership:
             try:
                 gate.run(stopping)
             except OustedError as error:
-                log.warning("%s; joining it anew", error)
+                log.warning("%s; rejoining the group", error)
                 self.consumer.close()
                 self.consumer = self._consumer()
                 gate.rejoin(self.consumer)

@@ -208,7 +208,7 @@ class TransactionalWriter:
             return frozenset()
 
     def _give_up(self, error: SilentError) -> None:
-        log.warning("%s; it connects anew", error)
+        log.warning("%s; reconnecting", error)
         self.close()
         self._connect()
 
@@ -232,13 +232,13 @@ class TransactionalWriter:
         except SilentError as error:
             self._give_up(error)
             self.open(max(until - time.monotonic(), _SLICE_SECONDS))
-            raise AbortedError(f"gate {self._id}: transaction given up: {error}") from error
+            raise AbortedError(f"gate {self._id}: transaction abandoned: {error}") from error
 
     def _attempt(self, turn: Turn, group: Any, within: float, *, stand: bool) -> None:
         end, what = (
             (self._producer.commit_transaction, "commit")
             if stand
-            else (self._producer.abort_transaction, "take back what it wrote")
+            else (self._producer.abort_transaction, "roll its transaction back")
         )
         until = time.monotonic() + within
         try:
@@ -337,7 +337,7 @@ class TransactionalWriter:
                     raise
                 vain = in_vain()
                 if vain or (time.monotonic() >= until and calls >= _LEAST_CALLS):
-                    why = "for a node that is gone" if vain else f"within {max(within, 0.0):.0f} s"
+                    why = "because a node is gone" if vain else f"within {max(within, 0.0):.0f} s"
                     raise SilentError(f"gate {self._id} could not {what} {why}: {error.args[0].str()}") from error
             else:
                 return

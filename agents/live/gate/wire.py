@@ -105,7 +105,7 @@ class Wire:
         part = fetch.part
         assert part is not None  # the core asked for it
         pairs = header_codec.encode(Headers(part.request_id, int(part.sent * 1e6), int(part.deadline * 1e6)))
-        text = "the log no longer has a report that waited for the others: its topic keeps records for too short a time"
+        text = "a report that waited for the other sinks is gone from the log: the topic's retention is too short"
         nothing = Outcome(FAILED, reason=reasons.PART_GONE, text=text, stage=GATE)
         return Carried(None, None, list(pairs), nothing), Loss(FAILED, reasons.PART_GONE, text)
 
@@ -180,11 +180,11 @@ class Wire:
         hop, partition = headers.hop, message.partition()
         if hop is None or hop.stage not in self._stages:
             sender = "no stage" if hop is None else repr(hop.stage)
-            text = f"sent by {sender}, which is no stage of this pipeline"
+            text = f"sent by {sender}, which is not a stage of this pipeline"
         elif hop.partition != partition:
             text = f"stage {hop.stage!r} sent it from partition {hop.partition} to partition {partition}"
         elif (mark := foreign(hop.marks, self._places)) is not None:
-            text = f"rests on {mark}, a shard that this pipeline does not have"
+            text = f"depends on {mark}, a shard that this pipeline does not have"
         else:
             return
         raise WireError(reasons.BAD_HEADERS, text, headers.request_id)

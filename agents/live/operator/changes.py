@@ -98,7 +98,7 @@ class Reign:
         until = time.monotonic() + PATIENCE
         while not isinstance(action, Load):
             if isinstance(action, StandDown):
-                raise self._overtaken("before the reign began")
+                raise self._overtaken("before the change began")
             if action is not None:
                 self._append(action)
             action = self._next(until, "its own claim, fence and base")
@@ -188,15 +188,15 @@ class Reign:
 
     def _lost(self, why: str) -> BrokerError:
         return BrokerError(
-            f"{self.place[0]}/{self.place[1]}: the cluster did not take all records: {why}; look with 'spillway state "
-            "list' whether the version is there before you try again"
+            f"{self.place[0]}/{self.place[1]}: the cluster did not accept all records: {why}; before you try again, "
+            "check with 'spillway state list' whether the version is there"
         )
 
     def _overtaken(self, when: str) -> CheckpointError:
         epoch = self.histories.claims.epoch(self.place)
         return CheckpointError(
             f"{self.place[0]}/{self.place[1]}: {self.histories.claims.winner(self.place)!r} took the shard over in "
-            f"epoch {epoch} {when}, so nothing has changed; stop serving the pipeline first"
+            f"epoch {epoch} {when}, so nothing was changed; stop serving the pipeline first"
         )
 
 
@@ -238,7 +238,7 @@ class _Look:
         while True:
             now = time.monotonic()
             if now - began > _WAITING + self._lease.seconds:
-                raise BrokerError(f"{self._topic}: probes do not come back in time; is the broker overloaded?")
+                raise BrokerError(f"{self._topic}: test records do not come back in time; is the broker overloaded?")
             if now >= due:
                 due = now + self._lease.beat
                 self._probe(watch, now)
@@ -343,9 +343,7 @@ def _refuse_kind(stage: str, wanted: str, state: Mapping[Any, Any], keyed: objec
         raise UsageError(f"stage {stage!r} has a {wanted} state, but this is a {given} one")
     if keyed is not None and state:
         names = ", ".join(map(repr, list(state)[:3]))
-        raise UsageError(
-            f"stage {stage!r} has states of keys alone, but this one has {names} beside them: leave it out"
-        )
+        raise UsageError(f"stage {stage!r} has only states by key, but this one also has {names}: leave it out")
 
 
 def check_rewind(histories: Histories, kept: Kept) -> None:
@@ -355,11 +353,11 @@ def check_rewind(histories: Histories, kept: Kept) -> None:
     """
     if kept.standing is Standing.DEAD:
         raise UsageError(
-            f"{kept.version} is dead: it was cut off, or rests on another stage's version that was lost. Export it and "
-            "import the file if you want that state all the same"
+            f"{kept.version} is dead: a later epoch did not continue from it, or it depends on another stage's "
+            "version that was lost. To use that state anyway, export it and import the file"
         )
     if histories.logs.damage(kept.place) is None and histories.logs.candidate(kept.place) == kept.version:
-        raise UsageError(f"{kept.version} is what {kept.place[0]}/{kept.place[1]} would start from anyhow")
+        raise UsageError(f"{kept.version} is what {kept.place[0]}/{kept.place[1]} would start from anyway")
 
 
 def rewind(settings: ClientSettings, spec: PipelineSpec, histories: Histories, kept: Kept, reason: str) -> Changed:
@@ -397,8 +395,8 @@ def _base(settings: ClientSettings, spec: PipelineSpec, reign: Reign, base: Vers
         return Store(settings, spec.name, reign.place).contents(manifest, reign.histories.decoder)
     except ChunkError as error:
         raise CheckpointError(
-            f"nothing can follow {base} of {reign.place[0]}/{reign.place[1]}, as it is not known how far it had read "
-            f"its inputs: {error}"
+            f"nothing can follow {base} of {reign.place[0]}/{reign.place[1]}, because its input offsets are not "
+            f"known: {error}"
         ) from error
 
 

@@ -53,7 +53,7 @@ def stage_of(spec: PipelineSpec, name: str) -> str:
     if not found[0].stateful:
         raise UsageError(f"stage {name!r} keeps no state{there}")
     if not found[0].replicated:
-        raise UsageError(f"stage {name!r} keeps its state in its process only (replication: none){there}")
+        raise UsageError(f"stage {name!r} keeps its state only in its process (replication: none){there}")
     return name
 
 
@@ -73,7 +73,9 @@ def version_of(text: str) -> Version:
     """A version as it is shown, `e5.v17`, or as `5.17`. Raises UsageError."""
     match = _VERSION.fullmatch(text)
     if match is None:
-        raise UsageError(f"{text!r:.40} is no version: write it as e5.v17, epoch and number, as 'state list' shows it")
+        raise UsageError(
+            f"{text!r:.40} is not a version: write it as e5.v17, epoch and number, as 'state list' shows it"
+        )
     return Version(int(match[1]), int(match[2]))
 
 
@@ -170,7 +172,7 @@ class Histories:
                 return manifest
         raise CheckpointError(
             f"the manifest of {version} of {place[0]}/{place[1]} is not in its version log, though the shard starts "
-            "from it: somebody has deleted it; compare the members' states before you go on"
+            "from it: it was deleted; compare the members' states before you go on"
         )
 
     def _record(self, read: Read) -> tuple[Record, bool] | None:

@@ -134,7 +134,7 @@ class Letters:
         found = {letter.place: letter for letter in self.read() if letter.place in wanted}
         missing = next((place for place in wanted if place not in found), None)
         if missing is not None:
-            raise UsageError(f"{self._topic} has no letter {missing!r}: `spillway dead list` names those that it has")
+            raise UsageError(f"{self._topic} has no letter {missing!r}: see `spillway dead list`")
         return [found[place] for place in wanted]
 
     def query(self, letter: Letter) -> Query:
@@ -148,7 +148,7 @@ class Letters:
             query = self._query(pairs, value)
         except WireError as error:
             raise UsageError(
-                f"letter {letter.place}: its query cannot be read ({error}), so it would fail again: send it anew"
+                f"letter {letter.place}: its query cannot be read ({error}), so it would fail again: send a new query"
             ) from error
         old = letter.request_id
         attempt = attempt_of(pairs) + 1
@@ -182,8 +182,8 @@ class Letters:
         message = self._find(letter)
         if message is None:
             raise UsageError(
-                f"letter {letter.place}: its query {letter.request_id} is on {self._ingress} no more (retention has "
-                "taken it), and a record from between the stages cannot be asked again: send the query anew"
+                f"letter {letter.place}: its query {letter.request_id} is no longer on {self._ingress} (its retention "
+                "has passed), and a record between stages cannot be sent again: send the query again from the client"
             )
         return list(header_pairs(message) or ()), message.key(), message.value()
 

@@ -52,9 +52,11 @@ def check_place(spec: PipelineSpec, stage: str, shard: int) -> Place:
             "that dies is replaced by itself (or by a standby, with 'standby: 1')"
         )
     if not of.replicated:
-        raise UsageError(f"stage {stage!r} is not replicated (replication: none), so nobody could take over its state")
+        raise UsageError(
+            f"stage {stage!r} is not replicated (replication: none), so no other process can take over its state"
+        )
     if not of.required_state.backups:
-        raise UsageError(f"stage {stage!r} has no backups (backups: 0), so nobody could take over; give it one")
+        raise UsageError(f"stage {stage!r} has no backups (backups: 0), so no other process can take over; give it one")
     if shard >= of.shards:
         known = "0 alone" if of.shards == 1 else f"0 to {of.shards - 1}"
         raise UsageError(f"stage {stage!r} has no shard {shard}; it has {known}")
@@ -91,11 +93,11 @@ class Switch:
         if not self._heard:
             raise SpillwayError(f"{name}: no member was heard in {seconds:g} s; is the pipeline served there?")
         if not self.epoch:
-            raise SpillwayError(f"{name}: nobody has been primary yet, so there is nobody to take over from")
+            raise SpillwayError(f"{name}: the shard has had no primary yet, so there is none to replace")
         if not self._backup:
             raise SpillwayError(
-                f"{name}: no backup was heard in {seconds:g} s, only {', '.join(sorted(self._heard))}: nobody could "
-                "take over; look at 'spillway status' and wait until a backup runs"
+                f"{name}: no backup was heard in {seconds:g} s, only {', '.join(sorted(self._heard))}: no member "
+                "could take over; wait until 'spillway status' shows a backup"
             )
         return self._backup
 
@@ -109,12 +111,14 @@ class Switch:
             on_delivery=lambda error, _message: failures.append(error.str()) if error is not None else None,
         )
         if self._producer.flush(PATIENCE) or failures:
-            raise BrokerError(f"{self._control} did not take the wish: {'; '.join(failures) or 'no answer in time'}")
+            raise BrokerError(
+                f"{self._control} did not accept the request: {'; '.join(failures) or 'no answer in time'}"
+            )
         self._read(lambda: self._fence is not None, seconds)
         if self._fence is None:
             raise SpillwayError(
-                f"{self._spec.name}/{self._place[0]}/{self._place[1]}: the wish stands, but in {seconds:g} s nobody "
-                f"has taken over from {self.primary!r}; its members' logs say why"
+                f"{self._spec.name}/{self._place[0]}/{self._place[1]}: the request was written, but in {seconds:g} s "
+                f"no member took over from {self.primary!r}; its members' logs say why"
             )
         taken = time.monotonic() - began
         return Switched(self._place, self.primary, self.epoch, self._fence.claimant, self._fence.epoch, taken)

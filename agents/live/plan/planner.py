@@ -113,7 +113,7 @@ class PlanFeed:
             except (SpillwayError, KafkaException) as error:
                 if str(error) != said:
                     said = str(error)
-                    log.warning("%s cannot be read, trying again: %s", self._topic, said)
+                    log.warning("%s cannot be read; trying again: %s", self._topic, said)
             self._stop.wait(_AGAIN)
 
     def _read(self) -> None:
@@ -186,14 +186,14 @@ class Planner:
             try:
                 word = self._decoder.word(value)
             except WireError as error:
-                log.warning("a word on %s cannot be read (%s): %s", self._topic, error.reason, error)
+                log.warning("a status message on %s cannot be read (%s): %s", self._topic, error.reason, error)
                 self.board.refuse(UNREADABLE)
                 self._look_for_schemas(now, error)
                 continue
             if key_of(word.stage, word.replica) == self._key:
                 self._echo(now, word)
             elif (reason := self.board.hear(now, word)) is not None:
-                log.info("a word of %s.%d is refused: %s", word.stage, word.replica, reason)
+                log.info("a status message of %s.%d was refused: %s", word.stage, word.replica, reason)
 
     def stored(self) -> None:
         """Learn that the broker has the last word, or will never have it."""
@@ -218,11 +218,11 @@ class Planner:
         try:
             said = encode_word(word_of(state, self._began_us))
         except WireError as error:
-            log.warning("the policy of %s tells a state that cannot be said: %s", self._view.stage, error)
+            log.warning("the policy of %s reports a state that cannot be encoded: %s", self._view.stage, error)
             return
         word = self._decoder.word(said)
         if (reason := self.board.hear(now, word)) is not None:
-            log.warning("the policy of %s tells a state that is refused: %s: %r", self._view.stage, reason, word)
+            log.warning("the policy of %s reports a state that was refused: %s: %r", self._view.stage, reason, word)
             return
         waits = state.waits
         self._metrics.calibration.told(state.queueing, sum(waits) / len(waits) if waits else 0.0, self._duration(state))

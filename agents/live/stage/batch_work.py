@@ -83,7 +83,7 @@ class UserFunctions:
         shares = self._mapping("split", self._call("split", self._split, outputs))
         missing = [target for target in targets if target not in shares]
         if missing:
-            raise WireError(reasons.BAD_ROUTE, f"split gave nothing for {', '.join(map(str, missing))}")
+            raise WireError(reasons.BAD_ROUTE, f"split returned nothing for {', '.join(map(str, missing))}")
         return chosen, {target: self._mapping(f"split for {target}", shares[str(target)]) for target in targets}
 
     def _chosen(self, outputs: dict[str, Any]) -> tuple[str, ...] | None:
@@ -95,7 +95,8 @@ class UserFunctions:
         if strangers:
             known = ", ".join(self._successors)
             raise WireError(
-                reasons.BAD_ROUTE, f"choose named {strangers[0]!r}, which is no successor; those are {known}"
+                reasons.BAD_ROUTE,
+                f"choose named {strangers[0]!r}, which is not a successor; the successors are {known}",
             )
         return tuple(name for name in self._successors if name in names)
 

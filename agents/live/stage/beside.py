@@ -44,7 +44,7 @@ def _coding(config: StageProcessConfig, spec: CodingSpec) -> Beside:
     coding = load_coding(config.spec, spec, config.pipeline.path.parent)
     folder, crews = coding.parities.folder, []
     if coding.parities.outdated:
-        log.warning("stage %r: it serves, and coding pauses: %s", config.stage, coding.parities.outdated)
+        log.warning("stage %r: serving without coding, which is paused: %s", config.stage, coding.parities.outdated)
     for row in range(0 if coding.parities.outdated else spec.rows):
         changed = {"model": PARITY, "arguments": {"folder": str(folder), "row": row}}
         count = -(-config.workers // spec.k)

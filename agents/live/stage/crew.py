@@ -94,7 +94,7 @@ class Crew:
     def listen(self, address: tuple[str, int], context: ssl.SSLContext, model: str | None) -> None:
         """Wait for workers of other hosts; see `Links.listen`."""
         self._links.listen(address, context, model)
-        log.info("%s: waits for workers at %s:%d (spillway worker)", self._place, *address)
+        log.info("%s: waiting for workers at %s:%d; start them with 'spillway worker'", self._place, *address)
 
     async def first(self) -> dict[str, Any]:
         """Start the workers; what the first one's Hello says. Raises ModelError where the model cannot be loaded.
@@ -180,7 +180,7 @@ class Crew:
 
     def _count(self) -> None:
         if self._command is None:
-            log.info("%s: %d of %d workers are there", self._place, self._pool.there, self._pool.count)
+            log.info("%s: %d of %d workers are connected", self._place, self._pool.there, self._pool.count)
 
     def _is_executed(self, worker: int, job: Job, done: Executed) -> None:
         self._running.pop(worker, None)

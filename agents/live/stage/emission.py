@@ -69,7 +69,7 @@ class Emission:
             return self._letter(emit, carried)
         came = carried.headers
         if came is None:
-            raise ValueError(f"nothing can be sent on for a record without headers: {emit!r}")
+            raise ValueError(f"a record without headers cannot be sent on: {emit!r}")
         trace = came.trace
         going = headers.Headers(
             source.request_id,

@@ -118,7 +118,7 @@ def _dead(folder: Path) -> Iterator[tuple[Path, frozenset[Place]]]:
         except BlockingIOError:
             continue  # its process lives
         except struct.error:
-            log.warning("%s is not what a process leaves behind; it is passed over", path)
+            log.warning("%s is not a file that a stage process left; ignoring it", path)
 
 
 def _places(content: bytes) -> frozenset[Place]:
@@ -206,8 +206,8 @@ class Guard:
                 more = ", .." if len(run.requests) > _NAMED else ""
                 return HungModelError(
                     f"stage {self._stage!r}: its model has run a batch of {len(run.requests)} for more than "
-                    f"{self._timeout:g} s, its time-out ('timeout' in the pipeline file), and cannot be interrupted: "
-                    f"this process ends. It may hang on {', '.join(named)}{more}"
+                    f"{self._timeout:g} s, its timeout ('timeout' in the pipeline file), and cannot be interrupted: "
+                    f"this process ends. The model may hang on {', '.join(named)}{more}"
                 )
         return None
 
@@ -223,8 +223,8 @@ class Guard:
 
     def guilty(self, request: Request) -> Failed:
         """The failure of a request that its processes died of, alone the last times."""
-        deaths = f"{self.deaths.of(request)} processes of stage {self._stage!r} ended with it"
-        return Failed(reasons.MODEL_DIED, f"{place_text(request)}: {deaths}; it was alone the last times")
+        deaths = f"{self.deaths.of(request)} processes of stage {self._stage!r} ended while they ran it"
+        return Failed(reasons.MODEL_DIED, f"{place_text(request)}: {deaths}; the last times it ran alone")
 
     def close(self) -> None:
         if self._timer is not None:

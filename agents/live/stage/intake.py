@@ -192,12 +192,12 @@ class Intake:
 
     def again(self, fetch: Fetch, record: ConsumerRecord | None) -> tuple[Carried, Loss | None]:
         """Give what was dropped of a record that is read again; None: the log does not have it any more."""
-        text = "the log no longer has a part that waited for the others: its topic keeps records for too short a time"
+        text = "a part that waited for other parts is gone from the log: the topic's retention is too short"
         if record is not None:
             try:
                 return self.delivery(record).payload, None
             except PoisonError as poison:
-                text = f"a part that waited for the others could not be read again: {poison}"
+                text = f"a part that waited for other parts could not be read again: {poison}"
         part = fetch.part
         assert part is not None  # the core asked for it
         known = headers.Headers(part.request_id, int(part.sent * 1e6), int(part.deadline * 1e6))
@@ -251,9 +251,9 @@ class Intake:
             set(decoded.lost).issubset(self._predecessors) if decoded.lost else hop.stage in self._predecessors
         ):
             sender = "no stage" if hop is None else repr(hop.stage)
-            raise WireError(reasons.BAD_HEADERS, f"sent by {sender}, which is no predecessor of this stage")
+            raise WireError(reasons.BAD_HEADERS, f"sent by {sender}, which is not a predecessor of this stage")
         elif (mark := foreign(hop.marks, self._places)) is not None:
-            raise WireError(reasons.BAD_HEADERS, f"rests on {mark}, a shard that this pipeline does not have")
+            raise WireError(reasons.BAD_HEADERS, f"depends on {mark}, a shard that this pipeline does not have")
         else:
             predecessor = hop.stage
         return Delivery(

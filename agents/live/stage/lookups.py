@@ -136,14 +136,14 @@ class Lookups:
             if not isinstance(own, str):
                 raise WireError(
                     reasons.BAD_INPUT,
-                    f"input {table.key!r}, the key of table {name!r}, is {type(own).__name__}, no text",
+                    f"input {table.key!r}, the key of table {name!r}, is {type(own).__name__}, not a text",
                 )
             if not published.follows(own):
                 raise WireError(
                     reasons.BAD_INPUT,
                     f"table {name!r} has 'own: true', and key {own!r:.80} is in partition "
                     f"{published.partition_of(own)}, which this front does not own: send the query with that key as "
-                    "its message's, or drop 'own'",
+                    "its message's key, or drop 'own'",
                 )
             row = published.find(own)
             found[name] = None if row is None else row.value

@@ -32,9 +32,9 @@ class MemberFigures:
         told = self.counts
         for name, text, value in (
             (names.COMBINED_TOTAL, "Queries whose members' answers were combined", told.combined),
-            (names.PARTIAL_TOTAL, "Of them, those without all members that were asked", told.partial),
-            (names.DECLINED_TOTAL, "Of them, those below the threshold of confidence", told.declined),
-            (names.MEMBERS_LATE_TOTAL, "Answers of members that changed nothing", told.late),
+            (names.PARTIAL_TOTAL, "Combined queries without the answers of all members asked", told.partial),
+            (names.DECLINED_TOTAL, "Combined queries below the confidence threshold", told.declined),
+            (names.MEMBERS_LATE_TOTAL, "Answers of members that came too late", told.late),
         ):
             yield make.counter(name, text, value)
         ready = dict.fromkeys(self.members.wanted(), 0) | self.lanes.ready()
@@ -47,10 +47,10 @@ class MemberFigures:
             who = (names.WHO, names.WHY)
             text = "When its members and its selection were ordered, unix seconds"
             yield make.gauges(names.ENSEMBLE_ORDER, text, who, {(record.who, record.why): record.at})
-        yield make.counters(names.MEMBER_ASKED_TOTAL, "Queries that a member was asked", _OF, _by_one(told.asked))
+        yield make.counters(names.MEMBER_ASKED_TOTAL, "Queries routed to a member", _OF, _by_one(told.asked))
         text = "Combined queries without a member's answer"
         yield make.counters(names.MEMBER_MISSING_TOTAL, text, _OF, _by_one(told.missing))
-        text = "Queries that a member's lane did not take"
+        text = "Queries that a member's lane refused"
         yield make.counters(names.MEMBER_REFUSED_TOTAL, text, (*_OF, names.REASON), dict(self.lanes.refused))
         yield from self._caches(make)
 
@@ -63,7 +63,7 @@ class MemberFigures:
         misses = {name: cache.misses for name, cache in caches.items()}
         for which, text, counts in (
             (names.MEMBER_CACHE_HITS_TOTAL, "Queries that a member's cache answered", hits),
-            (names.MEMBER_CACHE_SHARED_TOTAL, "Of the hits, those that shared an evaluation", shared),
+            (names.MEMBER_CACHE_SHARED_TOTAL, "Cache hits that shared another query's evaluation", shared),
             (names.MEMBER_CACHE_MISSES_TOTAL, "Queries that a member with a cache evaluated", misses),
         ):
             yield make.counters(which, text, _OF, _by_one(counts))

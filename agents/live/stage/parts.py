@@ -155,7 +155,7 @@ def check_remembers(place: str, spec: StageSpec, known: Known) -> None:
     """Raise ModelError for a model with a cache that does not say that it answers equal queries alike."""
     if spec.cache is not None and not known.deterministic:
         raise ModelError(
-            f"{place}: 'cache' is for models that answer equal queries alike, and {spec.model} does not say so; set "
+            f"{place}: 'cache' is for models that answer equal queries alike, which {spec.model} does not declare; set "
             "'deterministic = True' on its class, or drop 'cache'"
         )
 

@@ -151,7 +151,10 @@ async def _serve(
             known = await crew.first()
         elif config.processes:
             if config.cautious:
-                log.warning("%s: its processes died twice without progress: the model runs in workers", config.stage)
+                log.warning(
+                    "%s: its processes died twice without progress; the model now runs in worker processes",
+                    config.stage,
+                )
             crew = _crew(config)
             known = known_of_hello(await crew.first())
         if beside is not None:
@@ -328,13 +331,13 @@ class StageProcess(Serving):
             self._config = self._config.sized(newest, ensembles)
             asked = newest.get(key_of(self._config.stage))
             if asked is not None and asked.count != self._config.spec.worker_count:
-                log.warning("%s: the table's size does not fit the stage: %s", self._config.stage, asked.text)
+                log.warning("%s: the size in the table does not fit the stage: %s", self._config.stage, asked.text)
             wanted = self._config.workers
             if isinstance(workers, Members):
                 workers.follow(self._config, ensembles.get(record_key(self._config.stage)))
                 wanted = sum(workers.wanted().values())
             if wanted != self._metrics.wanted:
-                log.info("%s: %d workers are wanted here", self._config.stage, wanted)
+                log.info("%s: %d workers are ordered here", self._config.stage, wanted)
             self._metrics.wanted = wanted
             self._metrics.order = asked
             note_sizes(self._facts, self._config.pipeline.spec)

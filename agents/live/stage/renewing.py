@@ -79,7 +79,7 @@ class Renewing:
         try:
             target = section_of(self._crews.section, self._models.now())
         except SpecError as error:
-            self._say(f"{self._config.stage}: it goes on with the variants that it has: {error}")
+            self._say(f"{self._config.stage}: keeping the present variants: {error}")
             return
         if not renewal.is_news(target):
             return
@@ -96,7 +96,7 @@ class Renewing:
                 self._crews.add(stage, name, self._core.lanes.add(name, batcher))
         self._crews.keep(renewal.needed)
         if renewal.needed:
-            log.info("%s: new variants load: %s", self._config.stage, ", ".join(renewal.needed))
+            log.info("%s: loading new variants: %s", self._config.stage, ", ".join(renewal.needed))
         self._check()
 
     def _check(self) -> None:

@@ -96,9 +96,9 @@ class Scaling:
             try:
                 await self._reign()
             except UsageError as error:
-                self._say(f"{self._config.stage}: its variants are not scaled from here: {error}")
+                self._say(f"{self._config.stage}: this process does not scale its variants: {error}")
             except BrokerError as error:
-                log.warning("%s: its variants are not scaled now: %s", self._config.stage, error)
+                log.warning("%s: its variants are not scaled at the moment: %s", self._config.stage, error)
             await asyncio.sleep(_AGAIN)
 
     def begin(self, ended: Callable[[asyncio.Task[None]], object]) -> None:
@@ -136,7 +136,7 @@ class Scaling:
                 controller.stands(now, name, count, 0)  # as the file says; what the table says comes next
         self.controller, self._written = controller, {}
         reporter, due = Reporter(self._route, now, self._crews.deaths()), now + _REPORT
-        log.info("%s: its variants are scaled from here (epoch %d)", self._config.stage, epoch)
+        log.info("%s: this process scales its variants (epoch %d)", self._config.stage, epoch)
         while not lost.is_set() and not controller.superseded and self._crews.section is section:
             now = time.monotonic()
             self._charge(now)

@@ -114,7 +114,7 @@ class Threads:
         self._driver.attach(worker)
 
     def _is_lost(self, worker: int, error: BaseException) -> None:
-        log.error("%s: one more copy of its model cannot be loaded, which is tried again: %s", self._place, error)
+        log.error("%s: another copy of its model cannot be loaded; trying again: %s", self._place, error)
         self._pool.lost(self._clock(), worker)
         if not self._closed:
             self._act()

@@ -33,19 +33,19 @@ class VariantFigures:
         told, ready = self.counts, self.lanes.ready()
         asked = {name: told.asked[name] for name in ready}  # of a former version nothing
         yield make.gauges(names.VARIANT_WORKERS, "Workers of a variant", _OF, _by_one(ready))
-        yield make.gauges(names.VARIANT_WANTED, "Workers that a variant is to have", _OF, _by_one(self.wanted()))
-        yield make.counters(names.VARIANT_ASKED_TOTAL, "Queries that a variant was asked", _OF, _by_one(asked))
-        text = "Queries by how a variant was found"
+        yield make.gauges(names.VARIANT_WANTED, "Workers ordered for a variant", _OF, _by_one(self.wanted()))
+        yield make.counters(names.VARIANT_ASKED_TOTAL, "Queries routed to a variant", _OF, _by_one(asked))
+        text = "Queries by how their variant was chosen"
         yield make.counters(names.VARIANT_FOUND_TOTAL, text, (names.HOW,), _by_one(told.found))
         yield make.counter(names.VARIANT_ANSWERED_TOTAL, "Queries that a variant answered", told.answered)
-        yield make.counter(names.VARIANT_MET_TOTAL, "Of them, those that had what they asked for", told.met)
+        yield make.counter(names.VARIANT_MET_TOTAL, "Answered queries whose needs were met", told.met)
         if self.scaling is None:
             return
-        yield make.counter(names.VARIANT_ORDERS_TOTAL, "Sizes of variants that were ordered", self.scaling.orders)
-        yield make.counter(names.VARIANT_COST_TOTAL, "What variants' workers have cost", self.scaling.cost)
+        yield make.counter(names.VARIANT_ORDERS_TOTAL, "Orders of workers for variants", self.scaling.orders)
+        yield make.counter(names.VARIANT_COST_TOTAL, "Cost of variants' workers", self.scaling.cost)
         text = "1 for the state that a variant is in"
         yield make.gauges(names.VARIANT_STATE, text, (names.VARIANT, names.STATE), dict(self.scaling.states))
-        text = "Times its profile that a variant's batches take, where that is stale"
+        text = "Ratio of a variant's batch durations to its profile, if the profile is stale"
         yield make.gauges(names.VARIANT_STALE, text, _OF, _by_one(self.scaling.stale))
 
 

@@ -36,13 +36,13 @@ def wait_to_take(stream: TextIO, config: StageProcessConfig) -> int:
     entry = Entry(config.run_dir, config.pipeline.spec.name, stage, number, role="standby", label=label)
     try:
         entry.mark_ready()
-        log.info("%s: ready, waiting to be told whose place to take", label)
+        log.info("%s: ready, waiting for a replica to replace", label)
         for line in stream:
             replica = replica_in(line)
             if replica is not None:
                 log.info("%s: takes the place of %s.%d", label, stage, replica)
                 return replica
-            log.warning("%s: %r is no word for a standby; it waits for '%s REPLICA'", label, line[:80], _WORD)
+            log.warning("%s: %r is not a command of a standby; it waits for '%s REPLICA'", label, line[:80], _WORD)
     finally:
         entry.close()
     raise UsageError(

@@ -161,7 +161,7 @@ class ShardMember:
             return
         self._gave_way = primary.core.epoch
         self.turns.give_up(
-            f"its versions after {back} are dead" if mark is None else f"its reign rests on {mark}, which is dead"
+            f"its versions after {back} are dead" if mark is None else f"its reign depends on {mark}, which is dead"
         )
 
     # Roles (`Acts`) --------------------------------------------------------------------------------------------
@@ -174,7 +174,7 @@ class ShardMember:
             contents, machine = await self._states.take(version)
             await self._input.complete(contents.inputs)
             if self.roles.role is not Role.PRIMARY or self.roles.member.epoch != epoch:
-                log.info("%s: was overtaken before epoch %d began", self.roles.name, epoch)
+                log.info("%s: another member took over before epoch %d began", self.roles.name, epoch)
                 return
             self._loading = None
             self.primary = self._reign(epoch, version, contents, machine)
@@ -194,7 +194,7 @@ class ShardMember:
         """End the reign, or the beginning of one; say whether there was any."""
         primary, self.primary = self.primary, None
         if primary is not None:
-            log.info("%s: its reign of epoch %d ends", self.roles.name, primary.core.epoch)
+            log.info("%s: stops being primary (epoch %d)", self.roles.name, primary.core.epoch)
             primary.close()
             self._ended()
         loading, self._loading = self._loading, None

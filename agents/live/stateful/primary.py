@@ -86,10 +86,10 @@ class Trial:
     def raised(self, batch: Batch, error: UpdateError) -> None:
         """Have the reign end whose state may be half changed; or the member, where a new one would not help."""
         if self._means.suspects.raised(_ids(batch)):
-            log.error("%s; a new reign begins before it", error)
-            self._means.begin_anew("an update has raised")
+            log.error("%s; restarting as primary from the version before this update", error)
+            self._means.begin_anew("an update raised")
         else:
-            text = f"{error}; it went well on a copy, and has raised three times all the same, so this member ends"
+            text = f"{error}; it succeeded on a copy but raised three times, so this member ends"
             self._means.crashed(UpdateError(text))
 
 

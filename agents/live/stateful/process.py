@@ -63,7 +63,7 @@ def load(config: StageProcessConfig) -> StatefulModel:
     """Load the model, and have it make a state. Raises ModelError that names stage, model and cause."""
     spec = config.spec
     if spec.model is None or spec.state is None:
-        raise ModelError(f"stage {spec.name!r}: a stage with a state needs a model, and to say what it keeps")
+        raise ModelError(f"stage {spec.name!r}: a stage with a state needs a model, and 'state' to say what it keeps")
     where = (spec.name, spec.model, spec.arguments, spec.workers.device, spec.state.kind)
     model = load_declared(*where, publishes=spec.publish)
     limit_torch_threads(config.torch_threads)
@@ -109,7 +109,7 @@ class MemberProcess(Serving):
 
             def began() -> None:
                 registration.mark_ready()
-                log.info("%s: takes part", self._label)
+                log.info("%s: joins its shard", self._label)
 
             try:
                 await self._until_stopped(app, starting, built.failed, began)

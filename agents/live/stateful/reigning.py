@@ -353,7 +353,7 @@ class Reigns:
         try:
             self._spare = StateWriter.connect(self._config.settings, self._config.pipeline.spec.name, self._place[0])
         except BrokerError as error:  # the reign makes its own, then
-            log.info("%s: no connection was made ahead: %s", self._name, error)
+            log.info("%s: no spare connection could be made; connecting at takeover instead: %s", self._name, error)
 
     def _show(self, core: StatefulCore) -> None:
         metrics = self._means.metrics

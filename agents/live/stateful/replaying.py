@@ -79,9 +79,9 @@ def _delivery(intake: Intake, one: Record, records: Mapping[tuple[int, int], Con
     record = records.get((one.partition, one.offset))
     if record is None:
         raise CheckpointError(
-            f"offset {one.offset} of partition {one.partition}, of request {one.request!r:.80}, is not in the stage's "
-            "input any more, so its state cannot be computed again: copy it more often (checkpoint_every), or let the "
-            "topic keep its records for longer"
+            f"offset {one.offset} of partition {one.partition}, of request {one.request!r:.80}, is no longer in the "
+            "stage's input, so its state cannot be recomputed: take checkpoints more often (checkpoint_every), or "
+            "raise the topic's retention"
         )
     return intake.delivery(record)
 

@@ -194,10 +194,12 @@ class RoleDriver:
             self._read_to_end(self.core.place, partial(self._checked, step))
         elif isinstance(step, Emit):
             if step.again:
-                log.warning("%s: its beats come back and nobody has taken over; it sends results again", name)
+                log.warning("%s: its heartbeats come back and no member took over; it sends results again", name)
                 self._acts.emit_again()
             else:
-                log.warning("%s: its beats do not come back from the broker; it sends no results until they do", name)
+                log.warning(
+                    "%s: its heartbeats do not come back from the broker; it sends no results until they do", name
+                )
         elif isinstance(step, End):
             self._crashed(step.error)
 

@@ -116,7 +116,7 @@ class TransactionalSending:
     def _delivered(self, size: int, error: KafkaError | None, message: Any) -> None:
         self.acked_bytes += size
         if error is not None or message.offset() < 0:
-            self._lost.append(f"{message.topic()}: {error.str() if error is not None else 'its place is unknown'}")
+            self._lost.append(f"{message.topic()}: {error.str() if error is not None else 'its offset is unknown'}")
 
     def _call(self, call: Callable[[], object], what: str) -> None:
         """Call until it succeeds, within a bound: of a lost connection, too, it is said that it can be tried again."""

@@ -109,7 +109,10 @@ class StatefulWork(BatchWork):
     def _inputs(self, request: Request) -> Inputs:
         inputs = super()._inputs(request)
         if self.placed is not None and not self.placed(inputs, request.partition):
-            text = f"partition {request.partition} is not that of its state's key; send it with that key, by murmur2"
+            text = (
+                f"partition {request.partition} is not the partition of its state's key; send it with that key, "
+                "partitioned by murmur2"
+            )
             raise WireError(reasons.BAD_INPUT, text)
         return inputs
 

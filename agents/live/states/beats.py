@@ -199,7 +199,7 @@ class _Mouth:
         try:
             self.producer.produce(self._topic, value, key, 0, self._reported, headers=headers)
         except (BufferError, KafkaException) as error:
-            log.debug("nothing was sent to %s: %s", self._topic, error)
+            log.debug("the heartbeat was not sent to %s: %s", self._topic, error)
 
     def _reported(self, error: Any, _message: Any) -> None:
         if error is None:
@@ -232,22 +232,22 @@ class Reporter:
 
     def close(self) -> None:
         if self._mouth.producer.flush(_FLUSH_SECONDS) or self._mouth.lost:
-            log.warning("a member's death may not have reached the other members; they take over when its lease ends")
+            log.warning("the other members may not know that a member died; they take over when its lease ends")
 
 
 def _spoken(message: Any, place: Place, decoder: ReplicationDecoder) -> Beat | Report | None:
     """What a record under a shard's keys says; one that is no beat and no report of this shard's is told of."""
-    why = "it is of another shard"
+    why = "it belongs to another shard"
     try:
         record = decoder.record(message.value() or b"")
     except WireError as error:
         why = str(error)
     else:
         if not isinstance(record, (Beat, Report)):
-            why = f"a {type(record).__name__} has no place in it"
+            why = f"a {type(record).__name__} does not belong in it"
         elif (record.stage, record.shard) == place:
             return record
-    log.warning("%s offset %s is passed over: %s", message.topic(), message.offset(), why)
+    log.warning("%s offset %s is ignored: %s", message.topic(), message.offset(), why)
     return None
 
 

@@ -66,7 +66,7 @@ log = logging.getLogger(__name__)
 CONTROL: Final[Place] = ("", 0)  # the place of the control log
 LogRecord = Fence | Base | Manifest | Claim | Yield
 _ENCODING: Final = "surrogateescape"  # keys that are no text come back as they were
-_FIX: Final = "only the pipeline's stages and 'spillway state' may write there: find out who else does, and stop it"
+_FIX: Final = "only the pipeline's stages and 'spillway state' may write there: find the other writer and stop it"
 
 
 class Read(NamedTuple):
@@ -110,17 +110,18 @@ class LogRecords:
             record = self._decoded(message.value())
             own = _key(record, place)
         except WireError as error:
-            release = "; was it another release that wrote it?" if error.reason == reasons.UNKNOWN_SCHEMA else ""
+            release = "; did another release write it?" if error.reason == reasons.UNKNOWN_SCHEMA else ""
             return self._unreadable(message, place, f"cannot be read: {error}{release}")
         if own != name:
-            return self._unreadable(
-                message, place, f"stands under the key {message.key()!r:.80} instead of {own!r:.80}"
-            )
+            return self._unreadable(message, place, f"has the key {message.key()!r:.80} instead of {own!r:.80}")
         if isinstance(record, Fence):  # by the broker's clock, or none: a claimant's own may be days ahead
             kind, at_ms = message.timestamp()
             record = replace(record, at_us=at_ms * 1_000 if kind == TIMESTAMP_LOG_APPEND_TIME else 0)
         if isinstance(record, Manifest) and (mark := foreign(record.requires, self._shards)) is not None:
-            text = "requires {}, of a shard that the pipeline does not have, and does not count; was its spec changed?"
+            text = (
+                "requires {}, of a shard that the pipeline does not have, and is ignored; was the pipeline file "
+                "changed?"
+            )
             self._report(message, text.format(mark))
         return Read(place, name, record, message.offset(), message.topic())
 
@@ -134,7 +135,7 @@ class LogRecords:
 
     def _unreadable(self, message: Any, place: Place, why: str) -> Read | None:
         if place == CONTROL:
-            self._report(message, f"{why}; it is passed over")
+            self._report(message, f"{why}; it is ignored")
             return None
         key = message.key() or b""
         log.error("%s, under the key %r, is damaged: it %s", _at(message), key, why)
@@ -155,12 +156,12 @@ def _at(message: Any) -> str:
 
 
 def _key(record: Any, place: Place) -> str:
-    """The key that a record must stand under. Raises WireError for one that has no place in this log."""
+    """The key that a record must stand under. Raises WireError for one that does not belong in this log."""
     if place == CONTROL and isinstance(record, (Claim, Yield)):
         return claims.key(record)
     if place != CONTROL and isinstance(record, (Fence, Base, Manifest)):
         return version_log.key(record)
-    raise WireError(reasons.BAD_INPUT, f"a {type(record).__name__} has no place in this log")
+    raise WireError(reasons.BAD_INPUT, f"a {type(record).__name__} does not belong in this log")
 
 
 AWAY_SECONDS: Final = 30.0  # half of the shortest min.compaction.lag.ms that the topics are made with

@@ -149,13 +149,13 @@ class PartitionReading:
         place = f"{slot[0]}[{slot[1]}] on {self._bootstrap}"
         if error.code() in {KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE}:  # noqa: SLF001
             raise CheckpointError(
-                f"{place} ends before where it was read to: the topic was made anew, or a broker lost records; stop "
-                "the pipeline, and compare the members' states before anything is served again"
+                f"{place} ends before the offset that was read: the topic was recreated, or a broker lost records; "
+                "stop the pipeline, and compare the members' states before you serve it again"
             )
         if error.code() == KafkaError._BAD_MSG:  # noqa: SLF001
             raise CheckpointError(
-                f"{place} holds a batch whose CRC is not that of its bytes: {error.str()}; have another replica of the "
-                "partition lead; where there is none, export the states ('spillway state export') and import them "
+                f"{place} holds a batch with a wrong CRC: {error.str()}; make another replica of the partition its "
+                "leader; if there is none, export the states ('spillway state export') and import them "
                 "under a new name of the pipeline"
             )
         if not _heals(error):

@@ -40,7 +40,8 @@ class DeliveryError(BrokerError):
 
     def __init__(self, what: str, why: str) -> None:
         super().__init__(
-            f"it is not known whether {what} stands: {why}; this process ends, and the one that follows reads the log"
+            f"it is not known whether {what} was written: {why}; this process ends, and its successor reads the log "
+            "to find out"
         )
 
 
@@ -130,7 +131,7 @@ class Sending:
             raise self._failure
 
     def _fatal(self, text: str) -> None:
-        self._failure = self._failure or DeliveryError("what was sent last", text)
+        self._failure = self._failure or DeliveryError("the last record", text)
 
 
 # Appends fences, bases, claims and yields, each once.
@@ -178,7 +179,9 @@ class Appender:
         """
         key = claims.key(record) if isinstance(record, (Claim, Yield)) else version_log.key(record)
         if key in self._appended:
-            raise CheckpointError(f"the record {key!r} was appended before; appended again it may count otherwise")
+            raise CheckpointError(
+                f"the record {key!r} was appended before; appending it again could change its meaning"
+            )
         encode(record)
         self._appended.add(key)
         self._wanted.put(_Append(record, key, acked))

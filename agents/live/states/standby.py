@@ -177,7 +177,7 @@ class StandbyReader:
             try:
                 key = decode_key(message.key() or b"")
             except CheckpointError as error:  # it says nothing of any chunk; what is missing is found by its hash
-                log.warning("%s[%d] offset %d is passed over: %s", *self._slot, message.offset(), error)
+                log.warning("%s[%d] offset %d is ignored: %s", *self._slot, message.offset(), error)
                 continue
             self._standby.chunk(key, value)
         _, reached = self._following.read(positions.get(self._slot, 0))
@@ -226,13 +226,15 @@ class StandbyReader:
     def _seek(self, step: Step, version: Version, reading: PartitionReading) -> bool:
         """Look for what is missing of a version; False where there is nowhere left to look."""
         if step is Step.ASK and self._on_missing is not None:
-            log.info("chunks of %s are gone from %s[%d]: is a newer version durable?", version, *self._slot)
+            log.info(
+                "chunks of %s are gone from %s[%d]; checking whether a newer version is durable", version, *self._slot
+            )
             self._worker.tell(self._on_missing, version)
             return True
         if step in (Step.ASK, Step.REPORT):
             return False
         if step is Step.READ_AGAIN:
-            log.info("a chunk of %s has not come: %s[%d] is read once more", version, *self._slot)
+            log.info("a chunk of %s is missing; reading %s[%d] again", version, *self._slot)
             reading.rewind()
             self._following = Following(_AWAY, since_boot())
         self._following.wish(None)

@@ -122,7 +122,9 @@ class StateWriter:
         Raises CheckpointError while another version is being written.
         """
         if self._writing is not None:
-            raise CheckpointError(f"{manifest.version} cannot be written while {self._writing} is: one at a time")
+            raise CheckpointError(
+                f"{manifest.version} cannot be written while {self._writing} is being written: write one at a time"
+            )
         self._writing = manifest.version
         self._jobs.put(partial(self._write, captured, manifest, pieces))
 

@@ -82,7 +82,7 @@ class Worker:
         try:
             self._post(callback, *args)
         except RuntimeError as error:
-            log.info("nobody listens to %s any more: %s", self._name, error)
+            log.info("%s stops, as its event loop has ended: %s", self._name, error)
             self._stop.set()
 
     def _guarded(self) -> None:
@@ -91,5 +91,5 @@ class Worker:
         except SpillwayError as error:
             self.tell(self._on_failed, error)
         except Exception as error:
-            self.tell(self._on_failed, CheckpointError(f"a fault in the thread {self._name}: {error!r}"))
+            self.tell(self._on_failed, CheckpointError(f"the thread failed: {self._name}: {error!r}"))
             raise

@@ -108,7 +108,7 @@ class States:
                 label = f"{stage}.{shard}.{member}"
                 if label in self.processes and self.processes[label].poll() is None:
                     epochs = re.findall(r"primary of epoch (\d+)", self.log(label))
-                    ended = re.findall(r"its reign of epoch (\d+) ends", self.log(label))
+                    ended = re.findall(r"stops being primary \(epoch (\d+)\)", self.log(label))
                     found += [(int(epoch), label) for epoch in epochs if epoch not in ended]
             return max(found)[1] if found else None
 

@@ -91,7 +91,7 @@ def test_flags_of_an_answer_come_with_it_and_what_cannot_travel_fails_alone(link
     answers = [heard.next("answered")[2:] for _ in range(3)]
     assert [first for first, _ in answers] == [0, 1, 2]
     assert (answers[0][1], answers[2][1]) == ([{"outputs": {"n": 1}, "flags": said}], [{"outputs": {"n": 3}}])
-    assert "cannot travel" in answers[1][1][0]["error"]
+    assert "cannot be sent" in answers[1][1][0]["error"]
 
 
 def test_a_model_that_cannot_be_loaded_is_told_with_its_cause(links, heard):
@@ -127,7 +127,7 @@ def test_a_worker_that_hangs_is_ended_after_the_time_out(links, heard):
     links.send(0, "job", [query(do="hang")], singly=False)
     _, job, _, why, _ = heard.next("lost")
     assert job == "job"
-    assert "more than 2 s, its time-out" in why
+    assert "more than 2 s, its timeout" in why
     with pytest.raises(ProcessLookupError):
         os.kill(pid, 0)
 
@@ -135,7 +135,7 @@ def test_a_worker_that_hangs_is_ended_after_the_time_out(links, heard):
 def test_a_stopped_worker_is_ended_after_the_time_out(links, heard):
     os.kill(spawned(links, heard)["pid"], signal.SIGSTOP)
     links.send(0, "job", [query(n=1)], singly=False)
-    assert "time-out" in heard.next("lost")[3]
+    assert "timeout" in heard.next("lost")[3]
 
 
 def test_where_a_batch_raises_its_queries_are_run_singly(links, heard):
@@ -218,9 +218,9 @@ def answer(links, **more):
 @pytest.mark.parametrize(
     ("lie", "words"),
     [
-        ({"results": [{"error": "x"}] * 3}, "3 results to 2 queries"),
-        ({"results": "many"}, "without its results"),
-        ({"first": 1}, "without its results"),
+        ({"results": [{"error": "x"}] * 3}, "3 results for 2 queries"),
+        ({"results": "many"}, "has no results"),
+        ({"first": 1}, "has no results"),
         ({"kind": "gossip"}, "'gossip'"),
     ],
 )

@@ -50,7 +50,7 @@ def test_weights_of_another_architecture_are_refused(maker):
     maker.make(1, Effort(epochs=1), architecture=MLP)
     card = folder(maker) / "row1.json"
     card.write_text(card.read_text().replace(MLP, "examples.parm.networks:LeNet"))
-    with pytest.raises(ModelError, match="weights are not those of its architecture"):
+    with pytest.raises(ModelError, match="weights do not fit its architecture"):
         Parity(str(folder(maker)), 1)
 
 

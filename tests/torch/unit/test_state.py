@@ -98,8 +98,8 @@ REFUSED = {
     "an array of texts": ({"a": np.array(["x"])}, "use one of bool"),
     "an array of dates": ({"a": {"when": np.array(["2020-01-01"], "M8[D]")}}, "'a/when'"),
     "a masked array": ({"a": np.ma.array([1], mask=[True])}, "fill it"),
-    "a named tuple": ({"p": Pair(1, 2)}, "keep a mapping"),
-    "a named tuple of tensors": ({"p": Pair(torch.zeros(1), 2)}, "keep a mapping"),
+    "a named tuple": ({"p": Pair(1, 2)}, "use a mapping"),
+    "a named tuple of tensors": ({"p": Pair(torch.zeros(1), 2)}, "use a mapping"),
     "a large value": ({"text": "x" * 70_000}, "keep it as a tensor"),
     "many values": ({"a": torch.zeros(1), "v": {str(i): [i] * 10 for i in range(1_000)}}, "'v'"),
     "a key that is neither": ({"a": {1.5: torch.zeros(1)}}, "1.5"),
@@ -131,7 +131,7 @@ def test_what_contains_itself_is_refused():
 def test_a_keyed_state_names_the_key():
     with pytest.raises(StateError, match="the state of key 'bob', entry 'x'"):
         flatten({"x": object()}, of_key("bob"))
-    with pytest.raises(StateError, match="no key of a state"):
+    with pytest.raises(StateError, match="cannot be a key of a state"):
         of_key(7)
 
 

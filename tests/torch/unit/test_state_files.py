@@ -55,7 +55,7 @@ def test_a_keyed_file_is_laid_out_as_told():
 
 def test_a_limit_of_entries_is_that_of_one_state_and_not_of_all_keys():
     data = b"".join(written({}, {f"k{number}": {"x": np.zeros(1)} for number in range(5)}))
-    with pytest.raises(CheckpointError, match="up to 4 tensors"):
+    with pytest.raises(CheckpointError, match="at most 4 tensors"):
         safetensors.read(data, most=4)
     assert len(read(data)[1]) == 5
     assert MAX_TENSORS > safetensors.MAX_ENTRIES
@@ -69,11 +69,11 @@ def file_with(names, keys):
 @pytest.mark.parametrize(
     ("names", "keys", "said"),
     [
-        (["~keys/a/x"], '["b"]', "a key that it does not list"),
+        (["~keys/a/x"], '["b"]', "a key that the file does not list"),
         (["~keys/a"], '["a"]', "belongs to no key"),
-        ([], "[", "no JSON"),
-        ([], '{"a": 1}', "no list of texts"),
-        ([], '[""]', "no list of texts"),
+        ([], "[", "not JSON"),
+        ([], '{"a": 1}', "not a list of strings"),
+        ([], '[""]', "not a list of strings"),
         ([], '["a", "a"]', "twice"),
     ],
 )

@@ -112,7 +112,7 @@ def test_inputs_are_given_in_the_signatures_order_and_a_dicts_names_are_kept(sav
 def test_a_program_with_a_fixed_batch_says_so(digits):
     model = load_model("s", exported(digits, torch.zeros(1, 64), batch=False), {})
     assert len(model.predict(queries(X[:1]))) == 1
-    with pytest.raises(ValueError, match="takes batches of 1 alone, not of 2"):
+    with pytest.raises(ValueError, match="takes only batches of 1, not of 2"):
         model.predict(queries(X[:2]))
 
 
@@ -121,7 +121,7 @@ def test_bad_files_are_named(here, name):
     place = f"stage 's': model 'torchscript:{name}': "
     with pytest.raises(ModelError, match=f"{place}there is no file '{name}'"):
         load_model("s", f"torchscript:{name}", {})
-    (here / name).write_text("no archive")
+    (here / name).write_text("not a torch.export archive")
     with pytest.raises(ModelError, match=f"{place}{name} cannot be loaded: "):
         load_model("s", f"torchscript:{name}", {})
     torch.save(Digits().state_dict(), name)

@@ -136,7 +136,7 @@ def test_a_version_that_failed_is_not_built_upon():
     with pytest.raises(CheckpointError, match="one at a time"):
         log.write(Version(1, 2), capture.take(state))
     next(writing.records())
-    with pytest.raises(CheckpointError, match="not all made"):
+    with pytest.raises(CheckpointError, match="not complete"):
         log.acknowledged(writing)
     log.failed(writing)
     with pytest.raises(CheckpointError, match="cannot be written"):
@@ -210,7 +210,7 @@ def test_records_come_in_any_order_and_more_than_once():
 def test_a_missing_chunk_is_named():
     _, topic, contents = written_state()
     del topic[b"1/1/2"]
-    with pytest.raises(ChunkError, match=r"chunk 1/1/2 of the state \(in 'w'\) is missing: take another member's copy"):
+    with pytest.raises(ChunkError, match=r"chunk 1/1/2 of the state \(in 'w'\) is missing: use another member's copy"):
         assemble(contents, topic.fetch)
     with pytest.raises(ChunkError, match="1/1/2") as error:
         assembled(contents, topic.items()).finish()

@@ -129,5 +129,5 @@ def test_the_error_names_topic_partition_both_offsets_and_the_ways_out():
         "they were read. The other partitions go on. Restore the topic and start this process again; or reset it"
     )
     ends = str(InputLostError("p.a", 3, 91, Bounds(0, 7), ways_out))
-    assert "the next offset to read is 91, but the log ends at 7: it has lost records, or was deleted" in ends
+    assert "the next offset to read is 91, but the log ends at 7: it lost records, or was deleted" in ends
     assert ends.endswith("; or begin anew")

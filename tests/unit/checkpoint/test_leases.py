@@ -127,7 +127,7 @@ def test_the_table_of_the_right():
 
 @pytest.mark.parametrize("bad", [{"seconds": 0.9}, {"margin": 0.6}, {"margin": 0.0}, {"beat": 0.3}, {"beat": 0.0}])
 def test_a_lease_that_ordinary_gaps_would_end_is_refused(bad):
-    with pytest.raises(ValueError, match="it must be 1"):
+    with pytest.raises(ValueError, match="the lease must be 1"):
         Lease(**bad)
 
 

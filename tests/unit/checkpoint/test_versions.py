@@ -78,7 +78,7 @@ def test_an_epoch_starts_from_what_is_alive():
     ],
 )
 def test_links_that_do_not_meet_are_no_history(links):
-    with pytest.raises(CheckpointError, match="no history of a shard"):
+    with pytest.raises(CheckpointError, match="not a valid history of a shard"):
         History(links)
 
 

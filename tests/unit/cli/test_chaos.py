@@ -16,7 +16,7 @@ stages:
 @pytest.mark.parametrize(
     ("what", "code", "said"),
     [
-        ([], 2, "there is nothing to do: give --slow"),
+        ([], 2, "no fault was named: give --slow"),
         (["--slow", "1s"], 2, "1s is not EVERY:LASTS, as 1s:200ms"),
         (["--hog", "0:1s"], 2, "must be above 0"),
         (["--kill", "1s", "--stage", "onw"], 2, "has no stage 'onw'; did you mean 'own'?"),

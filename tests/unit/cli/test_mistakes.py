@@ -22,10 +22,10 @@ PIPELINE = str(Path("examples/hello/pipeline.yaml").absolute())
         (["broker", "strat"], "no such command 'strat': did you mean 'start'?"),
         (["dead", "xyz"], "no such command 'xyz': there are list, retry, show"),
         (["bench", "hopp"], "did you mean 'hop'?"),
-        (["bench", "pard"], "`python -m benchmarks pard`, in a clone"),
-        (["simulate", PIPELINE, "constant:1", "--slo", "-1"], "-1 is no duration: give 0 or more seconds"),
+        (["bench", "pard"], "`python -m benchmarks pard` in a clone"),
+        (["simulate", PIPELINE, "constant:1", "--slo", "-1"], "-1 is not a duration: give 0 or more seconds"),
         (["simulate", PIPELINE, "constant:1", "--slo", "0"], "must be above 0"),
-        (["simulate", PIPELINE, "constant:1", "--duration", "nan"], "nan is no duration"),
+        (["simulate", PIPELINE, "constant:1", "--duration", "nan"], "nan is not a duration"),
         (["simulate", PIPELINE, "constant:1", "--speed", "0"], "0.0 is not in the range x>0"),
         (
             ["serve", PIPELINE, "--stage", "greet", "--ready-file", "r"],
@@ -102,7 +102,7 @@ def test_what_cannot_be_asked_is_not_done(capsys, monkeypatch, tmp_path):
     folder.mkdir()
     (folder / "broker.json").write_text("{}")
     assert run(["broker", "reset", "--broker-dir", str(folder)]) == 2
-    assert "give --yes to confirm" in capsys.readouterr().err
+    assert "confirm with --yes" in capsys.readouterr().err
     assert folder.exists()
     assert run(["broker", "reset", "--broker-dir", str(folder), "--yes"]) == 0
     assert not folder.exists()

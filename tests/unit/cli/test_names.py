@@ -41,8 +41,8 @@ def test_a_name_is_looked_up_in_the_run_directory_that_is_told_wherever_it_is_to
 def test_a_name_that_nobody_knows_is_told_with_those_that_are(served, capsys):
     assert run(["check", "digit"]) == 2
     said = " ".join(capsys.readouterr().err.split())
-    assert "there is no file 'digit', and no pipeline of that name was served from here" in said
-    assert "(those under .spillway/run are digits)" in said
+    assert "there is no file 'digit', and no pipeline with that name was served from here" in said
+    assert "(known under .spillway/run: digits)" in said
     served.unlink()
     assert run(["check", "digits"]) == 2
 

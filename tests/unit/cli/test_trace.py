@@ -54,12 +54,12 @@ def test_from_a_recipe_to_a_page(spillway, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["make", "poisson:rate=.001,for=1", "-o", "a.csv"], "no request came of it"),
+        (["make", "poisson:rate=.001,for=1", "-o", "a.csv"], "the trace has no request"),
         (["make", "poisson:rate=1,for=9s", "-o", "none/a.csv"], "cannot use none/a.csv"),
         (["import", "none.csv", "-o", "a.csv"], "there is no none.csv"),
-        (["import", "x.csv", "-o", "a.csv", "--began", "t"], "by --counts"),
+        (["import", "x.csv", "-o", "a.csv", "--began", "t"], "with --counts"),
         (["import", "x.csv", "-o", "a.csv", "--rate", "1", "--peak", "1"], "give one of them"),
-        (["stat", "x.csv"], "two times or more"),
+        (["stat", "x.csv"], "two or more times"),
         (["stat", "poisson:9", "--duration", "9", "--service", "61s"], "at most 60"),
     ],
 )

@@ -84,7 +84,7 @@ def test_a_metric_may_be_a_function_of_the_users():
     Path("own.py").write_text("def same(given, truth):\n    return (given == truth).all(axis=1)\n")
     assert check_metric("own:same") == "own:same"
     assert grade("own:same", **data) == pytest.approx(2 / 3)
-    with pytest.raises(UsageError, match="no metric 'mean'; take accuracy"):
+    with pytest.raises(UsageError, match="no metric 'mean'; use accuracy"):
         check_metric("mean")
     with pytest.raises(ModelError, match="metric 'own:other'"):
         check_metric("own:other")
@@ -119,7 +119,7 @@ def test_a_card_for_anything_else_is_refused(tmp_path, changed, says):
 def test_weights_that_the_card_does_not_tell_of_are_refused(tmp_path):
     made(tmp_path)
     np.savez(tmp_path / "row0.npz", w=np.zeros(3))
-    with pytest.raises(ModelError, match=r"row0\.npz is not the file that its card tells of"):
+    with pytest.raises(ModelError, match=r"row0\.npz does not match its card"):
         Parity(str(tmp_path), 0)
     (tmp_path / "row0.npz").unlink()
     with pytest.raises(ModelError, match=r"row0\.npz cannot be read"):
@@ -129,9 +129,9 @@ def test_weights_that_the_card_does_not_tell_of_are_refused(tmp_path):
 
 
 def test_a_model_that_cannot_be_its_own_parity_model_is_refused(tmp_path):
-    with pytest.raises(ModelError, match=r"no torch module.*--architecture"):
+    with pytest.raises(ModelError, match=r"not a torch module.*--architecture"):
         made(tmp_path, architecture=None)
-    with pytest.raises(ModelError, match=r"output 'y' has shape \(2,\), and its card tells \(6,\)"):
+    with pytest.raises(ModelError, match=r"output 'y' has shape \(2,\), but its card says \(6,\)"):
         made(tmp_path, architecture="parity_models:Misshapen")
     with pytest.raises(ModelError, match="no encoder 'xor'; take sum"):
         made(tmp_path, encoder="xor")
@@ -147,10 +147,10 @@ def test_a_code_of_a_users_own_may_solve_nothing(tmp_path):
 
 def test_data_that_cannot_be_coded_is_refused(tmp_path):
     for arrays, says in [
-        ({"x": np.zeros((4, 2), np.uint8)}, "bring float32"),
+        ({"x": np.zeros((4, 2), np.uint8)}, "send float32"),
         ({"x": np.full((4, 2), np.nan)}, "not finite"),
-        ({"x": np.zeros((4, 2)), "label": np.zeros(3, int)}, "as many queries each"),
-        ({"label": np.zeros(3, int)}, "as many queries each"),
+        ({"x": np.zeros((4, 2)), "label": np.zeros(3, int)}, "the same number of queries"),
+        ({"label": np.zeros(3, int)}, "the same number of queries"),
         ({"z": np.zeros((4, 2), np.float32)}, "takes x"),
         ({"x": np.zeros((4, 2), np.float64)}, "declares float32"),
     ]:
@@ -158,7 +158,7 @@ def test_data_that_cannot_be_coded_is_refused(tmp_path):
         declares = {"x": {"dtype": "float32"}} if "takes" in says or "declares" in says else None
         with pytest.raises(UsageError, match=says):
             read_data(str(tmp_path / "data.npz"), stage(**({"inputs": declares} if declares else {})))
-    with pytest.raises(UsageError, match=r"no \.npz file"):
+    with pytest.raises(UsageError, match=r"neither an \.npz file"):
         read_data("nowhere.npz", stage())
 
 
@@ -196,10 +196,15 @@ def test_the_queries_of_a_recording_train_and_grade(tmp_path, capsys):
     ("values", "pipeline", "name", "says"),
     [
         ([{"x": np.zeros(3)}], "other", "s", "is a recording of pipeline 'other', not 'p'"),
-        ([{"x": np.zeros(3)}], "p", "t", r"stage 't' is given what s makes of it: give its own inputs by --data"),
-        ([b"poison"], "p", "s", "holds no query that can be read"),
-        ([{"x": 3}], "p", "s", "'x' is int64.*bring float32"),
-        ([{"x": "text"}], "p", "s", "'x' is str.*bring float32"),
+        (
+            [{"x": np.zeros(3)}],
+            "p",
+            "t",
+            r"stage 't' gets what s makes of them: give the stage's own inputs with --data",
+        ),
+        ([b"poison"], "p", "s", "holds no readable query"),
+        ([{"x": 3}], "p", "s", "'x' is int64.*send float32"),
+        ([{"x": "text"}], "p", "s", "'x' is str.*send float32"),
     ],
 )
 def test_a_recording_that_has_not_a_stages_inputs_is_refused(tmp_path, values, pipeline, name, says):

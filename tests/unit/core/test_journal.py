@@ -68,7 +68,7 @@ def test_a_core_that_decides_otherwise_is_found_out():
 def test_another_stages_journal_is_refused():
     shape = SHAPES["chain"]
     batcher = Batcher(make("naive", StageView(stage="b")), 4)
-    with pytest.raises(UsageError, match="no journal of 'b'"):
+    with pytest.raises(UsageError, match="not a journal of 'b'"):
         replay(['["journal", 1, "a"]'], StageCore(shape.graph(), "b", batcher))
 
 

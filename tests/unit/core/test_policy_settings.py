@@ -31,9 +31,9 @@ def test_parameters_are_read_and_checked():
         ("pard:quantile=nan", "policy pard, parameter quantile=nan"),
         ("pard:window=0", "policy pard, parameter window=0"),
         ("pard:window=long", "policy pard, parameter window=long"),
-        ("pard:quantile", "policy pard: 'quantile' is no parameter such as quantile=.2"),
+        ("pard:quantile", "policy pard: 'quantile' is not a parameter; write it as in quantile=.2"),
         ("pard:quantile=.1,quantile=.2", "parameter 'quantile' is given twice"),
-        ("naive:quantile=.1", "policy naive has no parameter 'quantile'; it has none at all"),
+        ("naive:quantile=.1", "policy naive has no parameter 'quantile'; it takes none"),
         ("", "there is no policy ''"),
     ],
 )

@@ -168,7 +168,7 @@ def test_a_query_that_ends_every_worker_costs_its_own_outcome_alone():
     letter, outcome = core.take_emits()
     assert (letter.kind.value, outcome.kind.value) == ("dead-letter", "outcome")
     assert outcome.loss.reason == reasons.MODEL_DIED
-    assert "3 workers ended with it; the last: SIGKILL" in outcome.loss.text
+    assert "3 workers ended while they ran it; the last: SIGKILL" in outcome.loss.text
     core.attach(NOW, 9)
     assert shown(finish(core, "c")) == [("result", "c", "q1", ())]
 

@@ -80,7 +80,7 @@ def test_with_feedback_a_member_that_fails_is_left_and_found_again(selection):
 
 def test_a_truth_without_members_or_with_a_loss_that_is_none_is_refused():
     model = learner()
-    with pytest.raises(UsageError, match="about no outcome that stage 'kind' has combined"):
+    with pytest.raises(UsageError, match="belongs to no outcome that stage 'kind' combined"):
         model.compute({}, [Inputs({"truth": 3}, {}, "id", "all")])
     with pytest.raises(UsageError, match="probability"):
         model.compute({}, [feedback(3, {"good": {"p": 0.0, "answer": 3}})])
@@ -151,7 +151,7 @@ def test_a_truth_is_observed_by_its_own_outcomes_selection_whatever_the_learner_
         ({"epoch": 1, "members": ["a"], "selection": {"name": "epsilon"}}, "keeps other weights"),
         ({"epoch": 1, "members": ["a"], "selection": {"name": "os:Any"}}, "keeps other weights"),
         ({"epoch": 1, "members": ["a"], "selection": {"name": "exp3", "eta": "x"}}, "odd parameters"),
-        ({"epoch": 1, "members": ["a"], "selection": {"name": "exp3", "beta": 1}}, "takes other parameters"),
+        ({"epoch": 1, "members": ["a"], "selection": {"name": "exp3", "beta": 1}}, "does not take these parameters"),
     ],
 )
 def test_rules_that_no_front_says_are_refused(rules, said):

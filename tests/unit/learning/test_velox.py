@@ -155,10 +155,10 @@ def test_the_learner_keeps_the_contract_of_stateful_models():
 @pytest.mark.parametrize(
     ("truth", "words"),
     [
-        ({"item": "i1"}, "truth of an observation is"),
-        ({"item": "i1", "value": True}, "truth of an observation is"),
-        ({"item": "i1", "value": float("nan")}, "truth of an observation is"),
-        (3.0, "truth of an observation is"),
+        ({"item": "i1"}, "true answer of an observation must be"),
+        ({"item": "i1", "value": True}, "true answer of an observation must be"),
+        ({"item": "i1", "value": float("nan")}, "true answer of an observation must be"),
+        (3.0, "true answer of an observation must be"),
         ({"item": "i99", "value": 1.0}, "'i99' is not in the table of Table"),
     ],
 )
@@ -294,8 +294,8 @@ def test_of_nobody_all_is_unknown():
     [
         ({"policy": "gredy"}, "did you mean 'greedy'"),
         ({"polcy": "greedy"}, "did you mean 'policy'"),
-        ({"random": 2}, "a share from 0 to 1"),
-        ("linucb", "topk is a mapping"),
+        ({"random": 2}, "must be from 0 to 1"),
+        ("linucb", "topk must be a mapping"),
     ],
 )
 def test_a_wrong_topk_is_refused(topk, words):
@@ -323,9 +323,11 @@ def test_models_whose_parts_do_not_fit_are_refused():
     with pytest.raises(ModelError, match="did you mean 'squared'"):
         Served(Odd, {})
     for make in (lambda: twice(["i5", "i6"]), endless):
-        with pytest.raises(ModelError, match="in the catalogue twice, or a feature in the table is no finite number"):
+        with pytest.raises(
+            ModelError, match="in the catalogue twice, or a feature in the table is not a finite number"
+        ):
             Served(make, {})
-    with pytest.raises(ModelError, match="dict is no VeloxModel"):
+    with pytest.raises(ModelError, match="dict is not a VeloxModel"):
         Served(dict, {})
     model = Served(Silent, {"topk": {"policy": "linucb"}})
     with pytest.raises(ModelError, match="set publish_inverse = True"):

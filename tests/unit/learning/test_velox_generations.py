@@ -102,10 +102,10 @@ def test_the_means_of_shards_are_weighted_and_each_of_three_errors_counts():
     ("arguments", "words"),
     [
         ({"stale": {"eror": 1}}, "did you mean 'error'"),
-        ({"stale": {"window": 3}}, "'window' is 10 or more"),
-        ({"stale": {"gain": 1}}, "a share from 0 to less than 1"),
-        ({"stale": []}, "stale is a mapping"),
-        ({"folder": 3}, "folder is where"),
+        ({"stale": {"window": 3}}, "'window' 10 or more"),
+        ({"stale": {"gain": 1}}, "must be at least 0 and below 1"),
+        ({"stale": []}, "stale must be a mapping"),
+        ({"folder": 3}, "folder must be the folder"),
         ({"stale": {}, "folder": None}, "needs a 'folder'"),
     ],
 )
@@ -141,7 +141,7 @@ def test_a_file_of_features_is_called_by_what_is_in_it(folder):
     with pytest.raises(ModelError, match="all hosts must see the same folder"):
         read_theta(folder, name)
     for wrong in ({}, {"prior": np.ones(2)}, {"table": np.array([None])}):
-        with pytest.raises(ModelError, match="retrain returns arrays by name"):
+        with pytest.raises(ModelError, match="retrain must return arrays by name"):
             write_theta(folder, wrong, np.ones(4))
 
 
@@ -222,7 +222,7 @@ def test_a_command_without_its_file_is_refused_and_changes_nothing(folder):
         machine.compute([asked("u0", g0=Table_theta(), g1="missing")])
     assert not machine.pending
     for wrong in ({}, {"one": "x"}, {"1": 3}, "1"):
-        with pytest.raises(ModelError, match="generations are numbers"):
+        with pytest.raises(ModelError, match="generations map numbers"):
             machine.compute([Inputs({"truth": {"generations": wrong}}, {}, "id", "u0")])
 
 

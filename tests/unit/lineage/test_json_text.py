@@ -74,11 +74,11 @@ def test_inputs_that_cannot_be_read_are_refused_with_the_place(text, message):
 @pytest.mark.parametrize(
     ("value", "message"),
     [
-        ({"x": {"dtype": "float33", "data": [1]}}, r"inputs\.x: no dtype 'float33'"),
-        ({"x": {"dtype": ["int8"], "data": [1]}}, r"inputs\.x: no dtype"),
-        ({"x": [0, {"dtype": "int8", "shape": [3], "data": [1]}]}, r"inputs\.x\[1\]: no int8 tensor"),
-        ({"x": {"dtype": "int8", "data": [[1], [1, 2]]}}, r"inputs\.x: no int8 tensor"),
-        ({"x": {"dtype": "int8", "data": [300]}}, r"inputs\.x: no int8 tensor"),
+        ({"x": {"dtype": "float33", "data": [1]}}, r"inputs\.x: there is no dtype 'float33'"),
+        ({"x": {"dtype": ["int8"], "data": [1]}}, r"inputs\.x: there is no dtype"),
+        ({"x": [0, {"dtype": "int8", "shape": [3], "data": [1]}]}, r"inputs\.x\[1\]: not a tensor of int8"),
+        ({"x": {"dtype": "int8", "data": [[1], [1, 2]]}}, r"inputs\.x: not a tensor of int8"),
+        ({"x": {"dtype": "int8", "data": [300]}}, r"inputs\.x: not a tensor of int8"),
         ({"x": {"base64": "?"}}, r"inputs\.x: not base64"),
         ({"x": {"base64": 5}}, r"inputs\.x: not base64"),
     ],
@@ -107,7 +107,7 @@ def test_an_outcome_comes_back_from_json():
 
 @pytest.mark.parametrize("text", [b"", b"{}", b"[]", b'{"timings": 1}', b'{"timings": [{}]}', b"[" * 100_000])
 def test_what_is_no_outcome_in_json_is_refused(text):
-    with pytest.raises(WireError, match="no outcome in JSON"):
+    with pytest.raises(WireError, match="not an outcome in JSON"):
         read_outcome(text)
 
 

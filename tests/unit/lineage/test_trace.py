@@ -180,5 +180,5 @@ def test_what_cannot_travel_is_refused_where_it_is_written(changes, reason):
 def test_a_word_is_no_query_and_a_query_no_word():
     with pytest.raises(WireError, match="neither a query"):
         Decoder().message(encode_word(SAID))
-    with pytest.raises(WireError, match="no replica's word"):
+    with pytest.raises(WireError, match="not a replica's status"):
         Decoder().word(encode_query(Query({})))

@@ -219,7 +219,7 @@ def test_a_model_that_returns_no_list():
 
 def test_route_names_what_split_left_out():
     made = functions("a", "b", split=lambda outputs: {"a": {}})
-    with pytest.raises(WireError, match="split gave nothing for b"):
+    with pytest.raises(WireError, match="split returned nothing for b"):
         made.route({})
 
 

@@ -265,21 +265,21 @@ def remove(name):
 
 
 REFUSED = [
-    ({"k": 3}, None, "is for k 2, not 3; make it anew: spillway parity train"),
+    ({"k": 3}, None, "is for k 2, not 3; train it again: spillway parity train"),
     ({"model": "m:Other"}, None, "is for model 'm:M', not 'm:Other'"),
     ({"coding": ", encoder: concatenation"}, None, "is for encoder 'sum', not 'concatenation'"),
     ({"coding": ", encoder: xor"}, other_card(encoder="xor"), "no encoder 'xor'"),
     (
         {"k": 3, "coding": ", encoder: concatenation"},
         other_card(k=3, encoder="concatenation"),
-        r"takes images, and \[4\] is none",
+        r"takes images, and an input of shape \[4\] is not an image",
     ),
     ({"coding": ", rows: 2"}, None, "there is no parity model of row 1"),
-    ({"coding": ", rows: 2"}, second_row, "of row 1 in .* is for other tensors than that of row 0"),
+    ({"coding": ", rows: 2"}, second_row, "of row 1 in .* is for other tensors than the one of row 0"),
     ({"more": "inputs: {x: {dtype: float64, shape: [5]}}, "}, None, r"has float64 \[4\] as input 'x', .*float64 \[5\]"),
     ({"more": "inputs: {z: {dtype: float64}}, "}, None, "has no input 'z'"),
     ({}, other_card(outputs={"y": Tensor(dtype="int64", shape=(3,))}), "output 'y' is int64, which cannot be summed"),
-    ({"more": "default: {y: [0, 0, 0]}, "}, None, r"no output 'y' that is float64 \[3\], as the model answers"),
+    ({"more": "default: {y: [0, 0, 0]}, "}, None, r"no output 'y' that is float64 \[3\], as the model returns"),
     ({}, written("row0.json", "{}"), "is not the card of a parity model"),
     (
         {},
@@ -291,7 +291,7 @@ REFUSED = [
     (
         {},
         lambda folder: np.savez(folder / "reference.npz", **{"in.x": np.ones(3)}),
-        "'x' is missing or not as the card",
+        "'x' is missing or does not match the card",
     ),
 ]
 
@@ -312,7 +312,7 @@ def test_check_and_serve_refuse_the_same(folder, changed, spoil, said, capsys):
 @pytest.mark.parametrize(
     ("spoil", "said"),
     [
-        (lambda folder: np.savez(folder / "row0.npz", w=MATRIX + 1), "is not the file that its card tells of"),
+        (lambda folder: np.savez(folder / "row0.npz", w=MATRIX + 1), "does not match its card"),
         (other_card(model_hash="another"), "made for another version of m:M"),
     ],
 )
@@ -334,7 +334,7 @@ def test_another_version_pauses_coding_and_is_not_refused(folder, spoil, said, c
     registry.register(metrics)
     snapshot = parsed(generate_latest(registry).decode(), 0.0)
     told = details(figures(Entry("p", "f", 0, 1, 2, 0.0, "stage"), snapshot, None))
-    assert any("coding pauses: its parity models are another version's" in line for line in told)
+    assert any("coding is paused: its parity models belong to another version" in line for line in told)
     file = folder.parent / "p.yaml"
     file.write_text(text())
     assert main.run(["check", str(file), "--json"]) == 0

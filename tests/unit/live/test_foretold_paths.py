@@ -60,7 +60,7 @@ def test_a_journal_that_is_replayed_foretells_the_same():
 
 
 def test_an_oracle_cannot_be_had_live():
-    with pytest.raises(UsageError, match="paths=oracle is for the simulator"):
+    with pytest.raises(UsageError, match="paths=oracle works only in the simulator"):
         build_core(PIPELINE, PIPELINE.spec.stage("a"), 0, "pard:paths=oracle")
 
 

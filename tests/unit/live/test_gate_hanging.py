@@ -129,4 +129,4 @@ def test_what_hangs_of_another_gate_is_said_and_left(cluster, caplog):
     cluster.mine = False
     mend(cluster, within=0.1)
     assert cluster.ended
-    assert "hangs in p.egress[1], and it is not this gate's" in caplog.text
+    assert "a transaction of another producer hangs in p.egress[1]" in caplog.text

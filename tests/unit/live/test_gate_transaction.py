@@ -110,7 +110,7 @@ def test_a_connection_that_is_lost_for_good_is_given_up(made, call):
     made.plans.append({call: [SILENCE]})
     gate = writer()
     gate.open(1.0)
-    with pytest.raises(AbortedError, match=r"transaction given up: .*could not commit"):
+    with pytest.raises(AbortedError, match=r"transaction abandoned: .*could not commit"):
         gate.write(TURN, None, 1.0)
     first, second = made.producers
     assert first.calls[-1] == "purge"
@@ -187,7 +187,7 @@ def test_a_coordinator_that_died_is_not_waited_for(made, monkeypatch):
     never = threading.Event()
     made.producers[0].send_offsets_to_transaction = lambda *_call: never.wait(600)
     made.producers[0].nodes = [{1, 2, 3}, None, {1, 3}]  # nobody answers for a moment
-    with pytest.raises(AbortedError, match=r"could not commit its offsets for a node that is gone: no answer"):
+    with pytest.raises(AbortedError, match=r"could not commit its offsets because a node is gone: no answer"):
         gate.write(TURN, None, 600.0)
     assert made.producers[0].calls[-1] == "purge"
     gate.write(TURN, None, 600.0)
@@ -206,7 +206,7 @@ def test_a_coordinator_that_came_after_the_gate_and_died_is_not_waited_for(made,
     gate.write(TURN, None, 600.0)
     made.producers[0].errors["offsets"] = [SILENCE] * 20 + [FENCED]
     made.producers[0].nodes = [{1, 3}]
-    with pytest.raises(AbortedError, match=r"could not commit its offsets for a node that is gone"):
+    with pytest.raises(AbortedError, match=r"could not commit its offsets because a node is gone"):
         gate.write(TURN, None, 600.0)
 
 
@@ -271,7 +271,7 @@ def test_who_asks_for_its_place_and_is_not_answered_takes_it_from_nobody(made):
     made.plans.append({"abort": [SILENCE]})
     gate = writer()
     gate.open(1.0)
-    with pytest.raises(SilentError, match="could not take back what it wrote"):
+    with pytest.raises(SilentError, match="could not roll its transaction back"):
         gate.hold("t", 0.01)
     assert len(made.producers) == 1
 

@@ -78,7 +78,7 @@ def test_a_message_rests_on_shards_that_there_are(place, known):
         assert taken.hop == hop
     else:
         assert (taken.reason, taken.stand_in.request_id) == (reasons.BAD_HEADERS, "r1")
-        assert taken.text == f"rests on {hop.marks[0]}, a shard that this pipeline does not have"
+        assert taken.text == f"depends on {hop.marks[0]}, a shard that this pipeline does not have"
 
 
 def test_an_envelope_is_read_without_its_value():
@@ -152,7 +152,7 @@ def test_a_dead_letter_that_would_be_too_large_leaves_the_message_out_and_says_s
     poison = wire().read(Message(body=bytes(200_000)))
     letter = Decoder(LIMITS).dead_letter(wire().letter(poison)[0])
     assert letter.value is None
-    assert "left out" in letter.text
+    assert "without key, value and headers" in letter.text
 
 
 def test_an_unknown_schema_is_looked_for_once():

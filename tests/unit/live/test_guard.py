@@ -88,7 +88,7 @@ def test_a_record_fails_only_after_it_died_alone():
     results = run(guard, predict, 3)
     assert [type(result) for result in results] == [Ok, Failed, Ok]
     assert results[1].reason == reasons.MODEL_DIED
-    assert "in[0] offset 1: 4 processes of stage 's' ended with it" in results[1].text
+    assert "in[0] offset 1: 4 processes of stage 's' ended while they ran it" in results[1].text
     assert calls[3:] == [[2], [0]]
 
 

@@ -33,7 +33,7 @@ def test_partitions_that_lost_records_are_stopped_and_the_others_read_on(inputs,
     assert "p.a[1] is stopped: the next offset to read is 10, but the log begins at 20" in errors[0]
     assert "--group p.a --topic p.a --reset-offsets --to-earliest" in errors[0]
     assert "p.a[2] is stopped: the next offset to read is 30, but the log ends at 5" in errors[1]
-    assert "would take lower offsets for repetitions" in errors[1]
+    assert "would discard the lower offsets as duplicates" in errors[1]
     assert "--reset-offsets" in of_gate("p.gate", "p.outcomes").shortened  # nobody goes by the gate's offsets
 
 

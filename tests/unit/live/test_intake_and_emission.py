@@ -143,7 +143,7 @@ def test_a_record_rests_on_shards_that_there_are(place, known):
     if known:
         assert taking.delivery(record(hop=hop)).hop == hop
         return
-    with pytest.raises(PoisonError, match=r"rests on .* a shard that this pipeline does not have") as caught:
+    with pytest.raises(PoisonError, match=r"depends on .* a shard that this pipeline does not have") as caught:
         taking.delivery(record(hop=hop))
     assert (caught.value.reason, caught.value.delivery.request_id) == (reasons.BAD_HEADERS, "r1")
 

@@ -68,7 +68,7 @@ def test_the_time_of_a_fence_is_the_brokers_or_none(kind, at_us):
         (CLAIMS, b"hello", b"rubbish", "cannot be read"),
         (CLAIMS, b"", UNKNOWN, "fingerprint"),
         (CLAIMS, key_of(CLAIM), UNKNOWN, "another release"),
-        (CLAIMS, key_of(FENCE), encode(FENCE), "a Fence has no place"),
+        (CLAIMS, key_of(FENCE), encode(FENCE), "a Fence does not belong"),
         (CLAIMS, key_of(CLAIM), encode(CLAIM)[:-2], "cannot be read"),
         (CLAIMS, b"claim/learn/0/9/m", encode(CLAIM), "instead of 'claim/learn/0/1/m'"),
     ],
@@ -79,7 +79,7 @@ def test_a_bad_record_of_the_control_log_is_reported_with_its_place_and_passed_o
     assert reader.bad == 1
     assert f"{slot[0]}[0] at offset 17" in caplog.text
     assert says in caplog.text
-    assert "find out who else does" in caplog.text
+    assert "find the other writer" in caplog.text
 
 
 def other_bits(data, *bits):
@@ -98,10 +98,10 @@ def other_bits(data, *bits):
         (b"manifest/1/1", other_bits(encode(MANIFEST), 170), "checksum"),
         (b"manifest/1/1", other_bits(encode(MANIFEST), 17), "fingerprint"),
         (b"manifest/1/2", encode(MANIFEST), "instead of 'manifest/1/1'"),
-        (b"manifest/1/1", encode(CLAIM), "a Claim has no place"),
+        (b"manifest/1/1", encode(CLAIM), "a Claim does not belong"),
         (b"fence/1/m", b"rubbish", "does not start as Avro"),
         (b"base/1", encode(MANIFEST), "instead of 'manifest/1/1'"),
-        (b"base/1", encode(CLAIM), "a Claim has no place"),
+        (b"base/1", encode(CLAIM), "a Claim does not belong"),
         (None, encode(FENCE), "instead of 'fence/1/m'"),
         (b"\xff", encode(FENCE), "instead of 'fence/1/m'"),
         (b"hello", other_bits(encode(BASE), 130), "checksum"),
@@ -109,8 +109,8 @@ def other_bits(data, *bits):
         (b"hello", b"rubbish", "does not start as Avro"),
         (b"", UNKNOWN, "another release"),
         (b"manifest/2/9", UNKNOWN, "another release"),
-        (key_of(CLAIM), encode(CLAIM), "a Claim has no place"),
-        (b"beat", encode(Beat("learn", 0, "m", 1, "primary", 1, 0, INITIAL)), "a Beat has no place"),
+        (key_of(CLAIM), encode(CLAIM), "a Claim does not belong"),
+        (b"beat", encode(Beat("learn", 0, "m", 1, "primary", 1, 0, INITIAL)), "a Beat does not belong"),
     ],
 )
 def test_any_record_of_a_version_log_that_cannot_be_read_is_damage(caplog, key, value, says):
@@ -218,14 +218,14 @@ def test_a_shards_own_words_are_heard(record, caplog):
         (b"", "does not start as Avro"),
         (b"rubbish", "does not start as Avro"),
         (encode(BEAT)[:-3], "p.beat offset 17"),
-        (encode(Claim(*PLACE, 3, "m")), "a Claim has no place in it"),
-        (encode(Beat("other", 0, "m", 1, "primary", 7, 0, INITIAL)), "of another shard"),
-        (encode(Beat("learn", 1, "m", 1, "primary", 7, 0, INITIAL)), "of another shard"),
+        (encode(Claim(*PLACE, 3, "m")), "a Claim does not belong in it"),
+        (encode(Beat("other", 0, "m", 1, "primary", 7, 0, INITIAL)), "to another shard"),
+        (encode(Beat("learn", 1, "m", 1, "primary", 7, 0, INITIAL)), "to another shard"),
     ],
 )
 def test_what_is_no_word_of_the_shards_is_told_of(value, why, caplog):
     assert spoken(value) is None
-    assert "p.beat offset 17 is passed over" in caplog.text
+    assert "p.beat offset 17 is ignored" in caplog.text
     assert why in caplog.text
 
 
@@ -255,4 +255,4 @@ def test_a_chunk_under_no_chunks_key_does_not_end_a_backup(key, caplog):
     finally:
         reader.close()
     assert standby.held.present == {own}
-    assert "p.learn.state[0] offset 17 is passed over" in caplog.text
+    assert "p.learn.state[0] offset 17 is ignored" in caplog.text

@@ -83,7 +83,7 @@ def test_rows_are_found_by_key_else_what_the_shard_shares(lookups, tables):
     inputs, flags = lookups.add({"id": "ada"}, query())
     assert inputs["user"] is inputs["user.version"] is None
     assert flags["versions"] == {"user": None, "item": None}
-    with pytest.raises(WireError, match="input 'id', the key of table 'item', is int, no text"):
+    with pytest.raises(WireError, match="input 'id', the key of table 'item', is int, not a text"):
         lookups.add({"id": 3}, query())
 
 

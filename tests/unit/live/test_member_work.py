@@ -37,5 +37,5 @@ def test_what_is_kept_holds_no_more_than_the_answer():
 def test_a_model_that_does_not_say_that_it_answers_alike_has_no_cache():
     spec = StageSpec(name="s", model="models:Dice", cache=CacheSpec(bytes=1_000))
     check_remembers("stage 's', member 'dice'", spec, Known(deterministic=True))
-    with pytest.raises(ModelError, match=r"^stage 's', member 'dice': 'cache' is .* models:Dice does not say so"):
+    with pytest.raises(ModelError, match=r"^stage 's', member 'dice': 'cache' is .* models:Dice does not declare"):
         check_remembers("stage 's', member 'dice'", spec, Known())

@@ -204,7 +204,7 @@ def test_a_process_is_ready_once_it_serves_and_while_no_partition_is_stopped(tmp
     registration = serve_metrics(tmp_path, metrics, Address(), str)
     address = Address(port=registration.port)
     try:
-        assert get(address, "/readyz") == (503, "it has not begun to serve\n")
+        assert get(address, "/readyz") == (503, "it has not started serving\n")
         registration.mark_ready()
         assert get(address, "/readyz")[0] == 200
         metrics.stopped[3] = 17

@@ -117,7 +117,7 @@ def test_tombstones_other_records_and_other_peoples_are_no_versions(histories):
 
 
 def test_a_damaged_record_is_told_of_and_gone_back_behind_only_on_purpose(histories):
-    with pytest.raises(UsageError, match="would start from anyhow"):
+    with pytest.raises(UsageError, match="would start from anyway"):
         check_rewind(histories, kept_version(histories, LEARN, "1.3"))
     assert histories.take(Message("p.learn.versions", b"manifest/1/4", b"rubbish")) is None
     assert "p.learn.versions[0] at offset 3" in histories.logs.damage(LEARN).where
@@ -158,7 +158,7 @@ def test_a_state_has_to_fit_the_model_only_by_its_entries(tmp_path, monkeypatch)
     said = [
         r"numpy float64 \[3\], but the model has numpy float64 \[2\]",
         "'n' is missing",
-        "'x' is none",
+        "'x' is not an entry",
         "is value, but",
     ]
     for state, text in zip(wrong, said, strict=True):

@@ -134,7 +134,7 @@ def test_what_cannot_be_said_stops_nothing(caplog):
     made.say(out)
     assert out.sent == []
     assert ticks(made) == {}
-    assert "cannot be said" in caplog.text
+    assert "cannot be encoded" in caplog.text
 
 
 def test_its_own_state_is_merged_as_the_others_read_it():

@@ -74,12 +74,12 @@ def test_the_partition_with_the_fewest_replicas_counts(monkeypatch):
 
 def test_an_acknowledgement_by_one_of_three_is_told(monkeypatch):
     (told,) = ensured(monkeypatch, Cluster([3] * 12, min_insync_replicas="1"))
-    assert told.startswith("everything is on the leader's disk, and soon on 2 more:")
+    assert told.startswith("a write is acknowledged when it is on the leader's disk, and copied to 2 more later:")
 
 
 def test_two_disks_are_told(monkeypatch):
     (told,) = ensured(monkeypatch, Cluster([3] * 12, min_insync_replicas="2"))
-    assert told.startswith("everything is on the disks of 2 brokers, and soon of 3:")
+    assert told.startswith("every acknowledged write is on the disks of 2 brokers, and soon on 3:")
 
 
 def test_a_leader_that_may_lag_is_refused(monkeypatch):

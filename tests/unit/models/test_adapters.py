@@ -103,8 +103,8 @@ def test_types_that_skops_does_not_trust_are_named_with_the_fix():
     with pytest.raises(ModelError) as caught:
         load_model("s", name, {})
     assert str(caught.value) == (
-        "stage 's': model 'sklearn:m.skops': m.skops has types that skops does not trust; if you know who made it, "
-        f"name them: 'arguments: {{trust: [{TREE}]}}'"
+        "stage 's': model 'sklearn:m.skops': m.skops has types that skops does not trust; if you trust its author, "
+        f"list them: 'arguments: {{trust: [{TREE}]}}'"
     )
     with pytest.raises(ModelError, match=r"trust: \[sklearn\.tree\._tree\.Tree\]"):
         load_model("s", name, {"trust": [TREE + "s"]})
@@ -170,7 +170,7 @@ def test_a_file_with_a_fixed_batch_says_so(logistic):
     Path("m.onnx").write_bytes(fixed.SerializeToString())
     model = load_model("s", "onnx:m.onnx", {})
     assert len(model.predict(queries(X[:1]))) == 1
-    with pytest.raises(ValueError, match="takes batches of 1 alone, not of 2"):
+    with pytest.raises(ValueError, match="takes only batches of 1, not of 2"):
         model.predict(queries(X[:2]))
 
 
@@ -222,8 +222,8 @@ def test_a_function_of_a_batch_is_a_model(functions):
 @pytest.mark.parametrize(
     ("name", "arguments", "says"),
     [
-        ("late", {}, "is no plain function"),
-        ("Model", {}, "a class with a predict method is written 'plain_functions:Model'"),
+        ("late", {}, "is not a plain function"),
+        ("Model", {}, "write a class with a predict method as 'plain_functions:Model'"),
         ("double", {"size": 1}, "cannot be called with a batch and its arguments: .*'size'"),
         ("nothing", {}, "has no 'nothing'"),
     ],
@@ -266,7 +266,7 @@ def test_a_package_that_is_missing_names_its_extra(here, monkeypatch, name, pack
     with pytest.raises(MissingExtraError) as caught:
         load_model("s", name, {})
     assert str(caught.value) == (
-        f"stage 's': model {name!r} needs {package}: {package} is not installed; it comes with an extra: pip install "
+        f"stage 's': model {name!r} needs {package}: {package} is not installed; install the extra: pip install "
         f"'spillway[{extra}]'"
     )
 
@@ -283,7 +283,7 @@ def test_how_a_model_may_be_written(name):
     ):
         assert parse(text.format(good)).spec.stages[0].model == good
     if name != "function:models":
-        with pytest.raises(Exception, match=r"model: (names no file|must be written as)"):
+        with pytest.raises(Exception, match=r"model: (does not name a file|must be written as)"):
             parse(text.format(name))
 
 

@@ -45,7 +45,7 @@ def test_a_declaration_that_is_at_fault(name, declared, message):
         (
             f"{THERE}:Total",
             None,
-            "it has those of a stateful model, and the stage declares no state: add 'state: shared'",
+            "it has the methods of a stateful model, but the stage declares no state: add 'state: shared'",
         ),
         (f"{THERE}:Sums", None, "the stage declares no state: add 'state: keyed'"),
         (
@@ -114,6 +114,6 @@ def test_models_are_tried_in_a_process_of_their_own(capfd):
     assert told == [("b", "state"), ("c", "model"), ("f", "model"), ("d", "model")]
     assert found[2].text.endswith("Sums has no method publish(self, state); add it, or drop 'publish'")
     assert found[1] == Verdict(
-        "c", "model", f"stage 'c': model '{HERE}:Dies': its process died while it was tried (exit code 3)"
+        "c", "model", f"stage 'c': model '{HERE}:Dies': its process died during a trial construction (exit code 3)"
     )
     assert capfd.readouterr().out == ""

@@ -29,7 +29,7 @@ def test_a_model_is_constructed_with_its_arguments(samples):
         ("sample_models", "write it as module:Name"),
         ("nowhere_at_all:Thing", "there is no module 'nowhere_at_all'"),
         ("sample_models:Missing", "has no 'Missing'"),
-        ("sample_models:CONSTANT", "is no class"),
+        ("sample_models:CONSTANT", "is not a class"),
         ("sample_models:NoPredict", "has no method predict"),
         ("sample_models:BadConstructor", "no weights here"),
         ("sample_models:Doubler.nope", "has no 'Doubler.nope'"),
@@ -56,7 +56,7 @@ def test_a_module_that_fails_to_import_names_the_cause(tmp_path, monkeypatch):
 
 def test_functions_are_found_and_must_be_callable(samples):
     assert load_function("s", "join", f"{samples}:not_a_class")() is None
-    with pytest.raises(ModelError, match="stage 's': split 'sample_models:CONSTANT': int is no function"):
+    with pytest.raises(ModelError, match="stage 's': split 'sample_models:CONSTANT': int is not a function"):
         load_function("s", "split", f"{samples}:CONSTANT")
 
 
@@ -83,11 +83,9 @@ def test_a_module_that_another_of_its_name_hides_is_told_where_that_is(tmp_path,
 
     monkeypatch.chdir(tmp_path)
     (tmp_path / "colorsys.py").write_text("class Detect: ...\n")
-    with pytest.raises(
-        ModelError, match=r"module 'colorsys' has no 'Detect'; it is .*give yours another name"
-    ) as caught:
+    with pytest.raises(ModelError, match=r"module 'colorsys' has no 'Detect'; it is .*rename yours") as caught:
         load_model("s", "colorsys:Detect", {})
-    assert f"it is {colorsys.__file__}, which comes before {tmp_path / 'colorsys.py'}" in str(caught.value)
+    assert f"it is {colorsys.__file__}, which is found before {tmp_path / 'colorsys.py'}" in str(caught.value)
 
 
 def test_a_model_that_needs_torch_names_the_extra_where_it_is_missing(tmp_path, monkeypatch):

@@ -27,15 +27,15 @@ def test_a_model_that_keeps_the_contract_passes():
 @pytest.mark.parametrize(
     ("make", "batches", "message"),
     [
-        (models.Unseeded, SHARED, "Unseeded.initialize gives another state in every process; seed"),
+        (models.Unseeded, SHARED, "Unseeded.initialize returns a different state in every process; seed"),
         (models.Eager, SHARED, "Eager.compute changes the state"),
         (models.Grasping, KEYED, "Grasping.update changes the state of a key that is not in its batch"),
         (
             models.Secretive,
             SHARED,
-            "here: Secretive: a model built anew does not go on from a state as it went on before",
+            "here: Secretive: a model built anew does not continue from a state as the first run did",
         ),
-        (models.Dicing, SHARED, "Dicing: a model built anew does not go on"),
+        (models.Dicing, SHARED, "Dicing: a model built anew does not continue"),
         (models.NoUpdate, SHARED, "NoUpdate has no method update"),
     ],
 )
@@ -62,7 +62,7 @@ def test_a_model_that_forgets_nothing_when_rolled_back_is_found_out():
             self.own = super().update(self.own or state, batch, outputs)
             return self.own
 
-    with pytest.raises(ModelError, match="Sticky: the same model, rolled back does not go on"):
+    with pytest.raises(ModelError, match="Sticky: the same model, rolled back does not continue"):
         rehearse("here", Sticky, SHARED)
 
 
@@ -202,7 +202,7 @@ def test_what_the_model_makes_and_what_comes_to_it_fits(more):
     ],
 )
 def test_what_another_model_made_is_refused(changed, said):
-    with pytest.raises(UnfitStateError, match=f"^p: the state in the log is not one of Weights: .*{said}") as caught:
+    with pytest.raises(UnfitStateError, match=f"^p: the state in the log does not fit Weights: .*{said}") as caught:
         refuse_unfit("p", Weights(), flatten(state(**changed)).entries)
     assert caught.value.exit_code == 2
     refuse_unfit("p", Grows(), flatten(state(**changed)).entries)
@@ -240,7 +240,7 @@ class Keyed(Plain):
 @pytest.mark.parametrize("kind", [Plain, Keyed])
 def test_an_update_with_its_example_shows_what_a_plain_models_states_are_like(kind):
     refuse_unfit("p", kind(), flatten({"w": np.zeros(3)}).entries)
-    with pytest.raises(UnfitStateError, match=r"'w' is numpy float64 \[5\].* says 'fixed_state = False'"):
+    with pytest.raises(UnfitStateError, match=r"'w' is numpy float64 \[5\].* set 'fixed_state = False'"):
         refuse_unfit("p", kind(), flatten({"w": np.zeros(5)}).entries)
 
 

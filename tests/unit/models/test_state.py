@@ -25,7 +25,7 @@ def test_tensors_and_small_values_nested_at_will_are_a_state():
         ({1.5: 2}, "here: the state, entry '': the key 1.5 is neither a text nor an integer"),
         ({"a": {1, 2}}, "here: the state, entry 'a': a builtins.set cannot be encoded: keep tensors, numpy arrays, N"),
         ({"a": {"b": [np.zeros(1), {"c": object()}]}}, r"entry 'a/b/\[1\]': a builtins.object cannot be encoded"),
-        ({"a": "x" * (MAX_SMALL_BYTES + 1)}, "the small values take over 65536 bytes together: keep it as a tensor or"),
+        ({"a": "x" * (MAX_SMALL_BYTES + 1)}, "the small values take over 65536 bytes in total: keep it as a tensor or"),
         ({"a": np.array([object()])}, "an array of dtype object cannot be encoded: use one of"),
         ({"a": np.array(["x"])}, "an array of dtype <U1 cannot be encoded"),
         ({"a": np.ma.masked_array([1.0], [True])}, "a masked array cannot be encoded: fill it"),
@@ -48,7 +48,7 @@ def test_what_is_taken_comes_back_as_the_log_has_it(state):
 
 @pytest.mark.parametrize("key", ["", "x" * 513, 3])
 def test_what_can_be_no_key(key):
-    with pytest.raises(ModelError, match=r"here: .* can be no key of a state: use a text of 1 to 512 bytes"):
+    with pytest.raises(ModelError, match=r"here: .* cannot be a key of a state: use a text of 1 to 512 bytes"):
         check_key("here", key)
 
 

@@ -90,7 +90,7 @@ def test_an_update_is_given_its_batch_s_keys_only():
 def test_a_compute_that_changes_the_state_is_found_out(model):
     batch = [{"user": "a", "x": 1.0}]
     run(model, [batch])  # unseen without verifying
-    with pytest.raises(ModelError, match=r"Eager\w*.compute changes the state; it may only read"):
+    with pytest.raises(ModelError, match=r"Eager\w*.compute changes the state, which it may only read"):
         run(model, [batch], verify=True)
 
 
@@ -108,7 +108,7 @@ def test_a_computed_batch_is_updated_or_discarded_before_the_next():
     machine = Machine("stage 's'", models.Total())
     machine.compute(told(1))
     assert machine.pending
-    with pytest.raises(ModelError, match="the update of the batch before is still due"):
+    with pytest.raises(ModelError, match="the previous batch has not been updated"):
         machine.compute(told(2))
     machine.discard()
     machine.compute(told(2))
@@ -128,7 +128,7 @@ def test_a_failed_update_leaves_the_machine_unusable():
     machine.compute(told(1))
     with pytest.raises(ZeroDivisionError):
         machine.update()
-    with pytest.raises(ModelError, match="start again from a version that is whole"):
+    with pytest.raises(ModelError, match="restart from an intact version"):
         machine.compute(told(1))
     assert machine.version == 0
 
@@ -144,7 +144,7 @@ def test_a_failed_compute_leaves_the_state_as_it_was():
 @pytest.mark.parametrize(
     ("returned", "message"),
     [
-        (None, "Odd.compute must return a list of 2 mappings, one a query, not NoneType"),
+        (None, "Odd.compute must return a list of 2 mappings, one per query, not NoneType"),
         ([{}], "not 1 results"),
         ([{}, 3], "Odd.compute must return mappings, not int"),
     ],
@@ -161,7 +161,7 @@ def test_outputs_are_one_mapping_per_query(returned, message):
 @pytest.mark.parametrize(
     ("returned", "message"),
     [
-        (None, r"must return a mapping of the keys that it was given \('a', 'b'\) to states, not NoneType"),
+        (None, r"must return a mapping of the given keys \('a', 'b'\) to states, not NoneType"),
         ({"a": {}}, r"\('a', 'b'\) to states, not 'a'"),
         ({"a": {}, "b": {}, "c": {}}, r"not 'a', 'b', 'c'"),
         ({"a": {}, "b": 3}, r"update, key 'b': the state is a int: give a mapping"),
@@ -187,7 +187,7 @@ def test_a_key_is_a_string():
 
 @pytest.mark.parametrize("key", ["", "x" * 600])
 def test_a_key_is_one_that_the_log_keeps(key):
-    with pytest.raises(ModelError, match=r"Sums.key: '.* can be no key of a state: use a text of 1 to 512 bytes"):
+    with pytest.raises(ModelError, match=r"Sums.key: '.* cannot be a key of a state: use a text of 1 to 512 bytes"):
         run(models.Sums(), [of(**{key: 1})])
 
 
@@ -204,7 +204,7 @@ def test_models_are_loaded_by_name_as_what_the_stage_is():
     name = "tests.unit.models.stateful_models:Total"
     assert isinstance(load_stateful_model("s", name, {}), models.Total)
     with pytest.raises(
-        ModelError, match=r"stage 's': model .*Total has no method predict\(batch\); it has those of a st"
+        ModelError, match=r"stage 's': model .*Total has no method predict\(batch\); it has the methods of a st"
     ):
         load_model("s", name, {})
     with pytest.raises(ModelError, match=r"stage 's': model .*NoUpdate has no method update"):
@@ -245,5 +245,5 @@ def test_keys_begin_with_what_they_share_and_those_beyond_the_most_keep_nothing(
     assert set(machine.state) == {"ada", "bob", SHARED}
     again = run(models.Pooled(), [of(eve=1.0)], state=dict(machine.state), version=machine.version)
     assert again.outputs == [[{"value": 21.0 / 5}]]
-    with pytest.raises(ModelError, match="what all keys share; call a key otherwise"):
+    with pytest.raises(ModelError, match="reserved for the state that all keys share; use another key"):
         machine.compute([{"user": SHARED, "x": 1.0}])

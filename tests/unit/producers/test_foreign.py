@@ -73,17 +73,17 @@ def test_times_are_rescaled(file):
     ("text", "layout", "wanted", "message"),
     [
         ("", {}, {}, "is empty"),
-        ("when\n", {}, {}, "nothing below it"),
+        ("when\n", {}, {}, "but no rows"),
         ("a,b\n1,2\n", {"column": "c"}, {}, ":1: has no column 'c'; there are a, b, or 1 to 2"),
         ("a,b\n1,2\n", {"column": "0"}, {}, "has no column '0'"),
-        ("a\n1\nx\n", {}, {}, ":3: column 1 is 'x': a time is .*; name another column"),
+        ("a\n1\nx\n", {}, {}, ":3: column 1 is 'x': a time is .*; if this is the wrong column"),
         ("a,b\n1,2\n3\n", {"column": "b"}, {}, ":3: column 2 is ''"),
         ("n\n1\n-1\n", {"width": 1.0}, {}, ":3: column 1 is '-1': a count is a number of 0 or more"),
-        ("n\n0\n0\n", {"width": 1.0}, {}, "counts no request"),
+        ("n\n0\n0\n", {"width": 1.0}, {}, "has no requests"),
         ("t,n\n0,1\n60,1\n50,1\n", {"width": 60.0, "began": "t"}, {}, ":4: begins less than 60 s after"),
         ("0,x\n60,1\n", {"width": 60.0, "began": "1"}, {}, ":1: is a header in one column"),
         ("1\n2\n", {}, {"peak": 5.0}, "give --counts"),
-        ("1\n", {}, {"rate": 5.0}, "all come at once"),
+        ("1\n", {}, {"rate": 5.0}, "all come at the same time"),
     ],
 )
 def test_what_cannot_be_read_is_named(file, text, layout, wanted, message):

@@ -106,5 +106,5 @@ def test_the_first_seconds_alone(tmp_path):
 def test_a_recording_without_queries_says_what_to_do(tmp_path):
     with Taken(tmp_path / "r", "spec") as taken:
         taken.outcome("q", 0.0, [])
-    with pytest.raises(UsageError, match="record while the pipeline is used"):
+    with pytest.raises(UsageError, match="record while the pipeline is in use"):
         read(tmp_path / "r")

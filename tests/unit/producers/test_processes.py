@@ -125,7 +125,7 @@ def test_an_even_load_has_its_rate_in_every_window_and_no_dispersion(rate):
     ("words", "message"),
     [
         (["poisson"], "phase 1: 'poisson': 'rate' is missing; write it as in poisson:rate="),
-        (["poisson:rate=1,for=1s", "gamma:rate=1,for=1s,cv=2"], "phase 2: .*'cv' is no field"),
+        (["poisson:rate=1,for=1s", "gamma:rate=1,for=1s,cv=2"], "phase 2: .*'cv' is not a field"),
         (["gamma:rate=1,rate=2,for=1s"], "'rate' is given twice"),
         (["gamma:rate=-1,for=1s"], "rate is '-1', not a number of 0 or more"),
         (["gamma:rate=1..x,for=1s"], "rate is 'x'"),
@@ -136,7 +136,7 @@ def test_an_even_load_has_its_rate_in_every_window_and_no_dispersion(rate):
         (["mmpp:rate=1,stay=1s,for=1s"], "two states or more"),
         (["poisson:rate=1,for=1s", "+", "poisson:rate=0,for=1s"], "stream 2: 0 arrivals"),
         (["poisson:rate=1e9,for=24h"], "at most 1e"),
-        (["poison:rate=1,for=1s"], "names no process; write one as in poisson:"),
+        (["poison:rate=1,for=1s"], "does not name an arrival process; write it as in poisson:"),
         (["+", "poisson:rate=1,for=1s"], "stream 1 has no phase"),
     ],
 )

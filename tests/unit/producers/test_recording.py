@@ -91,7 +91,7 @@ def test_a_file_cut_at_any_byte_gives_its_whole_blocks_and_no_more(tmp_path):
     for length in range(len(whole) + 1):
         (cut / "recording-00001.avro").write_bytes(whole[:length])
         if length < header:
-            with pytest.raises(UsageError, match=r"cut/recording-00001\.avro ends before its header does"):
+            with pytest.raises(UsageError, match=r"cut/recording-00001\.avro ends within its header"):
                 read_recording(cut)
             continue
         recording = read_recording(cut)
@@ -150,7 +150,7 @@ def test_any_changed_byte_gives_a_usage_error_or_records_never_another_exception
 
 def test_a_foreign_file_is_refused_by_name(tmp_path):
     (tmp_path / "recording-00001.avro").write_bytes(b"second,requests\n")
-    with pytest.raises(UsageError, match=r"recording-00001\.avro is no Avro container file"):
+    with pytest.raises(UsageError, match=r"recording-00001\.avro is not an Avro container file"):
         read_recording(tmp_path)
 
 

@@ -114,7 +114,7 @@ def test_what_is_no_report_is_refused_by_name(tmp_path):
     with pytest.raises(UsageError, match="cannot read report"):
         Report.load(file)
     file.write_text("{}")
-    with pytest.raises(UsageError, match="is no report: pipeline"):
+    with pytest.raises(UsageError, match="is not a report: pipeline"):
         Report.load(file)
 
 

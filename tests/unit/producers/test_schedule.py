@@ -134,7 +134,7 @@ def test_one_time_per_request(trace, name):
         ("time,x\n1,2\n", ":1: a trace starts with"),
         ("second,requests\n", "no requests"),
         ("t\n", "no arrivals"),
-        ("second,requests\n0,1\n1\n", ":3: a second without"),
+        ("second,requests\n0,1\n1\n", ":3: a row needs a second"),
         ("second,requests\n0,1\n1,x\n", ":3: requests is 'x'"),
         ("second,requests\n0,1.5\n", ":2: requests is '1.5', not a whole number"),
         ("second,requests\n0,-1\n", ":2: requests is '-1'"),

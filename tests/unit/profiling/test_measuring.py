@@ -84,7 +84,10 @@ def test_the_peak_of_memory_is_that_of_the_process():
 @pytest.mark.parametrize(
     ("answer", "text"),
     [
-        (lambda batch: 1 / 0, "failed on a batch of 2: ZeroDivisionError: division by zero; do the samples fit"),
+        (
+            lambda batch: 1 / 0,
+            "failed on a batch of 2: ZeroDivisionError: division by zero; check that the samples fit",
+        ),
         (lambda batch: [{}], "did not return 2 results for a batch of 2, but list"),
         (lambda batch: None, "did not return 2 results for a batch of 2, but NoneType"),
     ],
@@ -107,7 +110,7 @@ def test_sizes_between():
 
 @pytest.mark.parametrize("text", ["", "0", "4..2", "1;2", "x", "1..", "99999999"])
 def test_sizes_that_are_none(text):
-    with pytest.raises(UsageError, match=r"names no batch sizes; write them as in 1,2,4..64"):
+    with pytest.raises(UsageError, match=r"is not a list of batch sizes; write them as in 1,2,4..64"):
         parse_sizes(text)
 
 

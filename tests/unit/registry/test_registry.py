@@ -69,7 +69,7 @@ def test_a_file_is_called_by_its_hash_and_another_is_not_served(generated, tmp_p
     file.write_bytes(file.read_bytes() + b"x")
     with pytest.raises(ModelError, match="is not the file that was registered"):
         Registered(str(tmp_path), file.name, HELD.signature)
-    with pytest.raises(ModelError, match="does this host see the repository there"):
+    with pytest.raises(ModelError, match="if the repository is elsewhere on this host"):
         Registered(str(tmp_path / "elsewhere"), file.name, HELD.signature)
 
 
@@ -136,14 +136,14 @@ def test_a_validation_set_is_arrays_with_a_label_for_each_query(tmp_path):
     np.savez(tmp_path / "pickled.npz", pixels=np.array([{}]), label=np.array([1]))
     for source, why in {
         f"{__name__}:tree": r"give \(inputs, labels\)",
-        str(tmp_path / "odd.npz"): "a label for each query",
+        str(tmp_path / "odd.npz"): "one label per query",
         str(tmp_path / "pickled.npz"): "cannot be read",
         str(tmp_path / "none.npz"): "cannot be read",
     }.items():
         with pytest.raises(UsageError, match=why):
             read_validation(source)
     assert read_model(f"{__name__}:tree").get_depth() == 8
-    with pytest.raises(ModelError, match="variants are generated of"):
+    with pytest.raises(ModelError, match="variants are generated from"):
         read_model(f"{__name__}:data")
 
 
@@ -178,7 +178,7 @@ def test_a_choice_is_explained_in_lines_of_a_terminal():
     lines = list(explained("digit", told["digit"]))
     assert lines[0] == "digit: cnn-v1-onnx-int8 answered (closest)"
     assert "  asked: latency 50 ms, accuracy 0.99" in lines
-    assert "  to be loaded for it: cnn-v1-eager" in lines
+    assert "  loaded for it: cnn-v1-eager" in lines
     assert lines[-1] == "  and 3 more"
     assert max(map(len, lines)) <= 80
 

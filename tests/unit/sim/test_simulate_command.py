@@ -73,7 +73,7 @@ def test_a_recording_gives_its_timing(files, capsys):
             writer.write(Recorded("small.ingress", 0, number, 1000 + number / 20, b"k", (), b"v"))
     code, out, err = spillway(capsys, "small.json", "taken", "--json")
     assert (code, json.loads(out)["requests"]) == (0, 40)
-    assert "assumed: taken tells no hops or choices: " in err  # as nothing came out of it
+    assert "assumed: taken does not show hops or choices: " in err  # as nothing came out of it
 
 
 CHOOSING = """
@@ -91,7 +91,7 @@ def test_what_a_stage_chooses_is_told_and_may_be_said(files, capsys):
     (files / "choosing.yaml").write_text(CHOOSING)
     arguments = ("choosing.yaml", "constant:20", "--duration", "2s", "--json")
     _, out, err = spillway(capsys, *arguments)
-    assert "ink chooses one of classify, count, each as likely, and never several: nothing shows" in err
+    assert "ink chooses one of classify, count, each equally likely, and never several: no data shows" in err
     received = json.loads(out)["stages"]
     assert received["classify"]["received"] + received["count"]["received"] == 40
     _, out, err = spillway(capsys, *arguments, "--choose", "ink=classify+count:1", "--hop", "0")
@@ -106,14 +106,14 @@ def test_what_a_stage_chooses_is_told_and_may_be_said(files, capsys):
     [
         (("small.json", "absent.csv"), "no trace absent.csv"),
         (("absent.json", "counts.csv"), "absent.json"),
-        (("small.json", "counts.csv", "--workers", "1;2"), "no list of numbers such as 5,3,4"),
+        (("small.json", "counts.csv", "--workers", "1;2"), "not a list of numbers such as 5,3,4"),
         (("small.json", "counts.csv", "--workers", "1"), "give one each for a, b"),
         (("small.json", "counts.csv", "--workers", "c=1"), "has no stage 'c'"),
-        (("small.json", "counts.csv", "--workers", "a=x"), "no size such as detect=2"),
+        (("small.json", "counts.csv", "--workers", "a=x"), "not a size such as detect=2"),
         (("small.json", "counts.csv", "--policy", "fastest"), "there is no policy 'fastest'; the policies are: naive"),
         (("small.json", "counts.csv", "--slo", "soon"), "must be a duration"),
         (("small.json", "counts.csv", "--slo", "0"), "must be above 0"),
-        (("small.json", "counts.csv", "--choose", "a=b"), "no choice such as"),
+        (("small.json", "counts.csv", "--choose", "a=b"), "not a choice such as"),
         (("small.json", "counts.csv", "--choose", "a=b:1"), "chooses no successors"),
         (("small.json", "counts.csv", "--report", "no/such/folder.json"), "cannot write the report"),
     ],

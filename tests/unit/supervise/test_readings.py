@@ -163,7 +163,7 @@ def test_partitions_that_are_stopped_are_shown():
     snapshot = parse(page(metrics), 1.0)
     assert snapshot.stopped == {2: 40, 10: 7}
     told = details(figures(STAGE, snapshot, None))
-    assert "detect.0: partition 10 is stopped: its log lost what comes at 7 (see the process's log)" in told
+    assert "detect.0: partition 10 is stopped: its log lost the records from offset 7 (see the process's log)" in told
 
 
 def test_quantiles_are_linear_within_a_bucket():
@@ -296,8 +296,8 @@ def test_the_plans_table_fits_a_small_terminal():
 
 
 def test_how_often_they_speak_is_said_where_it_is_known():
-    assert plan_title(0.1) == "what the replicas last reported, every 0.1 s"
-    assert plan_title(None) == "what the replicas last reported"
+    assert plan_title(0.1) == "latest status of the replicas, every 0.1 s"
+    assert plan_title(None) == "latest status of the replicas"
     text = io.StringIO()
     Console(file=text, width=200).print(plan_table(plan_rows([reading(word("a", 0, 0.2))]), 1.0))
     assert "every 1 s" in text.getvalue()

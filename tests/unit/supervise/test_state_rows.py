@@ -73,7 +73,7 @@ def test_waiting_and_marks_are_shown_where_there_are_any():
     stage.marks = marks_histogram()
     stage.marks.observe(33)
     told = details(figures(Entry("p", "a", 0, os.getpid(), 1, time.time(), "stage"), page(stage), None))
-    assert told == ["a.0: 33.0 bytes of marks a message"]
+    assert told == ["a.0: 33.0 bytes of marks per message"]
 
 
 def test_the_lag_is_that_of_the_oldest_version_that_waits():

@@ -57,7 +57,7 @@ def test_a_bad_pipeline_exits_2_with_all_problems(check):
     assert err == (
         "error: p.yaml has 2 problems:\n"
         "  p.yaml:2:6: slo: must be more than 0, not 0\n"
-        "  p.yaml:5:51: stages[1].after[0]: there is no stage 'c'; those there are: a, b\n"
+        "  p.yaml:5:51: stages[1].after[0]: there is no stage 'c'; known: a, b\n"
     )
 
 

@@ -98,14 +98,14 @@ def test_an_alias_of_itself_is_refused():
 def test_half_of_a_surrogate_pair_is_refused():
     assert value(json.dumps("\U0001f600")) == "\U0001f600"
     (finding,) = Document("p.yaml", '"\\ud800"').findings
-    assert str(finding) == "p.yaml:1:1: holds half of a surrogate pair, which is no character; remove it"
+    assert str(finding) == "p.yaml:1:1: contains an unpaired surrogate, which is not a character; remove it"
 
 
 def test_keys_that_are_no_names():
     document = Document("p.yaml", "{[1]: 2, null: 3, 1.5: 4, true: 5, 6: 7}")
     assert document.value == {"null": 3, "1.5": 4, "true": 5, 6: 7}
     assert [str(each) for each in document.findings] == [
-        "p.yaml:1:2: a key must be text or a number, no list or mapping"
+        "p.yaml:1:2: a key must be text or a number, not a list or mapping"
     ]
 
 

@@ -46,14 +46,16 @@ NO_DOCUMENT = {
     "# only a comment\n": "1:1: the file is empty; begin with 'name: ...'",
     "[1, 2]": "1:1: a pipeline file is a mapping with name, slo and stages, not a list",
     "plates": "1:1: a pipeline file is a mapping with name, slo and stages, not 'plates'",
-    "a: b: c\n": "1:5: this is no YAML: mapping values are not allowed here",
-    "- [\n": "2:1: this is no YAML: while parsing a flow node, expected the node content, but found '<stream end>'",
-    "a: *b\n": "1:4: this is no YAML: found undefined alias 'b'",
+    "a: b: c\n": "1:5: this is not valid YAML: mapping values are not allowed here",
+    "- [\n": "2:1: this is not valid YAML: while parsing a flow node, expected the node content, but found '<stream "
+    "end>'",
+    "a: *b\n": "1:4: this is not valid YAML: found undefined alias 'b'",
     "name: p\n---\nname: q\n": (
-        "2:1: this is no YAML: expected a single document in the stream, but found another document (begun in line 1)"
+        "2:1: this is not valid YAML: expected a single document in the stream, but found another document (which "
+        "begins in line 1)"
     ),
-    "name: \x01\n": "1:7: the character '\\x01' may not stand in YAML; remove it",
-    "[" * 40: "1:33: this is no YAML: values are nested more than 32 deep",
+    "name: \x01\n": "1:7: the character '\\x01' is not allowed in YAML; remove it",
+    "[" * 40: "1:33: this is not valid YAML: values are nested more than 32 deep",
 }
 
 
@@ -65,7 +67,7 @@ def test_a_file_that_is_no_document(text):
 def test_everything_is_missing():
     assert problems("{}") == [
         "1:1: name: is missing; name the pipeline, as in 'name: plates'",
-        "1:1: slo: is missing; say within what time a prediction is good, as in 'slo: 400ms'",
+        "1:1: slo: is missing; give the time within which a query must be answered, as in 'slo: 400ms'",
         "1:1: stages: is missing; list the stages, each with a name and a model",
     ]
 
@@ -74,12 +76,12 @@ def test_everything_is_missing():
     ("slo", "says"),
     {
         "0": "must be more than 0, not 0",
-        "soon": "must be a duration, as 0.4, '400ms', '2s' or '500us', not 'soon'",
-        "4 hundred": "must be a duration, as 0.4, '400ms', '2s' or '500us', not '4 hundred'",
-        "1:30": "must be a duration, as 0.4, '400ms', '2s' or '500us', not '1:30'",
-        "true": "must be a duration, as 0.4, '400ms', '2s' or '500us', not true",
-        "": "must be a duration, as 0.4, '400ms', '2s' or '500us', not nothing",
-        "[1]": "must be a duration, as 0.4, '400ms', '2s' or '500us', not a list",
+        "soon": "must be a duration, such as 0.4, '400ms', '2s' or '500us', not 'soon'",
+        "4 hundred": "must be a duration, such as 0.4, '400ms', '2s' or '500us', not '4 hundred'",
+        "1:30": "must be a duration, such as 0.4, '400ms', '2s' or '500us', not '1:30'",
+        "true": "must be a duration, such as 0.4, '400ms', '2s' or '500us', not true",
+        "": "must be a duration, such as 0.4, '400ms', '2s' or '500us', not nothing",
+        "[1]": "must be a duration, such as 0.4, '400ms', '2s' or '500us', not a list",
         ".inf": "must be a finite duration, not inf",
         ".nan": "must be a finite duration, not nan",
     }.items(),
@@ -99,7 +101,7 @@ def test_limits_that_no_message_can_have():
 def test_more_stages_than_a_query_can_tell_the_times_of():
     lines = [f"{{name: s{n}, model: 'm:A', after: s{n - 1}}}" if n else "{name: s0, model: 'm:A'}" for n in range(3)]
     found = stages(*lines, head="name: p\nslo: 1\nlimits: {max_timings: 2}\n")
-    assert found == ["4:1: stages: there are 3 stages, and a query can tell the times of 2; raise limits.max_timings"]
+    assert found == ["4:1: stages: there are 3 stages, but a query carries timings of 2; raise limits.max_timings"]
 
 
 def test_stages_that_are_no_list_of_stages():
@@ -112,7 +114,7 @@ def test_stages_that_are_no_list_of_stages():
 
 def test_a_table_of_durations_that_is_none():
     assert stages("{name: a, emulated: {table: {}}}") == [
-        "4:33: stages[0].emulated.table: is empty; give a duration for at least a batch of 1"
+        "4:33: stages[0].emulated.table: is empty; give at least the duration of a batch of 1"
     ]
     assert stages("{name: a, emulated: {table: {1: 0, x: 2ms}}}") == [
         "4:33: stages[0].emulated.table: its keys must be batch sizes, whole numbers of at least 1, not 'x'"
@@ -128,14 +130,14 @@ def test_a_table_of_durations_that_is_none():
 @pytest.mark.parametrize("name", ["a b", "ä", "-a", "", "a/b", "a:b", "a.b", ".."])
 def test_names_that_are_no_names_of_topics(name):
     (found,) = stages(f"{{name: '{name}', model: 'm:A'}}")
-    assert found.startswith(f"4:12: stages[0].name: {name!r} does not fit in the name of a Kafka topic;")
+    assert found.startswith(f"4:12: stages[0].name: {name!r} cannot be part of a Kafka topic name;")
 
 
 def test_only_consequences_of_a_wrong_edge_are_left_out():
     found = stages(
         "{name: a, model: 'm:A'}", "{name: b, model: 'm:A', after: [c]}", "{name: d, model: 'm:A', after: a}"
     )
-    assert found == ["5:37: stages[1].after[0]: there is no stage 'c'; those there are: a, b, d"]
+    assert found == ["5:37: stages[1].after[0]: there is no stage 'c'; known: a, b, d"]
 
 
 def test_many_problems_are_cut_short():
@@ -173,12 +175,13 @@ def test_an_error_names_the_file_as_the_user_did(tmp_path, monkeypatch):
 
 
 DEFAULTS = {
-    "default: {}": "is empty; give the outputs that a query gets which is not answered in time, as in ",
-    "default: {y: 1}": "has no 'x', which stage 'b' takes; add it",
-    "default: {x: [1, 2]}": "'x' is list, and stage 'b' takes float32 [2]; a tensor is written as {dtype: ",
+    "default: {}": "is empty; give the outputs for queries that are not answered in time, as in ",
+    "default: {y: 1}": "has no 'x', which stage 'b' needs; add it",
+    "default: {x: [1, 2]}": "'x' is list, and stage 'b' takes float32 [2]; write a tensor as {dtype: ",
     "default: {x: {dtype: float32, data: [1]}}": "'x' is float32 [1], and stage 'b' takes float32 [2]; ",
     "default: {x: {dtype: flat, data: [1]}}": "cannot be sent: ",
-    "default: {x: 1}, state: shared": "a model with a state must see each query, and is waited for; drop 'default'",
+    "default: {x: 1}, state: shared": "a model with a state must process every query, so the stage always waits for "
+    "it; drop 'default'",
 }
 
 
@@ -189,7 +192,7 @@ def test_default_outputs_that_no_query_can_get(default):
     assert found.startswith(f"4:29: stages[0].default: {DEFAULTS[default]}")
     joined = "{name: c, model: 'm:A', after: [a, z], inputs: {a.x: {dtype: int}}}"
     (found,) = stages("{name: a, model: 'm:A', default: {y: 1}}", "{name: z, model: 'm:A'}", joined)
-    assert found.endswith("stages[0].default: has no 'x', which stage 'c' takes; add it")
+    assert found.endswith("stages[0].default: has no 'x', which stage 'c' needs; add it")
 
 
 def test_default_outputs_that_fit():
@@ -201,29 +204,30 @@ def test_default_outputs_that_fit():
 
 def test_inputs_that_cannot_be_summed():
     (found,) = stages("{name: a, model: 'm:A', coding: {k: 2, parity: p}, inputs: {x: {dtype: int64}}}")
-    assert found.endswith("input 'x' is int64, and only floats can be summed; have queries bring float32")
+    assert found.endswith("input 'x' is int64, and only floats can be summed; send float32")
 
 
 ENSEMBLES = {
-    "model: 'm:A', ensemble: {members: {a: {model: 'm:A'}}}": ".model: is a plain stage's, and this one has an ",
-    "state: keyed, ensemble: {members: {a: {model: 'm:A'}}}": ".state: is a plain stage's, and this one has an ",
-    "cache: {bytes: 4MB}, ensemble: {members: {a: {model: 'm:A'}}}": ".cache: is a plain stage's, and this one has ",
+    "model: 'm:A', ensemble: {members: {a: {model: 'm:A'}}}": ".model: does not apply to a stage with an ensemble",
+    "state: keyed, ensemble: {members: {a: {model: 'm:A'}}}": ".state: does not apply to a stage with an ensemble",
+    "cache: {bytes: 4MB}, ensemble: {members: {a: {model: 'm:A'}}}": ".cache: does not apply to a stage with an ",
     "workers: {count: 3}, ensemble: {members: {a: {model: 'm:A'}}}": ".workers.count: each member has workers of its ",
     "ensemble: {members: {}}": ".ensemble.members: ",
     "ensemble: {selection: exp3}": ".ensemble.members: is missing; name the models, as in ",
     "ensemble: {members: {a: {arguments: {}}}}": ".ensemble.members.a.model: is missing; add it",
     "ensemble: {members: {a: {modle: 'm:A', model: 'm:A'}}}": ".ensemble.members.a.modle: there is no such field; ",
     "ensemble: {members: {a: {model: 'm:A', cache: {}}}}": (
-        ".ensemble.members.a.cache.bytes: is missing; say how much answers may take, as in 'cache: {bytes: 64MB}'"
+        ".ensemble.members.a.cache.bytes: is missing; say how much memory answers may take, as in 'cache: {bytes: "
+        "64MB}'"
     ),
     "ensemble: {members: {a: {model: 'm:A', cache: {byts: 4MB, bytes: 4MB}}}}": (
         ".ensemble.members.a.cache.byts: there is no such field; did you mean 'bytes'?"
     ),
     "ensemble: {members: {a: {model: 'm:A', cache: {bytes: much}}}}": ".ensemble.members.a.cache.bytes: ",
-    "ensemble: {threshold: .5, members: {a: {model: 'm:A'}}}": ".ensemble.threshold: says when the default is better",
+    "ensemble: {threshold: .5, members: {a: {model: 'm:A'}}}": ".ensemble.threshold: needs a default to fall back to",
     "ensemble: {wait: 9s, members: {a: {model: 'm:A'}}}": ".ensemble.wait: is not shorter than the SLO, ",
     "ensemble: {selection: {eta: 1}, members: {a: {model: 'm:A'}}}": ".ensemble.selection: needs a name, as in ",
-    "ensemble: {members: {a: {model: 'm:A', workers: {fronts: 2}}}}": ".a.workers.fronts: is the stage's; write",
+    "ensemble: {members: {a: {model: 'm:A', workers: {fronts: 2}}}}": ".a.workers.fronts: belongs to the stage; write",
     "workers: {fronts: 2}, ensemble: {members: {a: {model: 'm:A', workers: {count: 1}}}}": (
         ".ensemble.members.a.workers.count: each of the stage's 2 fronts needs one; write 'count: 2' or more"
     ),

@@ -113,7 +113,7 @@ def test_a_pipeline_can_be_read_before_there_is_a_profile(tmp_path):
     pipeline = loaded(tmp_path, profiled=False)
     assert set(pipeline.durations) == {"b"}
     assert refused(tmp_path)[0].startswith("p.yaml:3:10: profile: cannot read the profile file ")
-    assert refused(tmp_path)[0].endswith("; 'spillway profile' makes one")
+    assert refused(tmp_path)[0].endswith("; make one with 'spillway profile'")
 
 
 @pytest.mark.parametrize(
@@ -121,7 +121,7 @@ def test_a_pipeline_can_be_read_before_there_is_a_profile(tmp_path):
     [
         (
             {"c": profile(b1=0.01)},
-            "has no profile of stage 'a'; those there are: c; run 'spillway profile' with --stage a to add it",
+            "has no profile of stage 'a'; known: c; run 'spillway profile' with --stage a to add it",
         ),
         ({"a": profile(b2=0.01, b8=0.1)}, "begins with a batch of 2; run 'spillway profile' with --stage a"),
         (
@@ -146,12 +146,12 @@ def test_a_pipeline_too_slow_by_its_profile(tmp_path):
 @pytest.mark.parametrize(
     ("field", "value", "why"),
     [
-        ("model", "m:N", "it was measured of model m:M, not of m:N"),
+        ("model", "m:N", "it was measured with model m:M, not m:N"),
         ("source", "sha256:f", "the file of the model, or of its module, has changed since"),
         ("arguments", "sha256:f", "the model's arguments have changed since"),
         ("weights", "sha256:f", "the files that the model's arguments name have changed since"),
         ("version", "2", "the model's version was 1e5, and is 2 now"),
-        ("where", "process", "the model ran on a thread then, and runs on a process now"),
+        ("where", "process", "the model was a thread then, and is a process now"),
         ("device", "cuda", "it was measured on cpu, and the stage runs on cuda"),
         ("device_name", "B", "it was measured on another device, A CPU: @ 2 GHz, and this one is B"),
         ("torch", "2.0", "it was measured with torch None, and torch 2.0 is installed"),

@@ -198,7 +198,7 @@ def test_what_is_allowed_but_likely_not_meant():
                 )
             ),
         ]
-        assert ("'choose' sees defaults and answers that are made" in told) == (more != one)
+        assert ("'choose' sees default answers and reconstructed answers" in told) == (more != one)
 
 
 def test_a_table_of_a_fronts_own_partitions_has_the_keys_of_its_queries():
@@ -207,7 +207,7 @@ def test_a_table_of_a_fronts_own_partitions_has_the_keys_of_its_queries():
         tables = f"tables: {{user: {{of: taste, {more}}}}}"
         stages = f"stages: [{{name: a, model: 'm:M', {tables}}}]"
         found = remarks(parse(f"{{name: p, slo: 1s, {stages}, {learner}}}"))
-        assert ["input 'id' must be the key of the query's message, too" in one for one in found] == [True] * told
+        assert ["input 'id' must also be the key of the query's message" in one for one in found] == [True] * told
 
 
 def test_a_join_by_any_takes_the_fastest_way():
@@ -223,7 +223,7 @@ def test_an_slo_that_the_hops_alone_use_up_is_told():
     stages = ["{name: a, model: 'm:M'}", *(f"{{name: {b}, model: 'm:M', after: {a}}}" for a, b in pairwise("abcd"))]
     chain = f"{{name: p, slo: 2ms, stages: [{', '.join(stages)}]}}"
     (told,) = remarks(parse(chain))
-    assert told.startswith("a query passes 6 topics, which takes some 24 ms (about 4 ms each")
+    assert told.startswith("a query passes 6 topics, which takes about 24 ms (about 4 ms each")
     assert told.endswith(": with an SLO of 2 ms most queries will be late")
     assert remarks(parse(chain.replace("2ms", "25ms"))) == []
     choosing = "{name: p, slo: 13ms, stages: [{name: a, model: 'm:M', choose: 'm:f'}, " + ", ".join(stages[1:]) + "]}"
@@ -284,5 +284,5 @@ def test_a_learner_is_a_pipeline_of_its_own(tmp_path):
     assert "p-b.b.table" in names
     assert not names & {topic.name for topic in topic_plan(whole.spec)}
     assert "p.yaml:8:" in str(learner.finding(("stages", 0, "model"), "wrong"))
-    with pytest.raises(SpecError, match="has no learner 'c'; those there are: b"):
+    with pytest.raises(SpecError, match="has no learner 'c'; known: b"):
         load(f"{file}#c")

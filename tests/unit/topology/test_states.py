@@ -85,8 +85,8 @@ def test_what_is_allowed_but_likely_not_meant():
     assert told == [
         "stage 'b': 6 partitions do not divide evenly by 4 shards: some get 1, others 2",
         "stage 'b': send every query with its key, so that all of a key reach the same shard",
-        "stage 'c': it has no backup, so its state is read from the log by the process that is started anew",
-        "stage 'd': its state is not replicated: it is lost when its process ends",
+        "stage 'c': it has no backup, so after a failure a restarted process reads its state from the log",
+        "stage 'd': its state is not replicated and is lost when its process ends",
     ]
 
 
@@ -119,17 +119,18 @@ def test_one_disk():
 def test_several_disks_of_which_one_is_enough():
     for insync in ("1", None):
         assert durability(STATEFUL, cluster(3, insync)) == (
-            "everything is on the leader's disk, and soon on 2 more: if a leader is lost whose followers lag, "
-            "states and accepted queries are lost (the pipeline's topics have min.insync.replicas 1; set it to 2)"
+            "a write is acknowledged when it is on the leader's disk, and copied to 2 more later: if a leader is lost "
+            "while its followers lag, states and accepted queries are lost (the pipeline's topics have "
+            "min.insync.replicas 1; set it to 2)"
         )
 
 
 def test_two_disks_and_more():
     assert durability(STATEFUL, cluster(3, "2")) == (
-        "everything is on the disks of 2 brokers, and soon of 3: the loss of any one of them loses nothing"
+        "every acknowledged write is on the disks of 2 brokers, and soon on 3: losing any one of them loses no data"
     )
     assert durability(STATEFUL, cluster(3, "3")) == (
-        "everything is on the disks of 3 brokers: the loss of any 2 of them loses nothing"
+        "every acknowledged write is on the disks of 3 brokers: losing any 2 of them loses no data"
     )
 
 

@@ -186,7 +186,7 @@ def test_a_damaged_chunk_is_told(world, value, words):
 def test_chunks_with_other_bytes_of_the_same_size_are_told(world):
     newest = world.recording.topics["p.b.state"][-1]
     world.write("p.b.state", 0, newest.key, bytes(len(newest.value)))
-    found(world.problems(), f"the chunk {newest.key.decode()} of the state", "has other bytes than were written")
+    found(world.problems(), f"the chunk {newest.key.decode()} of the state", "has bytes that differ from those written")
 
 
 def test_a_manifest_with_another_digest_is_told(world):

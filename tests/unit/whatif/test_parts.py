@@ -59,7 +59,9 @@ def test_a_state_has_shards_and_no_replicas():
     )
     assert resized(kept, {"fronts": {"a": 1}}).spec == kept.spec
     for dimension in ("workers", "fronts"):
-        with pytest.raises(UsageError, match=f"--{dimension}: stage a keeps a state, which one member of each shard"):
+        with pytest.raises(
+            UsageError, match=f"--{dimension}: stage a keeps a state, so it has one working member per shard"
+        ):
             resized(kept, {dimension: {"a": 2}})
 
 

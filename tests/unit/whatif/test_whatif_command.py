@@ -103,7 +103,7 @@ def test_a_model_without_a_profile_takes_as_long_as_recorded(files, capsys):
     told = json.loads(out)
     assert code == 0
     assert told["verdict"]["level"] == "close"
-    assert any("stage a has no profile: its durations are the recording's" in note for note in told["notes"])
+    assert any("stage a has no profile: its durations are taken from the recording" in note for note in told["notes"])
 
 
 def test_a_recorded_pipeline_whose_profile_is_gone_takes_the_recordings_durations(files, capsys):
@@ -207,11 +207,11 @@ def test_the_page_holds_everything_and_the_plot_is_written(files, capsys):
         (("small.yaml", "other"), "other is a recording of pipeline 'other', and small.yaml is 'small'"),
         (("small.yaml", "open"), "open holds no outcome of its queries: record for longer, or use a trace"),
         (("small.yaml", "taken", "--policy", "best"), "'best'"),
-        (("small.yaml", "taken", "--fronts", "a"), "'a' is no size such as detect=2"),
+        (("small.yaml", "taken", "--fronts", "a"), "'a' is not a size such as detect=2"),
         (("small.yaml", "taken", "--fronts", "b=2"), "--fronts: pipeline 'small' has no stage 'b'"),
         (("small.yaml", "taken", "--fronts", "a=5"), "each needs one of the 4 partitions: give it more --workers"),
         (("small.yaml", "taken", "--slo", "0"), "an SLO must be above 0"),
-        (("small.yaml", "taken", "--plot", "x.gif"), "x.gif is no plot that can be written"),
+        (("small.yaml", "taken", "--plot", "x.gif"), "x.gif is not a known plot format"),
         (("small.yaml", "taken", "--html", "no/x.html"), "cannot write no/x.html: there is no folder no"),
         (("small.yaml", "poisson:5"), "--duration"),
         (

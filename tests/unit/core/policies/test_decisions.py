@@ -85,7 +85,7 @@ def test_clipper_counts_the_wait_at_the_stage_alone():
     assert policy.judge(100.466, 100.5, request(arrived=100.3)) is None
     refusal = policy.judge(100.467, 100.5, request(arrived=100.3))
     assert refusal.reason == "over-share"
-    assert refusal.text == "b: 167.0 ms of 166.7 ms meant for this stage"
+    assert refusal.text == "b: 167.0 ms of 166.7 ms allotted to this stage"
 
 
 def test_a_share_is_of_the_requests_own_slo():

@@ -25,7 +25,7 @@ def test_in_overload_the_root_refuses_four_of_ten():
     assert sum(refused(overloaded())) == pytest.approx(800, abs=70)
     assert sum(refused(overloaded("oc:alpha=.1"))) == pytest.approx(200, abs=45)
     refusal = next(filter(None, (overloaded().admit(100.0, request(sent=n / 97)) for n in range(99))))
-    assert (refusal.reason, refusal.text) == ("overload", "stage b queues for too long")
+    assert (refusal.reason, refusal.text) == ("overload", "stage b has a queueing delay over its limit")
 
 
 def test_the_threshold_is_25_ms_and_can_be_20():

@@ -224,7 +224,7 @@ def test_who_stops_takes_nothing_more_of_what_it_has_read():
 @pytest.mark.parametrize(
     ("mark", "back", "words"),
     [
-        (Mark("up", 0, Version(1, 7)), None, "rests on up/0 e1.v7, which is dead"),
+        (Mark("up", 0, Version(1, 7)), None, "depends on up/0 e1.v7, which is dead"),
         (None, Version(1, 2), "its versions after e1.v2 are dead"),
     ],
 )

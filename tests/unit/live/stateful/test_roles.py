@@ -155,7 +155,7 @@ def test_a_base_below_a_doubtful_manifest_is_not_taken(shard):
     shard.settle()
     (error,) = shard.crashes
     assert isinstance(error, CheckpointError)
-    assert "learn/0 may begin from e1.v1" in str(error)
+    assert "learn/0 cannot get a primary that starts from e1.v1" in str(error)
     assert "export e1.v1 and import it again" in str(error)
     assert not shard.doers[1].done
 

@@ -239,6 +239,6 @@ def test_a_query_off_the_partition_of_its_key_fails_where_states_are_looked_up(m
     done = compute(made, request(1), request(2))
     assert [type(result) for result in done.results] == [Failed, Ok]
     assert done.results[0].reason == reasons.BAD_INPUT
-    assert "not that of its state's key" in done.results[0].text
+    assert "not the partition of its state's key" in done.results[0].text
     update(made)
     assert made[1].state == {"seen": (2,)}

@@ -171,7 +171,7 @@ def test_a_connection_that_is_lost_for_good_ends_the_process(monkeypatch):
     ("report", "said"),
     [
         ((KafkaError(KafkaError._MSG_TIMED_OUT, "too late"), Told(-1001)), "2 records: t: .*too late"),
-        ((None, Told(-1001)), "2 records: t: its place is unknown"),
+        ((None, Told(-1001)), "2 records: t: its offset is unknown"),
     ],
 )
 def test_nothing_is_committed_where_a_record_was_not_stored(monkeypatch, report, said):

@@ -80,8 +80,8 @@ def test_a_plan_is_printed_and_written(files, capsys):
     assert plan.p99 <= plan.slo == 0.2
     assert 0.015 < plan.trace.service_time < 0.025  # 5 + 10 ms, two hops and the gate
     assert plan.envelope[0][0] == pytest.approx(plan.trace.service_time)
-    assert f"cost {plan.cost:.3f} an hour" in out
-    assert "c: not planned (a state, several fronts or copies), and not in the cost" in out
+    assert f"cost {plan.cost:.3f} per hour" in out
+    assert "c: not planned (a state, several fronts or copies), and not part of the cost" in out
     assert "Alg. 1" in out
     assert run([*arguments, "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["cost"] == pytest.approx(plan.cost, rel=1e-5)
@@ -106,18 +106,18 @@ def test_what_a_batch_takes_beyond_its_model_is_counted_and_not_emulated_again(f
     [
         ("hw.yaml", "price: 0.05", "price: -1", "hw.yaml:3:16: kinds.cpu.price: Input should be greater than or equal"),
         ("hw.yaml", "runs: core", "runs: tpu", "hw.yaml:3:42: kinds.cpu.runs: Input should be 'core', 'cuda' or"),
-        ("hw.yaml", "load: 7s", "load: soon", "kinds.k80.load: must be a duration, as 0.4, '400ms'"),
+        ("hw.yaml", "load: 7s", "load: soon", "kinds.k80.load: must be a duration, such as 0.4, '400ms'"),
         ("hw.yaml", "count: 8", "count: 0", "kinds.k80.count: Input should be greater than or equal to 1"),
         ("hw.yaml", "k80", "t4", "prof.yaml: hardware.k80: the catalogue has no such kind"),
         (
             "prof.yaml",
             "    a: {beta: 5ms, most: 4}\n",
             "",
-            "stage 'a' can run on no kind of cpu, k80: it has no profile",
+            "stage 'a' cannot run on any of cpu, k80: it has no profile",
         ),
         ("prof.yaml", "{beta: 5ms, most: 4}", "{most: 4}", "hardware.cpu.a: give alpha and beta, or a table"),
         ("prof.yaml", "1: 10ms, 8: 24ms", "1: 300ms", "p99 is 305 ms with the fastest hardware"),
-        ("prof.yaml", "1: 10ms, 8: 24ms", "1: 100ms", "stage 'b' is too slow for this trace with all units of k80"),
+        ("prof.yaml", "1: 10ms, 8: 24ms", "1: 100ms", "stage 'b' is too slow for this trace even with every unit"),
     ],
 )
 def test_what_is_wrong_is_told_with_its_place_and_the_fix(files, capsys, file, before, after, error):
@@ -131,9 +131,7 @@ def test_what_is_wrong_is_told_with_its_place_and_the_fix(files, capsys, file, b
 
 def test_a_pipeline_without_a_profile_file_is_told_how_to_get_one(files, capsys):
     assert run(["provision", "p.yaml", "poisson:9", "--duration", "5", "--hardware", "hw.yaml"]) == 2
-    assert "p.yaml refers to no profile file; measure one ('spillway profile') or give --profiles" in (
-        capsys.readouterr().err
-    )
+    assert "p.yaml has no profile file; make one ('spillway profile') or give --profiles" in (capsys.readouterr().err)
 
 
 def test_without_numba_it_says_so_and_the_simulator_gives_the_same(files, capsys, monkeypatch):
@@ -211,9 +209,7 @@ def test_what_was_measured_here_speaks_of_a_core_or_a_gpu(files):
         write_profiles(Path("prof.yaml"), {"a": StageProfile(measured=conditions, load=3.5, batches=batches)})
         profiles = read_profile_file(Path("prof.yaml"))
         if kind is None:
-            with pytest.raises(
-                SpecError, match="'a' can run on no kind of gpu, cpu: it needs 2 MiB, and cpu has 1 MiB"
-            ):
+            with pytest.raises(SpecError, match="'a' cannot run on any of gpu, cpu: it needs 2 MiB, and cpu has 1 MiB"):
                 options_of(pipeline, catalogue, profiles, "prof.yaml")
         else:
             (option,) = options_of(pipeline, catalogue, profiles, "prof.yaml")["a"]

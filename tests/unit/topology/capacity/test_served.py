@@ -38,11 +38,11 @@ def test_it_has_the_plans_workers_batches_and_emulated_hardware_and_keeps_the_re
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"pipeline": "q"}, "the plan is of pipeline 'q', not of 'p'"),
-        ({"digest": "d"}, "another version of pipeline.yaml: make one of this file with 'spillway provision'"),
+        ({"pipeline": "q"}, "the plan is for pipeline 'q', not of 'p'"),
+        ({"digest": "d"}, "another version of pipeline.yaml: plan this file again with 'spillway provision'"),
         ({"stages": {"aa": STAGE}}, "the plan has a stage 'aa'"),
-        ({"stages": {"c": STAGE}}, "stage 'c' keeps the file's size: it has a state, copies, or several fronts"),
-        ({"stages": {"b": STAGE}}, "stage 'b' has a model, and its hardware in the plan, k80, is emulated"),
+        ({"stages": {"c": STAGE}}, "stage 'c' is sized by the pipeline file, not by the plan"),
+        ({"stages": {"b": STAGE}}, "stage 'b' has a model, but its hardware in the plan, k80, is emulated"),
     ],
 )
 def test_a_plan_of_something_else_is_refused(changes, said):

@@ -75,7 +75,7 @@ def test_a_file_of_variants_is_priced_by_the_hardware_it_names(tmp_path):
         ("memory: 1GB", "memory: 99GB", "small needs 94413 MiB, and its share of cpu has 16384 MiB"),
         ("accuracy: 0.7, load: 1s", "accuracy: 70, load: 1s", "variants.small.accuracy"),
         ("app: faces, architecture: M, hardware: cpu", "architecture: M, hardware: cpu", "variants.small.app"),
-        ("  small:", "  sm.all:", "no '.'"),
+        ("  small:", "  sm.all:", "not '.'"),
     ],
 )
 def test_a_file_of_variants_that_cannot_be_is_refused_by_place(tmp_path, old, new, said):

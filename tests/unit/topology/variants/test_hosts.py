@@ -54,7 +54,7 @@ def test_a_host_is_added_where_variants_are_interfered_or_overloaded_everywhere_
         return found
 
     assert said(fleet().orders(0.0, interfered={TRT8.name})) == [
-        ("p3", True, "variants on v100 are interfered on every host")
+        ("p3", True, "variants on v100 suffer interference on every host")
     ]
     assert fleet().orders(0.0, overloaded={TRT8.name}) == []  # one of two hosts
     both = fleet()
@@ -64,14 +64,14 @@ def test_a_host_is_added_where_variants_are_interfered_or_overloaded_everywhere_
         [("p3", "2 of 2 hosts have overloaded variants")],
         [("m5", "2 of 2 hosts have overloaded variants")],
     )
-    assert said(fleet().orders(0.0, wanted=[NEURON])) == [("inf1", True, f"{NEURON.name} fits on no host")]
+    assert said(fleet().orders(0.0, wanted=[NEURON])) == [("inf1", True, f"{NEURON.name} does not fit on any host")]
 
 
 def test_a_host_that_was_empty_for_a_minute_is_let_go_but_not_the_last():
     fleet = Fleet(HOSTS, {"m5": 2})
     fleet.place(0.0, CPU, 1)
     assert fleet.orders(EMPTY - 1) == []
-    assert said(fleet.orders(EMPTY)) == [("m5", False, "nothing ran there for 60 s")]
+    assert said(fleet.orders(EMPTY)) == [("m5", False, "no variant ran there for 60 s")]
     fleet.release(70.0, CPU, 1)
     assert fleet.orders(1000.0) == []
     assert list(fleet.hosts) == ["m5-1"]
