@@ -246,7 +246,7 @@ def sizes(_ctx: click.Context, _param: click.Parameter, values: tuple[str, ...])
         for part in value.split(","):
             stage, _, number = part.partition("=")
             if not stage.strip() or not number.strip().isdecimal():
-                raise click.BadParameter(f"{value!r} is no size such as detect=2 or detect=2,recognise=3")
+                raise click.BadParameter(f"{value!r} is not a size such as detect=2 or detect=2,recognise=3")
             numbers[stage.strip()] = int(number)
         found.append(numbers)
     return found

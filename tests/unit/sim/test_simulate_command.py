@@ -106,7 +106,7 @@ def test_what_a_stage_chooses_is_told_and_may_be_said(files, capsys):
     [
         (("small.json", "absent.csv"), "no trace absent.csv"),
         (("absent.json", "counts.csv"), "absent.json"),
-        (("small.json", "counts.csv", "--workers", "1;2"), "not a list of numbers such as 5,3,4"),
+        (("small.json", "counts.csv", "--workers", "1;2"), "is neither a list of numbers such as 5,3,4 nor"),
         (("small.json", "counts.csv", "--workers", "1"), "give one each for a, b"),
         (("small.json", "counts.csv", "--workers", "c=1"), "has no stage 'c'"),
         (("small.json", "counts.csv", "--workers", "a=x"), "not a size such as detect=2"),
