@@ -24,7 +24,7 @@ def selection_of(stage: str, said: Mapping[str, Any]) -> Selection:
     name = str(parameters.pop("name"))
     kind = load_function(stage, "selection", name) if ":" in name else POLICIES.get(name)
     if kind is None:
-        raise UsageError(f"there is no selection {name!r}; {meant(name, POLICIES)}, or write 'module:Class'")
+        raise UsageError(f"there is no selection {name!r}; {meant(name, POLICIES)} (or write 'module:Class')")
     try:
         made = kind(**parameters)
     except TypeError as error:

@@ -67,6 +67,12 @@ _EXPECTED = {
     "model_type": "a mapping, as in 'field: value'",
     "tuple_type": "a list",
 }
+_MEANT: dict[str | int, str] = {
+    "workers": "workers: {{count: {0}}}",
+    "batching": "batching: {{max: {0}}}",
+    "cache": "cache: {{bytes: {0}}}",
+    "takes": "takes: {{1: {0}}}",
+}
 _BOUNDS = {
     "greater_than_equal": ("at least", "ge"),
     "greater_than": ("more than", "gt"),
@@ -263,7 +269,14 @@ def _problem(model: type[BaseModel], at: Path, error: ErrorDetails) -> Problem:
         return Problem(path, _MISSING.get(fields) or _MISSING.get(fields[-2:], "is missing; add it"))
     if on_key:
         return Problem(path, f"a name here must be text, not {shown(given)}; put it in quotes", on_key=True)
-    return Problem(path, _text(kind, context, given))
+    return Problem(path, _meant(kind, steps[-1], given) or _text(kind, context, given))
+
+
+def _meant(kind: str, field: str | int, given: Any) -> str | None:
+    """What is to be written where the value of a section's most usual field stands in place of the section."""
+    if kind not in {"model_type", "dict_type"} or field not in _MEANT or type(given) not in {int, str}:
+        return None
+    return f"must be a mapping, not {shown(given)}; write '{_MEANT[field].format(given)}'"
 
 
 def _text(kind: str, context: Mapping[str, Any], given: Any) -> str:
@@ -275,8 +288,6 @@ def _text(kind: str, context: Mapping[str, Any], given: Any) -> str:
     if kind in _BOUNDS:
         words, bound = _BOUNDS[kind]
         return f"must be {words} {context[bound]:.15g}, not {given}"
-    if kind == "model_type" and context.get("class_name") == "WorkersSpec" and type(given) is int:
-        return f"must be a mapping, not {shown(given)}; write 'workers: {{count: {given}}}'"
     if kind in _EXPECTED:
         quotes = "; put it in quotes" if kind == "string_type" and not isinstance(given, (dict, list)) else ""
         return f"must be {_EXPECTED[kind]}, not {shown(given)}{quotes}"

@@ -11,8 +11,9 @@ from agents.cli.options import json_option, pipeline_argument
 from agents.cli.policies import ensemble_findings, policy_findings, wrong_policy
 from agents.coding.deployed import load_code, read_parities
 from agents.core.policies import effective, words_for
+from agents.learning.chosen import selection_of
 from agents.profiling.conditions import stale_profiles
-from lineage.errors import ModelError, SpecError
+from lineage.errors import ModelError, SpecError, SpillwayError
 from topology.drawing import dot, text
 from topology.load import load, remarks, unchecked
 from topology.names import model as model_name
@@ -127,13 +128,44 @@ def _singly(file: Path, *, imports: bool) -> Iterator[Finding]:
                 read_profiles(file.parent / said["profile"])
             except SpecError as error:
                 yield finding((*place, "profile"), str(error))
-        if imports and place and "model" in said:
+        if place and (unknown := _wrong_selection(fields)):
+            yield finding((*place, "ensemble", "selection"), unknown)
+        named = {(): said.get("model")} | _inner_models(fields) if imports and place else {}
+        for steps, model in named.items():
+            if not isinstance(model, str):
+                continue
             try:
-                look_up_model(said.get("name", ""), model_name(said["model"]))
+                look_up_model(said.get("name", ""), model_name(model))
             except ModelError as error:
-                yield finding((*place, "model"), str(error))
+                yield finding((*place, *steps, "model"), str(error))
             except ValueError:  # it names no model: the file's own findings say so
                 continue
+
+
+def _wrong_selection(stage: Any) -> str | None:
+    """What is wrong with the selection of an ensemble; of one of the user's own nothing is said."""
+    ensemble = stage.get("ensemble") if isinstance(stage, dict) else None
+    said = ensemble.get("selection") if isinstance(ensemble, dict) else None
+    whole = {"name": said} if isinstance(said, str) else said
+    if not isinstance(whole, dict) or not isinstance(name := whole.get("name"), str) or ":" in name:
+        return None
+    try:
+        selection_of("", whole)
+    except SpillwayError as error:
+        return str(error)
+    return None
+
+
+def _inner_models(stage: Any) -> dict[FieldPath, Any]:
+    """The models of an ensemble's members and of variants, as they are written, by where."""
+    found: dict[FieldPath, Any] = {}
+    for section, of in (("ensemble", "members"), ("variants", "of")):
+        inner = stage.get(section) if isinstance(stage, dict) else None
+        each = inner.get(of) if isinstance(inner, dict) else None
+        for name, fields in each.items() if isinstance(each, dict) else ():
+            if isinstance(fields, dict):
+                found[section, of, name] = fields.get("model")
+    return found
 
 
 def _codings(pipeline: Pipeline, *, imports: bool) -> Iterator[Finding]:

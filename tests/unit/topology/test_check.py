@@ -75,6 +75,27 @@ def test_a_bad_file_does_not_hide_bad_policies_profiles_and_models(check):
     assert "stages[1].model" not in check(bad)[2]
 
 
+def test_a_bad_file_does_not_hide_what_an_ensemble_names(check):
+    text = """\
+name: p
+slo: 0
+stages:
+  - name: a
+    ensemble: {selection: exp5, members: {one: {model: "gone:One"}, two: 2}}
+  - name: b
+    variants: {app: x, of: {one: {model: "gone:Two", architecture: a, accuracy: .5, takes: {1: 1ms}}, two: 2}}
+"""
+    code, _, err = check(text, "--load")
+    assert code == 2
+    for said in (
+        "slo: must be more than 0",
+        "stages[0].ensemble.selection: there is no selection 'exp5'; did you mean 'exp",
+        "stages[0].ensemble.members.one.model: stage 'a': model 'gone:One': there is no module 'gone'",
+        "stages[1].variants.of.one.model: stage 'b': model 'gone:Two': there is no module 'gone'",
+    ):
+        assert said in err
+
+
 def test_an_unknown_policy(check):
     code, _, err = check(GOOD.replace("policy: expired", "policy: expire"))
     assert code == 2

@@ -112,6 +112,17 @@ def test_stages_that_are_no_list_of_stages():
     assert stages("{model: 'm:A'}") == ["4:5: stages[0].name: is missing; name the stage, as in 'name: detect'"]
 
 
+def test_a_section_of_which_one_value_was_written_is_told_which():
+    assert stages("{name: a, model: 'm:A', workers: 4, batching: 16, cache: 64MB}") == [
+        "4:38: stages[0].workers: must be a mapping, not 4; write 'workers: {count: 4}'",
+        "4:51: stages[0].batching: must be a mapping, not 16; write 'batching: {max: 16}'",
+        "4:62: stages[0].cache: must be a mapping, not '64MB'; write 'cache: {bytes: 64MB}'",
+    ]
+    one = "{model: 'm:A', architecture: a, accuracy: .5, takes: 20ms}"
+    (found,) = stages(f"{{name: a, variants: {{app: x, of: {{one: {one}}}}}}}")
+    assert found.endswith("of.one.takes: must be a mapping, not '20ms'; write 'takes: {1: 20ms}'")
+
+
 def test_a_table_of_durations_that_is_none():
     assert stages("{name: a, emulated: {table: {}}}") == [
         "4:33: stages[0].emulated.table: is empty; give at least the duration of a batch of 1"
