@@ -228,8 +228,18 @@ def broker_dir_option(*names: str) -> Callable[[_Command], _Command]:
 def plan_period_option(command: _Command) -> _Command:
     """--plan-period: of the policies' synchronisation; None where it is left to them."""
     text = "How often stages exchange the state of their policies."
-    period = click.FloatRange(0.02, 60.0)
-    return click.option("--plan-period", type=period, show_default="by policy", metavar="SECONDS", help=text)(command)
+    shown = f"{text}  [default: (by policy); {_PERIOD[0]:g} to {_PERIOD[1]:g}]"
+    return click.option("--plan-period", callback=_period, metavar="SECONDS", help=shown)(command)
+
+
+_PERIOD = 0.02, 60.0  # seconds
+
+
+def _period(context: click.Context, parameter: click.Parameter, value: str | None) -> float | None:
+    period = seconds(context, parameter, value)
+    if period is not None and not _PERIOD[0] <= period <= _PERIOD[1]:
+        raise click.BadParameter(f"{value} is not from {_PERIOD[0]:g} to {_PERIOD[1]:g} seconds")
+    return period
 
 
 def choose_option(command: _Command) -> _Command:
