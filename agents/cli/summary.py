@@ -36,11 +36,17 @@ FOLLOWED = 20_000  # queries whose visits a page's charts are made of, at most a
 _HEADINGS = ("stage", "received", "batches", "mean", "dropped", "failed", "queue ms", "wait ms", "exec ms", "busy")
 
 
-def deliver(report: Report, file: Path | None, *, as_json: bool) -> None:
-    """Write the report into `file`, if one is named, and print it for people or for machines."""
+EMULATED = "emulated accelerators"
+
+
+def deliver(report: Report, file: Path | None, *, as_json: bool, instead: str = EMULATED) -> None:
+    """Write the report into `file`, if one is named, and print it for people or for machines.
+
+    `instead` says to people what ran in place of the models, where it was not they.
+    """
     if file is not None:
         writing(file, lambda file: file.write_text(report.to_json(), encoding="utf-8"))
-    click.echo(report.to_json() if as_json else summary(report), nl=False)
+    click.echo(report.to_json() if as_json else summary(report, instead), nl=False)
 
 
 def writing(file: Path, write: Callable[[Path], object]) -> None:
@@ -50,7 +56,7 @@ def writing(file: Path, write: Callable[[Path], object]) -> None:
         raise UsageError(f"cannot write the report {file}: {error.strerror}") from error
 
 
-def summary(report: Report) -> str:
+def summary(report: Report, instead: str = EMULATED) -> str:
     """Give the report's figures in a dozen lines, ending with a line's end."""
     spread = report.latency_ms
     latency = ", ".join(
@@ -60,7 +66,7 @@ def summary(report: Report) -> str:
     )
     outcomes = ", ".join(f"{count} {name}" for name, count in report.outcomes.model_dump().items() if count)
     slip = report.schedule_slip_ms
-    emulated = ", emulated accelerators" if report.emulated else ""
+    emulated = f", {instead}" if report.emulated else ""
     lines = [
         f"{report.pipeline}, policy {report.policy}, {report.trace}, SLO {report.slo_ms:g} ms{emulated}",
         f"requests   {report.requests} in {report.duration_s:.1f} s: {outcomes}",

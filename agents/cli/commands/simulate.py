@@ -19,7 +19,7 @@ from agents.cli.options import (
     sizes,
 )
 from agents.cli.policies import POLICY, load_warned, require_policies
-from agents.cli.summary import FOLLOWED, deliver, progress_bar, writing
+from agents.cli.summary import EMULATED, FOLLOWED, deliver, progress_bar, writing
 from agents.sim.observe import Observer
 from agents.sim.simulation import simulate as run
 from agents.whatif.assumptions import assume
@@ -151,7 +151,8 @@ def simulate(
             progress=progress,
         )
     report = result.report(trace, duration)
-    deliver(report, output, as_json=as_json)
+    emulated = any(stage.emulated is not None for stage in loaded.spec.stages)
+    deliver(report, output, as_json=as_json, instead=EMULATED if emulated else "simulated")
     if html is not None and observer is not None:
         from agents.pages import run_report, visits  # noqa: PLC0415 - takes a second to import
 

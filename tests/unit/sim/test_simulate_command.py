@@ -7,6 +7,7 @@ import pytest
 from agents.cli.main import run
 from producers.recording import About, Recorded, RecordingWriter
 from producers.report import Report
+from tests.unit.whatif.recordings import Taken, served
 
 from .pipelines import document
 
@@ -74,6 +75,16 @@ def test_a_recording_gives_its_timing(files, capsys):
     code, out, err = spillway(capsys, "small.json", "taken", "--json")
     assert (code, json.loads(out)["requests"]) == (0, 40)
     assert "assumed: taken does not show hops or choices: " in err  # as nothing came out of it
+
+
+def test_models_are_not_called_emulated(files, capsys):
+    spec = "name: small\nslo: 100ms\nstages:\n  - {name: a, model: 'm:M'}\n"
+    (files / "real.yaml").write_text(spec)
+    with Taken(files / "real", spec) as taken:
+        served(taken, [number / 20 for number in range(60)], 0.01, 0.1)
+    code, out, _ = spillway(capsys, "real.yaml", "real")
+    assert code == 0
+    assert out.splitlines()[0] == "small, policy pard, real, SLO 100 ms, simulated"
 
 
 CHOOSING = """
