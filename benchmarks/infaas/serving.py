@@ -101,7 +101,8 @@ class Outcome:
         return 1 - self.in_time / self.queries
 
     def p99(self, model: str) -> float:
-        return float(np.percentile([latency for _, latency, of in self.done if of == model], 99))
+        found = [latency for _, latency, of in self.done if of == model]
+        return float(np.percentile(found, 99)) if found else np.inf
 
 
 class Serving:

@@ -1,5 +1,6 @@
 """The contest of variants: every query is answered once, workers are paid for, what is ordered is there."""
 
+import math
 from collections import Counter
 
 import pytest
@@ -50,6 +51,8 @@ def test_more_than_the_workers_can_do_is_late():
     found = static(CPU, 2).serve(of_one(n / 50 for n in range(1500)), 30.0, 5.0)
     assert found.misses == 1
     assert found.answered < 400
+    never = static(CPU, 1).serve(of_one(n / 100 for n in range(1000)), 10.0, 5.0)
+    assert (len(never.done), never.p99(MODEL)) == (0, math.inf)
 
 
 @pytest.mark.parametrize("name", sorted(SYSTEMS.keys() - {"best static in hindsight"}))
