@@ -1,7 +1,6 @@
 """What a stage, or the gate, counts; read by Prometheus on a loopback port, found through a file in the run directory.
 
-The hot path adds to plain Python numbers, which costs a tenth of prometheus-client's own counters; a collector turns
-them into metric families when somebody asks.
+The hot path adds to plain Python numbers, a tenth of the cost of prometheus-client's counters; a collector makes metrics.
 """
 
 from __future__ import annotations
