@@ -1,6 +1,6 @@
 """What a stage, or the gate, counts; read by Prometheus on a loopback port, found through a file in the run directory.
 
-The hot path adds to plain Python numbers, a tenth of the cost of prometheus-client's counters; a collector makes metrics.
+The hot path adds to plain Python numbers, a tenth of what prometheus-client's counters cost; a collector reads them.
 """
 
 from __future__ import annotations
