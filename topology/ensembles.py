@@ -1,11 +1,11 @@
-"""A stage's ensemble as it is served: a record in the table `<p>.sizes`, which may differ from the pipeline file's.
+"""A stage's ensemble as it is served: a record in the table `<p>.sizes`, which may differ from the pipeline file.
 
 The record's key is `stage/.ensemble`. Its value is JSON: the whole section, the counts that members were scaled to, who
-wants it, why, since when, an epoch, and digests. Who writes one has claimed the stage's sizes (`topology.sizes`); the
-higher epoch counts, and of the same one what stands behind. `digest` is of the file without its ensembles
-(`Pipeline.frame`): a record of another file is none of this one's; `parts` names what differs. `file` is of the section
-with which the pipeline began to be served: a file with that section goes on with the record, and one with another
-brings its own.
+wants it, why, since when, an epoch, and digests. A writer has claimed the stage's sizes (`topology.sizes`). The record
+with the higher epoch counts; of two with the same epoch, the later one. `digest` is of the file without its ensembles
+(`Pipeline.frame`): a record with another digest is of another file and is ignored; `parts` says which parts differ.
+`file` is of the section with which serving began: a file with the same section continues with the record, a file with
+another section replaces it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from pydantic import ValidationError
 from lineage.errors import CheckpointError
 from topology.load import without_ensembles
 from topology.sections import EnsembleSpec, selection_family
-from topology.sizes import FROM_FILE, MOST_TEXT, key_of
+from topology.sizes import FROM_FILE, key_of, record_fields
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -83,20 +83,7 @@ def encode(served: Served) -> bytes:
 
 def decode(value: bytes) -> Served:
     """Read a record's value. Raises CheckpointError that says what is wrong with it."""
-    try:
-        fields = json.loads(value)
-    except ValueError as error:
-        raise CheckpointError(f"it is not JSON: {error}") from error
-    if not isinstance(fields, dict):
-        raise CheckpointError("it is not a JSON object")
-    told: dict[str, Any] = {}
-    for name, kind in _KINDS.items():
-        given = fields.get(name)
-        if kind is float and type(given) is int:
-            given = float(given)
-        if type(given) is not kind:
-            raise CheckpointError(f"{name!r} must be {kind.__name__}, not {given!r:.80}")
-        told[name] = given[:MOST_TEXT] if isinstance(given, str) else given
+    fields, told = record_fields(value, _KINDS)
     try:
         section = EnsembleSpec.model_validate(fields.get("section"))
     except ValidationError as error:

@@ -1,12 +1,12 @@
-"""How many workers each stage is to have: the records of the table `<p>.sizes`, and which of two counts.
+"""The wanted number of workers of each stage: the records of the table `<p>.sizes`, and which of two records counts.
 
-A record's key is `stage/pool`; a stage's own workers are the pool `main`, a variant's have its name, and may be none. A
-variant's record in a lower epoch than any before it of its stage is void. A value is JSON: the count of the whole
-stage, who wants it, why, since when, an epoch, the digest of the pipeline file, but for its ensembles, and of the plan
-that it goes with, and whether it is held. One owner at a time writes a stage's sizes, a tuner or a person: it has
-claimed `claimed_as` in `<p>.owners`, and its claim's epoch stands in each of its records (`checkpoint.owners`). So a
-writer that was slow changes nothing. What is held no tuner changes, until somebody writes a size that is not. Members
-of an ensemble are in a record of their stage's (`topology.ensembles`).
+A record's key is `stage/pool`. The pool of a stage's own workers is `main`; a variant's pool has the variant's name
+and may have no workers. A value is JSON: the count for the whole stage, who wants it, why, since when, an epoch, a
+digest of the pipeline file (without its ensembles) and of the plan, and whether the count is held. One owner at a time
+writes a stage's sizes, a tuner or a person. It has claimed `claimed_as` in `<p>.owners`, and the epoch of that claim
+stands in each of its records (`checkpoint.owners`). A variant's record with an epoch below an earlier one of its stage
+is void, so a slow writer changes nothing. No tuner changes a held count; it is released by the next record that is not
+held. The members of an ensemble have a record of their own (`topology.ensembles`).
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ from typing import TYPE_CHECKING, Any, Final
 from lineage.errors import CheckpointError
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from topology.load import Pipeline
     from topology.spec import PipelineSpec
 
@@ -62,22 +64,31 @@ def encode(size: Size) -> bytes:
     return json.dumps(asdict(size)).encode()
 
 
-def decode(value: bytes) -> Size:
-    """Read a record's value. Raises CheckpointError that says what is wrong with it."""
+def record_fields(value: bytes, kinds: Mapping[str, type]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """All fields of a record's value, and those of `kinds` once their types are checked and their texts cut.
+
+    Raises CheckpointError that says what is wrong with them.
+    """
     try:
         fields = json.loads(value)
     except ValueError as error:
         raise CheckpointError(f"it is not JSON: {error}") from error
     if not isinstance(fields, dict):
         raise CheckpointError("it is not a JSON object")
-    told: dict[str, Any] = {}
-    for name, kind in _KINDS.items():
+    checked: dict[str, Any] = {}
+    for name, kind in kinds.items():
         given = fields.get(name)
         if kind is float and type(given) is int:
             given = float(given)
         if type(given) is not kind:
             raise CheckpointError(f"{name!r} must be {kind.__name__}, not {given!r:.80}")
-        told[name] = given[:MOST_TEXT] if isinstance(given, str) else given
+        checked[name] = given[:MOST_TEXT] if isinstance(given, str) else given
+    return fields, checked
+
+
+def decode(value: bytes) -> Size:
+    """Read a record's value. Raises CheckpointError that says what is wrong with it."""
+    fields, told = record_fields(value, _KINDS)
     held = fields.get("held", False)
     if type(held) is not bool:
         raise CheckpointError(f"'held' must be bool, not {held!r:.80}")
