@@ -1,7 +1,7 @@
-"""One lane of a stage (`agents.core.lanes`): a batcher, and the cache that is asked before it, where there is one.
+"""One lane of a stage (`agents.core.lanes`): a batcher, and the cache, if any, that is asked before it.
 
-The cache is of this lane alone, so of one model in one version: a lane that comes anew begins with an empty one. Only
-what workers answered is in it. The rules are the stage's cache's (`agents.core.cache`).
+The cache belongs to this lane, and so to one version of one model: a lane that is added again starts with an empty
+cache. It holds only answers of workers. Its rules are those of the stage's cache (`agents.core.cache`).
 """
 
 from __future__ import annotations

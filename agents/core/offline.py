@@ -1,10 +1,11 @@
 """Offline queries of one lane: they wait beside its queue, and run while no online query waits (INFaaS, section 6.3.2).
 
-No policy sees them: they have no deadline, are no load, and nothing is learned from their batches. A batch of theirs
-that runs is not taken back, so an online query waits for the end of one at most. They have a room of their own, so
-they stop the reading of no others. An input offset is committed in order, so one may wait for `HELD_SECONDS` only:
-then it is handed back to its sender, who asks again (`reasons.NO_SPARE_TIME`); so is one that finds no room. One whose
-worker ended is not handed back: it has to run, alone, until it is known whose fault that was.
+Policies do not see them. They have no deadline, do not count as load, and their batches teach the estimates nothing. A
+running batch is not interrupted, so an online query waits for the end of one at most. Their room is separate from the
+queue's, so they never stop the stage's reading. Input offsets are committed in order, so an offline query waits for
+`HELD_SECONDS` at most. After that, or if there is no room, it is handed back to its sender, which asks again
+(`reasons.NO_SPARE_TIME`). A query whose worker died is not handed back: it runs again, alone, to find out whether it
+killed the worker.
 """
 
 from __future__ import annotations

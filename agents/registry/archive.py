@@ -1,8 +1,7 @@
-"""A program of torch.export as a file without a pickle, and the check that one is such a file.
+"""A torch.export program as a file without a pickle, and the check that a file is one.
 
-torch.export.save keeps the inputs that a program was traced with as a pickle, and may keep weights so; loading runs
-what a pickle says. The inputs are emptied, which torch takes for none, and weights that are no plain bytes are refused.
-Imports no torch.
+torch.export.save pickles the inputs that a program was traced with, and may pickle weights; loading a pickle runs code.
+So the inputs are emptied, which torch accepts, and weights that are not plain bytes are refused. Imports no torch.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""How a stage goes on to other registered variants: the new ones load while the old ones serve, then these drain.
+"""How a stage moves to other registered variants: the new ones load while the old ones serve, then the old ones drain.
 
-`begin` says which variants are to be there beside the present ones, and with how many workers; once `ready` says so,
-`finish` names those that go. Of a model with a new version, a variant takes over as many workers as the one with the
-same key had, or the fastest of the new version where there is none. Models whose variants had no workers, and those
-that are new, change at once.
+`begin` returns the variants to add and their numbers of workers. Once `ready` is true, `finish` names the variants to
+remove. When a model has a new version, each variant gets as many workers as the old version's variant with the same
+key; if there is none, the fastest variant of the new version does. New models, and models whose variants had no
+workers, change at once.
 
 Pure.
 """

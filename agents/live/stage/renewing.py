@@ -1,8 +1,8 @@
-"""A stage that serves what is registered of its application, and goes on to what is registered later.
+"""A stage that serves the registered variants of its application, and moves to those registered later.
 
-Its front reads the table of models before it serves and follows it from then on. New variants become lanes with
-workers while the old ones serve (`topology.variants.renewal`); once they are ready the route knows these alone, what
-waits for the old ones is given to them, and the old ones' workers drain.
+Its front reads the table of models before it serves, and follows the table from then on. New variants become lanes with
+workers while the old ones serve (`topology.variants.renewal`). Once they are ready, the route uses them alone, queries
+that wait for the old ones move to them, and the old ones' workers drain.
 """
 
 from __future__ import annotations
