@@ -16,6 +16,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import AfterValidator, BeforeValidator, Field, StrictBool, model_validator
 
 from topology import names
+from topology.quantities import size
 from topology.sections import (
     Count,
     ModelReference,
@@ -32,6 +33,7 @@ Text = Annotated[str, Field(min_length=1, max_length=200)]
 Figure = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 OnMiss = Literal["closest", "wait", "fail"]
 Budget = Literal["remaining", "static"]
+_START = 25.0  # seconds: "VMs (20-30 seconds)" (INFaaS, 4.2.3)
 _LOAD = 3.0  # seconds: a Python process that imports scikit-learn takes two on a core of its own
 
 
@@ -99,6 +101,31 @@ class VariantSpec(Figures):
     )
 
 
+class Room(Section):
+    """What a host has of one kind of hardware; None: any amount."""
+
+    units: Figure | None = None
+    memory: Annotated[int, BeforeValidator(size), Field(ge=0)] | None = None
+
+
+class HostKind(Section):
+    """One kind of host."""
+
+    price: Figure = 0.0
+    """An hour."""
+    start: Seconds = _START
+    most: Count | None = None
+    """How many there may be; None: any number."""
+    has: Annotated[dict[Name, Room], Field(min_length=1)]
+
+
+class EmulatedHosts(HostKind):
+    """Hosts of one kind that a stage's controller starts and lets go. Their workers run on the front's machine."""
+
+    count: Annotated[int, Field(strict=True, ge=0)] = 0
+    """How many there are when the stage is served first."""
+
+
 class VariantsSpec(Section):
     """The variants of one application, and who answers a query that finds none as it needs."""
 
@@ -119,6 +146,8 @@ class VariantsSpec(Section):
     """After how long without a query an architecture loses its last worker; None: it keeps one."""
     room: dict[Name, Figure] | None = None
     """Units of hardware that workers may take together; None: of `core` the machine's, of others any number."""
+    hosts: Annotated[dict[Name, EmulatedHosts], Field(min_length=1)] | None = None
+    """Emulated hosts by kind, for trying how hosts are added (INFaaS, 4.2.3); None: this machine, with its `room`."""
 
     @property
     def registered(self) -> bool:

@@ -16,9 +16,10 @@ from benchmarks.infaas.serving import GPU, Serving, share
 from benchmarks.output import Table, median_spread
 from benchmarks.shapes import SHAPES
 from producers.load import schedule
+from topology.variant_sections import HostKind
 from topology.variants.controller import Controller
 from topology.variants.family import ARCHITECTURES, HOSTS, family, of
-from topology.variants.hosts import Fleet, HostKind
+from topology.variants.hosts import Fleet
 from topology.variants.needs import Needs
 from topology.variants.scaling import PUBLISHED, Weights, in_time, needed
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from topology.reading.fields import PipelineFields, StageFields
-    from topology.variant_sections import VariantSpec
+    from topology.variant_sections import VariantSpec, VariantsSpec
 
 _MOST = 256
 _CLASHES = {
@@ -51,8 +51,26 @@ def check_variants(fields: PipelineFields, stage: StageFields, problems: list[Pr
         if f"batching.{name}" in stage.given:
             text = f"each variant has a 'batch' of its own; drop {name!r}"
             problems.append(Problem(stage.path(f"batching.{name}"), text, on_key=True))
+    if stage.spec.variants.hosts is not None and stage.usable("variants.hosts"):
+        problems += [Problem(stage.path("variants", *path), text) for path, text in _of_hosts(stage.spec.variants)]
     if "variants.of" in stage.given and stage.usable("variants.of"):
         problems += [Problem(stage.path("variants", *path), text) for path, text in _wrong(fields, stage)]
+
+
+def _of_hosts(section: VariantsSpec) -> Iterator[tuple[tuple[str, ...], str]]:
+    hosts = section.hosts or {}
+    if section.room is not None:
+        yield ("room",), "does not apply beside 'hosts': each kind of host says what it 'has'; drop 'room'"
+    if not section.scale:
+        yield ("hosts",), "only the controller adds hosts; drop 'hosts', or 'scale: false'"
+    for kind, each in hosts.items():
+        if each.most is not None and each.count > each.most:
+            yield ("hosts", kind, "count"), f"is over 'most', {each.most}; lower it, or raise 'most'"
+    if not any(each.count for each in hosts.values()):
+        yield ("hosts",), "there is none at first; give one kind a 'count'"
+    for name, spec in section.of.items():
+        if not any(spec.hardware in each.has for each in hosts.values()):
+            yield ("of", name), f"no host has hardware {spec.hardware!r}; add it to what a kind of 'hosts' 'has'"
 
 
 def _wrong(fields: PipelineFields, stage: StageFields) -> Iterator[tuple[tuple[str, ...], str]]:

@@ -27,7 +27,7 @@ from functools import cache
 from typing import Final, NamedTuple
 
 from topology.capacity.hardware import Catalogue
-from topology.variants.hosts import HostKind
+from topology.variant_sections import HostKind
 from topology.variants.variant import Variant
 
 SOURCE: Final = "emulated: INFaaS, Tables 2 and 8, by the formula of topology.variants.family"

@@ -18,13 +18,9 @@ from __future__ import annotations
 import math
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-from pydantic import AfterValidator, BeforeValidator, Field
-
-from topology import names
-from topology.quantities import size
-from topology.sections import Count, Seconds, Section
+from topology.variant_sections import HostKind, Room
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
@@ -34,27 +30,8 @@ if TYPE_CHECKING:
 
 FULL: Final = 0.8
 EMPTY: Final = 60.0
-_START: Final = 25.0  # "VMs (20-30 seconds)"
 _EXACT: Final = 1e-9
 HERE: Final = "here"
-
-
-class Room(Section):
-    """What a host has of one kind of hardware; None: any amount."""
-
-    units: Annotated[float, Field(ge=0)] | None = None
-    memory: Annotated[int, BeforeValidator(size), Field(ge=0)] | None = None
-
-
-class HostKind(Section):
-    """One kind of host."""
-
-    price: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
-    """An hour."""
-    start: Seconds = _START
-    most: Count | None = None
-    """How many there may be; None: any number."""
-    has: Annotated[dict[Annotated[str, AfterValidator(names.stage_name)], Room], Field(min_length=1)]
 
 
 class HostOrder(NamedTuple):

@@ -17,7 +17,7 @@ from topology.variants.scaling import Action, needed
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from topology.variants.hosts import Room
+    from topology.variant_sections import Room
     from topology.variants.scaling import Candidate, Weights
 
 NO_SCIPY: Final = (

@@ -13,14 +13,16 @@ import math
 import os
 import threading
 import time
+from collections import Counter
 from typing import TYPE_CHECKING, Final
 
 from agents.core.routes.reports import Reporter
 from agents.live.sizes import writer
 from lineage.errors import BrokerError, UsageError
-from topology.sizes import Size, claimed_as, key_of
+from topology.sizes import Size, claimed_as, host_pool, key_of
+from topology.variant_sections import HostKind, Room
 from topology.variants.controller import POLL, Controller
-from topology.variants.hosts import HERE, Fleet, HostKind, Room
+from topology.variants.hosts import HERE, Fleet
 from topology.variants.variant import variants_of
 
 if TYPE_CHECKING:
@@ -31,8 +33,10 @@ if TYPE_CHECKING:
     from agents.live.sizes import Sizes
     from agents.live.stage.config import StageProcessConfig
     from agents.live.stage.variants import VariantCrews
+    from topology.ensembles import Served
     from topology.variant_sections import VariantsSpec
     from topology.variants.controller import Order
+    from topology.variants.hosts import HostOrder
 
 log = logging.getLogger(__name__)
 
@@ -41,8 +45,11 @@ _AGAIN: Final = 1.0  # seconds after a claim ended, or could not be made
 _HEARD: Final = 5.0  # seconds within which the table tells what was written to it
 
 
-def fleet_of(section: VariantsSpec) -> Fleet:
-    """This machine, with the room that the section gives workers."""
+def fleet_of(section: VariantsSpec, there: Mapping[str, int], now: float) -> Fleet:
+    """This machine, with the room that the section gives workers; or emulated hosts, `there` or as the section says."""
+    if section.hosts is not None:
+        counts = {kind: there.get(kind, each.count) for kind, each in section.hosts.items()}
+        return Fleet(section.hosts, counts, now)
     kinds = {each.hardware for each in section.of.values()}
     own = {"core": float(os.cpu_count() or 1)}
     has = {kind: Room(units=(section.room or own).get(kind)) for kind in kinds}
@@ -50,7 +57,7 @@ def fleet_of(section: VariantsSpec) -> Fleet:
 
 
 def standing(stage: str, names: Iterable[str], newest: Mapping[bytes, Size]) -> dict[str, Size]:
-    """What the table says of a stage's variants, whichever pipeline file it goes with."""
+    """What the table says of pools of a stage, whichever pipeline file it goes with."""
     found = {name: newest.get(key_of(stage, name)) for name in names}
     return {name: size for name, size in found.items() if size is not None}
 
@@ -76,6 +83,8 @@ class Scaling:
         self.orders = 0
         self.cost = 0.0
         """Of all workers so far."""
+        self.hosts_cost = 0.0
+        """Of all emulated hosts so far."""
         self._charged = time.monotonic()
 
     @property
@@ -84,6 +93,12 @@ class Scaling:
         if self.controller is None:
             return {}
         return {(name, str(life.state)): 1.0 for name, life in self.controller.lives.items()}
+
+    @property
+    def hosts(self) -> Counter[str]:
+        """The emulated hosts of each kind, those that start too."""
+        fleet = None if self.controller is None else self.controller.fleet
+        return Counter() if fleet is None or HERE in fleet.kinds else Counter(fleet.hosts.values())
 
     @property
     def stale(self) -> dict[str, float]:
@@ -129,8 +144,8 @@ class Scaling:
     async def _control(self, epoch: int, lost: threading.Event) -> None:
         """Control the variants that serve now, until they are others, or the claim is over."""
         section, now = self._crews.section, time.monotonic()
-        variants = variants_of(section)
-        controller = Controller(variants, fleet_of(section), epoch, idle=section.idle, settle=section.settle)
+        variants, fleet = variants_of(section), fleet_of(section, self._standing_hosts(), now)
+        controller = Controller(variants, fleet, epoch, idle=section.idle, settle=section.settle)
         for name, count in self._crews.wanted().items():
             if count and name in section.of:
                 controller.stands(now, name, count, 0)  # as the file says; what the table says comes next
@@ -146,6 +161,7 @@ class Scaling:
                 due = max(due + _REPORT, now)
                 self._report(now, controller, reporter)
             await self._write(now, controller.orders(now))
+            await self._order_hosts(controller, controller.host_orders(now))
             await asyncio.sleep(POLL)
 
     def _report(self, now: float, controller: Controller, reporter: Reporter) -> None:
@@ -161,15 +177,25 @@ class Scaling:
         fresh = [each for each in orders if self._is_news(now, each)]
         if not fresh:
             return
-        config, who = self._config, f"controller {writer()}"
-        rows: dict[bytes, Size] = {}
-        for each in fresh:
-            size = Size(each.workers, who, each.why, time.time(), each.epoch, config.pipeline.frame)
-            rows[key_of(config.stage, each.variant)] = size
-            log.info("%s: %s: %s", config.stage, each.variant, size.text)
-        await asyncio.to_thread(self._sizes.write, rows)
+        await self._record({each.variant: (each.workers, each.why, each.epoch) for each in fresh})
         self._written |= {each.variant: (now, each) for each in fresh}
         self.orders += len(fresh)
+
+    async def _order_hosts(self, controller: Controller, orders: Sequence[HostOrder]) -> None:
+        """Write how many emulated hosts of each kind there are now, for the next controller."""
+        if orders:
+            there, epoch = self.hosts, controller.epoch
+            await self._record({host_pool(each.kind): (there[each.kind], each.why, epoch) for each in orders})
+
+    async def _record(self, counts: Mapping[str, tuple[int, str, int]]) -> None:
+        """Write sizes of pools: by name the count, why, and the epoch of who orders it."""
+        config, who = self._config, f"controller {writer()}"
+        rows: dict[bytes, Size | Served] = {}
+        for pool, (count, why, epoch) in counts.items():
+            size = Size(count, who, why, time.time(), epoch, config.pipeline.frame)
+            rows[key_of(config.stage, pool)] = size
+            log.info("%s: %s: %s", config.stage, pool, size.text)
+        await asyncio.to_thread(self._sizes.write, rows)
 
     def _is_news(self, now: float, order: Order) -> bool:
         at, before = self._written.get(order.variant, (-math.inf, None))
@@ -177,7 +203,16 @@ class Scaling:
 
     def _standing(self, *, mine: bool = True) -> Mapping[str, Size]:
         """What the table says of variants; `mine`: of those of this pipeline file alone."""
-        found = standing(self._config.stage, self._crews.section.of, self._sizes.newest(0.0))
+        return self._told(self._crews.section.of, mine=mine)
+
+    def _standing_hosts(self) -> dict[str, int]:
+        """The emulated hosts of each kind, as the table says."""
+        pools = {kind: host_pool(kind) for kind in self._crews.section.hosts or ()}
+        told = self._told(pools.values())
+        return {kind: told[pool].count for kind, pool in pools.items() if pool in told}
+
+    def _told(self, pools: Iterable[str], *, mine: bool = True) -> dict[str, Size]:
+        found = standing(self._config.stage, pools, self._sizes.newest(0.0))
         return {name: size for name, size in found.items() if not mine or size.digest == self._config.pipeline.frame}
 
     def _charge(self, now: float) -> None:
@@ -185,6 +220,8 @@ class Scaling:
         alive = self._crews.alive()
         prices = {name: each.price for name, each in self._route.variants.items()}
         self.cost += since * sum(count * prices.get(name, 0.0) for name, count in alive.items())
+        kinds = self._crews.section.hosts or {}
+        self.hosts_cost += since * sum(kinds[kind].price / 3600 * count for kind, count in self.hosts.items())
 
     def _say(self, text: str) -> None:
         if text != self._said:

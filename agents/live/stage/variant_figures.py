@@ -43,6 +43,8 @@ class VariantFigures:
             return
         yield make.counter(names.VARIANT_ORDERS_TOTAL, "Orders of workers for variants", self.scaling.orders)
         yield make.counter(names.VARIANT_COST_TOTAL, "Cost of variants' workers", self.scaling.cost)
+        yield make.gauges(names.VARIANT_HOSTS, "Emulated hosts of a kind", (names.KIND,), _by_one(self.scaling.hosts))
+        yield make.counter(names.VARIANT_HOSTS_COST_TOTAL, "Cost of emulated hosts", self.scaling.hosts_cost)
         text = "1 for the state that a variant is in"
         yield make.gauges(names.VARIANT_STATE, text, (names.VARIANT, names.STATE), dict(self.scaling.states))
         text = "Ratio of a variant's batch durations to its profile, if the profile is stale"

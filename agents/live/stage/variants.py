@@ -208,7 +208,7 @@ class VariantCrews:
         for name, crew in self._crews.items():
             count = counts.get(name, self._counts[name])
             if count != crew.wanted and name not in self._kept:
-                log.info("%s: %d workers of %s are ordered", self._config.stage, count, name)
+                log.info("%s: workers ordered of %s: %d", self._config.stage, name, count)
                 crew.resize(count)
 
     def alive(self) -> dict[str, int]:

@@ -228,6 +228,35 @@ def test_the_orders_of_a_controller_whose_claim_is_over_change_nothing(stage, un
         assert table.newest(0.0)[key_of("digit", "linear")].count == 1
 
 
+HOSTED = SCALED.replace("      idle: 6s\n", "").replace(
+    "room: {core: 4}", "hosts: {small: {count: 1, most: 2, start: 2s, has: {core: {units: 1}}}}"
+)
+
+
+def test_a_host_is_started_for_a_variant_that_fits_on_none_and_is_there_for_the_next_front(stage, until):
+    one = stage(HOSTED)
+    (one.folder / "variants.py").write_text(MODELS)
+    process = psutil.Process(one.start("digit").pid)
+    until(lambda: one.metrics("digit").get("spillway_variant_hosts") == 1)
+    until(lambda: one.metrics("digit").get("spillway_variant_workers") == 1)  # which fills it
+    out = one.reader("outcomes")
+
+    def ask(name):
+        one.send(name, {"pixels": np.zeros(64)}, parameters={"model": "linear"}, within=60)
+        one.flush()
+        out.wait(1, 60)
+        return {headers.request_id: outcome for headers, outcome in out.outcomes()}[name].flags["digit"]
+
+    assert ask("first")["variant"] == "linear"
+    assert one.metrics("digit")["spillway_variant_hosts"] == 2
+    assert "host:small: 2" in one.log("digit")
+    process.kill()
+    process.wait(60)
+    one.start("digit")
+    until(lambda: one.metrics("digit").get("spillway_variant_hosts") == 2)
+    until(lambda: one.metrics("digit").get("spillway_variant_workers") == 2)
+
+
 def workers_of(process):
     """The worker processes of a front, oldest first."""
 

@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lineage.errors import MissingExtraError
+from topology.variant_sections import Room
 from topology.variants import program
 from topology.variants.family import family, of
-from topology.variants.hosts import Room
 from topology.variants.program import NoConfigurationError, solve
 from topology.variants.scaling import (
     PUBLISHED,
