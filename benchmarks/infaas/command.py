@@ -1,6 +1,6 @@
 """`python -m benchmarks infaas`: INFaaS' sections 6.1 to 6.4 beside the paper's figures, emulated in virtual time.
 
-Section 6.3.2, an offline job beside online queries, is served, on a Kafka of its own; only where it is asked for.
+Two sections are served: 6.3.2, an offline job beside online queries, and 6.1 at a tenth of the rate.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import numpy as np
 from agents.broker import EmbeddedBroker
 from agents.cli.options import cache_dir
 from benchmarks.infaas.contest import contest, sharing
+from benchmarks.infaas.live import live
 from benchmarks.infaas.offline import offline
 from benchmarks.output import Table
 from lineage.errors import UsageError
@@ -84,13 +85,19 @@ SECTIONS: Final[dict[str, Callable[[int], Iterable[Table]]]] = {
     "selection": selection,
     "program": programs,
 }
-_OFFLINE: Final = "offline"  # section 6.3.2: served, for minutes
+SERVED: Final = {"offline": offline, "live": live}
+"""Sections that are served on a Kafka of their own, for minutes; only where they are asked for."""
+
+
+_ALL: Final = (*SECTIONS, *SERVED)
 
 
 @click.command()
-@click.option("--only", multiple=True, metavar="SECTION", help=f"May be repeated: {', '.join(SECTIONS)}, {_OFFLINE}.")
+@click.option("--only", multiple=True, metavar="SECTION", help=f"May be repeated: {', '.join(_ALL)}.")
 @click.option("--repeats", type=click.IntRange(1), default=3, show_default=True, help="Traces of each load, or runs.")
-@click.option("--seconds", type=click.FloatRange(5), default=100.0, show_default=True, help="Of a run of 'offline'.")
+@click.option(
+    "--seconds", type=click.FloatRange(5), default=100.0, show_default=True, help=f"Of a run of {' or '.join(SERVED)}."
+)
 def infaas(*, only: tuple[str, ...], repeats: int, seconds: float) -> None:
     """Show what choosing and scaling variants costs and misses, beside static variants and INFaaS' own figures.
 
@@ -99,19 +106,19 @@ def infaas(*, only: tuple[str, ...], repeats: int, seconds: float) -> None:
       python -m benchmarks infaas --only sharing --repeats 1
       python -m benchmarks infaas --only offline
     """  # noqa: D301 - click's own marks
-    unknown = set(only) - SECTIONS.keys() - {_OFFLINE}
+    unknown = set(only).difference(_ALL)
     if unknown:
-        raise UsageError(f"there is no section {min(unknown)!r}; those there are: {', '.join(SECTIONS)}, {_OFFLINE}")
+        raise UsageError(f"there is no section {min(unknown)!r}; those there are: {', '.join(_ALL)}")
     for name, section in SECTIONS.items():
         if not only or name in only:
             click.echo(f"## {name}\n")
             for table in section(repeats):
                 click.echo(table.markdown())
-    if _OFFLINE in only:
+    for name in SERVED.keys() & set(only):
         with (
             tempfile.TemporaryDirectory() as work,
             EmbeddedBroker(Path(work) / "kafka", cache_dir=cache_dir()) as kafka,
         ):
-            found = offline(Path(work), ClientSettings(bootstrap=kafka.bootstrap), repeats, seconds)
+            found = SERVED[name](Path(work), ClientSettings(bootstrap=kafka.bootstrap), repeats, seconds)
             text = "\n".join(table.markdown() for table in found)
-            click.echo(f"## {_OFFLINE}\n\n{text}")
+            click.echo(f"## {name}\n\n{text}")

@@ -22,12 +22,12 @@ from topology.variants.family import ARCHITECTURES, HOSTS, family, of
 from topology.variants.hosts import Fleet
 from topology.variants.needs import Needs
 from topology.variants.scaling import PUBLISHED, Weights, in_time, needed
+from topology.variants.variant import Variant
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
     from benchmarks.infaas.serving import Outcome, Trace
-    from topology.variants.variant import Variant
 
     Group = Sequence[Variant]
     Made = Callable[[Trace], Serving]
@@ -95,25 +95,39 @@ class Setting(NamedTuple):
     needs: Mapping[str, Needs]
     kinds: Mapping[str, HostKind]
     hosts: Mapping[str, int]
+    slow: float = 1.0
+    """Times that all takes as long."""
 
     def scaled(self, variants: Group, begin: Group = (), *, vertical: bool = True, published: bool = False) -> Made:
         """INFaaS' controller, which begins with a worker of each of `begin`, or of the first."""
         weights, settle = (PUBLISHED, 0.0) if published else (Weights(), SETTLE)
 
         def make(_trace: Trace) -> Serving:
-            fleet = Fleet(self.kinds, self.hosts)
-            controller = Controller(variants, fleet, 2, vertical=vertical, weights=weights, settle=settle)
-            return Serving(variants, {each.name: 1 for each in begin or variants[:1]}, self.needs, fleet, controller)
+            fleet, mine = Fleet(self.kinds, self.hosts), slowed(variants, self.slow)
+            controller = Controller(mine, fleet, 2, vertical=vertical, weights=weights, settle=settle)
+            return Serving(mine, {each.name: 1 for each in begin or mine[:1]}, self.needs, fleet, controller)
 
         return make
 
     def replicated(self, variants: Group) -> Made:
         """`sm+`."""
-        return self.scaled(variants, variants, vertical=False, published=True)
+        return self.scaled(variants, variants, vertical=False, published=self.slow == 1)
 
     def fixed(self, counts: Mapping[Variant, int]) -> Serving:
         begin = {each.name: count for each, count in counts.items()}
-        return Serving(tuple(counts), begin, self.needs, Fleet(self.kinds, self.hosts))
+        return Serving(slowed(counts, self.slow), begin, self.needs, Fleet(self.kinds, self.hosts))
+
+
+def slowed(variants: Iterable[Variant], times: float) -> list[Variant]:
+    """The variants, slower; not their loading."""
+    return [
+        Variant(
+            **each.model_dump(exclude={"takes", "overhead"}),
+            takes={size: times * seconds for size, seconds in each.takes.items()},
+            overhead=times * each.overhead,
+        )
+        for each in variants
+    ]
 
 
 def alone(variants: Group) -> list[Variant]:
@@ -145,11 +159,13 @@ def one_model(slo: float) -> Systems:
     } | {f"sm+ {kind}": one.replicated([each]) for kind, each in zip(KINDS, (CPU, NEURON, TRT1), strict=True)}
 
 
-def many_models(seconds: float) -> Systems:
+def many_models(seconds: float, slow: float = 1.0) -> Systems:
     """6.1."""
-    ours = Setting(MANY, HOSTS, {"m5": 5, "p3": 5, "inf1": 2})
+    asked_for = {name: each._replace(latency=slow * (each.latency or 0.0)) for name, each in MANY.items()}
+    ours = Setting(asked_for, HOSTS, {"m5": 5, "p3": 5, "inf1": 2}, slow)
     hosts = {"m5": 5, "p3": 7}
-    theirs = Setting(MANY, {kind: HOSTS[kind].model_copy(update={"most": most}) for kind, most in hosts.items()}, hosts)
+    limited = {kind: HOSTS[kind].model_copy(update={"most": most}) for kind, most in hosts.items()}
+    theirs = Setting(asked_for, limited, hosts, slow)
     cheapest = [
         min((each for each in of(name) if each.latency <= needs.latency), key=lambda each: (each.price, each.latency))
         for name, needs in MANY.items()

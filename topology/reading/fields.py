@@ -267,9 +267,14 @@ def _problem(model: type[BaseModel], at: Path, error: ErrorDetails) -> Problem:
     if kind == "missing":
         fields = tuple("stages" if step == "learners" else step for step in path if isinstance(step, str))
         return Problem(path, _MISSING.get(fields) or _MISSING.get(fields[-2:], "is missing; add it"))
-    if on_key:
-        return Problem(path, f"a name here must be text, not {shown(given)}; put it in quotes", on_key=True)
-    return Problem(path, _meant(kind, steps[-1], given) or _text(kind, context, given))
+    if on_key and kind == "string_type":
+        text = f"a name here must be text, not {shown(given)}; put it in quotes"
+    elif on_key:
+        bare = "; write it without quotes" if kind == "int_type" and isinstance(given, str) else ""
+        text = _text(kind, context, given) + bare
+    else:
+        text = _meant(kind, steps[-1], given) or _text(kind, context, given)
+    return Problem(path, text, on_key=on_key)
 
 
 def _meant(kind: str, field: str | int, given: Any) -> str | None:

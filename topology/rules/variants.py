@@ -10,7 +10,7 @@ from topology.rules.ensemble import of_workers
 from topology.spec import EmulatedSpec
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from topology.reading.fields import PipelineFields, StageFields
     from topology.variant_sections import VariantSpec, VariantsSpec
@@ -52,12 +52,14 @@ def check_variants(fields: PipelineFields, stage: StageFields, problems: list[Pr
             text = f"each variant has a 'batch' of its own; drop {name!r}"
             problems.append(Problem(stage.path(f"batching.{name}"), text, on_key=True))
     if stage.spec.variants.hosts is not None and stage.usable("variants.hosts"):
-        problems += [Problem(stage.path("variants", *path), text) for path, text in _of_hosts(stage.spec.variants)]
+        of = stage.spec.variants.of if stage.usable("variants.of") else {}
+        wrong = _of_hosts(stage.spec.variants, of)
+        problems += [Problem(stage.path("variants", *path), text) for path, text in wrong]
     if "variants.of" in stage.given and stage.usable("variants.of"):
         problems += [Problem(stage.path("variants", *path), text) for path, text in _wrong(fields, stage)]
 
 
-def _of_hosts(section: VariantsSpec) -> Iterator[tuple[tuple[str, ...], str]]:
+def _of_hosts(section: VariantsSpec, of: Mapping[str, VariantSpec]) -> Iterator[tuple[tuple[str, ...], str]]:
     hosts = section.hosts or {}
     if section.room is not None:
         yield ("room",), "does not apply beside 'hosts': each kind of host says what it 'has'; drop 'room'"
@@ -68,7 +70,7 @@ def _of_hosts(section: VariantsSpec) -> Iterator[tuple[tuple[str, ...], str]]:
             yield ("hosts", kind, "count"), f"is over 'most', {each.most}; lower it, or raise 'most'"
     if not any(each.count for each in hosts.values()):
         yield ("hosts",), "there is none at first; give one kind a 'count'"
-    for name, spec in section.of.items():
+    for name, spec in of.items():
         if not any(spec.hardware in each.has for each in hosts.values()):
             yield ("of", name), f"no host has hardware {spec.hardware!r}; add it to what a kind of 'hosts' 'has'"
 

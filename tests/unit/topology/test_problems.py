@@ -91,6 +91,14 @@ def test_a_duration_that_is_none(slo, says):
     assert found == [f"1:{6 if slo else 5}: slo: {says}"]
 
 
+def test_a_batch_size_in_quotes():
+    of = "{one: {model: 'm:A', architecture: a, accuracy: 1, takes: {'1': 1ms, 0: 1s}}}"
+    assert stages(f"{{name: a, variants: {{app: x, of: {of}}}}}") == [
+        "4:97: stages[0].variants.of.one.takes.1: must be a whole number, not '1'; write it without quotes",
+        "4:107: stages[0].variants.of.one.takes[0]: must be at least 1, not 0",
+    ]
+
+
 def test_limits_that_no_message_can_have():
     found = stages("{name: a, model: 'm:A'}", head="name: p\nslo: 1\nlimits:\n  max_rank: 65\n")
     assert found == ["4:13: limits.max_rank: limit max_rank must be at most 64, not 65"]
