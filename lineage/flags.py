@@ -11,6 +11,7 @@ it; they differ where it ran twice, or was cut on one way. Then each name has it
     default         true: the stage's default, no model's answer         true if any says so
     reconstructed   true: decoded from other answers (coding)            true if any says so
     stale           true: from a table that was not up to date           true if any says so
+    missing         predecessors whose results a partial join lacked     all of them
     flags_cut       true: flags were left out here, to keep the bounds   true if any says so
     confidence      a number                                             the least
     variant         text: the variant of the model that answered         the least
@@ -46,6 +47,7 @@ DEFAULT: Final = "default"
 RECONSTRUCTED: Final = "reconstructed"
 STALE: Final = "stale"
 CUT: Final = "flags_cut"
+MISSING: Final = "missing"
 VERSIONS: Final = "versions"
 KEYS: Final = "keys"
 REQUEST: Final = "request"
@@ -79,6 +81,13 @@ def _most(one: Any, other: Any) -> Any:
     return max(one, other, key=_order)
 
 
+def _all(one: Any, other: Any) -> Any:
+    """All elements of two lists, in order."""
+    if not (isinstance(one, list) and isinstance(other, list)):
+        return _least(one, other)
+    return sorted({json.dumps(each): each for each in one + other}.values(), key=_order)
+
+
 def _each(rule: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
     """Both maps' entries, those of one name by `rule`; what is no map by `rule` as a whole."""
 
@@ -97,6 +106,7 @@ RULES: Final[Mapping[str, tuple[type | tuple[type, ...], Callable[[Any, Any], An
     RECONSTRUCTED: (bool, _most),
     STALE: (bool, _most),
     CUT: (bool, _most),
+    MISSING: (list, _all),
     "confidence": ((int, float), _least),
     "variant": (str, _least),
     "members": (dict, _each(_least)),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from agents.live.stage.batch_work import UserFunctions
@@ -70,7 +71,9 @@ class Messages:
         name = self.spec.name
         topic = topics.stage_input(name, stage) if self.graph.predecessors[stage] else topics.ingress(name)
         by_place = {(record.partition, record.offset): record for record in self.of(topic)}
-        functions = UserFunctions(self.spec.stage(stage), self.graph.successors[stage])
+        functions = UserFunctions(
+            self.spec.stage(stage), self.graph.successors[stage], partial(self.graph.expected, stage)
+        )
         for batch in batches:
             parts: dict[str, list[Record]] = {}
             for record in batch.taken:

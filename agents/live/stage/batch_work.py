@@ -25,7 +25,7 @@ from agents.models.raised import ModelRaisedError, RaisedLog
 from lineage import reasons
 from lineage.errors import WireError
 from lineage.flags import DEFAULT as FLAG
-from lineage.flags import checked, cut
+from lineage.flags import MISSING, checked, cut
 from lineage.message import PREDICTION, Outcome, Query, StageTiming
 from lineage.values import codec
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from agents.core.batching import Batch
-    from agents.core.request import Request
+    from agents.core.request import Path, Request
     from agents.live.stage.intake import Signature
     from agents.live.stage.lookups import Lookups
     from agents.models.loading import Model
@@ -48,11 +48,16 @@ Parts = dict[str, dict[str, Any]]  # predecessor -> its outputs
 class UserFunctions:
     """What a stage does around its model. Each method raises WireError(BAD_ROUTE) where the author's code does not fit.
 
-    `successors` are the stages that an edge leads to; empty for a sink.
+    `successors` are the stages that an edge leads to; empty for a sink. `expected` gives the predecessors that a query
+    with such a path has.
     """
 
-    def __init__(self, spec: StageSpec, successors: tuple[str, ...]) -> None:
+    def __init__(
+        self, spec: StageSpec, successors: tuple[str, ...], expected: Callable[[Path], tuple[str, ...]] | None = None
+    ) -> None:
         self._successors = successors
+        partial = spec.join is not None and (spec.join.mode, spec.join.on_loss) == ("all", "partial")
+        self._expected = expected if partial else None
         self.raised = RaisedLog(spec.name)  # for all code of the author's that the stage runs
         self._join = _optional(spec.name, "join", spec.join.function if spec.join else None)
         self._split = _optional(spec.name, "split", spec.split)
@@ -64,6 +69,12 @@ class UserFunctions:
         if self._join is None:
             return {f"{stage}.{name}": value for stage, outputs in parts.items() for name, value in outputs.items()}
         return self._mapping("join", self._call("join", self._join, parts))
+
+    def missing(self, request: Request) -> list[str]:
+        """The predecessors that a partial join went on without."""
+        if self._expected is None:
+            return []
+        return sorted(set(self._expected(request.path)).difference(part.predecessor for part in request.parts))
 
     def finish(self, outputs: dict[str, Any]) -> dict[str, Any]:
         """Make the stage's outputs of the model's; they are the same but for a coded stage that says otherwise."""
@@ -367,7 +378,9 @@ class BatchWork:
         """A stage's outputs on their way. `own`: what the stage says of them."""
         chosen, shares = self._functions.route(dict(outputs))
         timings = [*timings_so_far(request), timing]
-        payloads = self._encode(request, shares, timings, flags_with(request, self._stage, own))
+        missing = self._functions.missing(request)
+        told = {**(own or {}), MISSING: missing} if missing else own
+        payloads = self._encode(request, shares, timings, flags_with(request, self._stage, told))
         return Ok(payloads, chosen, value, flags=own)
 
     def _encode(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 from agents.core.batching import Batcher
@@ -121,7 +122,7 @@ def build_work(
     return BatchWork(
         spec.name,
         models,
-        UserFunctions(spec, graph.successors[spec.name]),
+        UserFunctions(spec, graph.successors[spec.name], partial(graph.expected, spec.name)),
         joins=joins,
         model_name=spec.model or _kind_of(spec),
         version=str(spec.version or known.version),

@@ -220,7 +220,7 @@ class Built:
             work=StatefulWork(
                 spec.name,
                 [],
-                UserFunctions(spec, graph.successors[spec.name]),
+                UserFunctions(spec, graph.successors[spec.name], partial(graph.expected, spec.name)),
                 joins=joins,
                 model_name=spec.model or "",
                 version=str(spec.version or getattr(model, "version", "") or ""),

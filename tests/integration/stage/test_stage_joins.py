@@ -36,8 +36,10 @@ def test_a_diamond_joins_what_belongs_together_and_hears_of_losses(stage, until,
         if x % 10:
             assert outcome.outputs == {"left.y": x, "right.y": x * x, "right.id": told.request_id}
             assert {timing.stage for timing in outcome.timings} == {"root", "left", "right", "last"}
+            assert outcome.flags == {}
         elif on_loss == "partial":
             assert outcome.outputs == {"right.y": x * x, "right.id": told.request_id}
+            assert outcome.flags == {"last": {"missing": ["left"]}}
         else:
             assert (outcome.kind, outcome.reason, outcome.stage) == ("failed", reasons.MODEL_RAISED, "left")
             assert told.lost == ("last",)

@@ -280,3 +280,18 @@ def test_the_shape_of_a_list_is_checked():
     signature = Signature({"x": {"dtype": "float32", "shape": [2]}})
     with pytest.raises(WireError, match="has shape"):
         signature.check({"x": [1, 2, 3]})
+
+
+def test_a_partial_join_names_the_predecessors_that_lost_the_query():
+    spec = SimpleNamespace(coding=None, name="s", split=None, choose=None, join=None)
+    expects = lambda path: ("left", "right", "top") if path["root"] == "all" else ("left",)  # noqa: E731
+    partial = SimpleNamespace(mode="all", on_loss="partial", function=None)
+    one = request(1, ("right", Query({"x": 1})))
+    one.path["root"] = "all"
+    for join, told in (
+        (partial, ["left", "top"]),
+        (None, []),
+        (SimpleNamespace(**vars(partial) | {"mode": "any"}), []),
+    ):
+        spec.join = join
+        assert UserFunctions(spec, (), expects).missing(one) == told
