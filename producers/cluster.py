@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import socket
 import time
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -20,6 +21,7 @@ log = logging.getLogger(__name__)
 
 _Answer = TypeVar("_Answer")
 DEAF_SECONDS: Final = 10.0
+REFUSED_SECONDS: Final = 3.0  # a client that begins waits no longer for a broker to listen
 _ROUND = 2.0  # seconds of one attempt
 _PAUSE = 0.05
 ID_SECONDS: Final = 1.0  # no longer than what knowing that a producer has its id saves
@@ -194,9 +196,32 @@ def idempotent_producer(
     return producer
 
 
-def unreachable(bootstrap: str, why: KafkaError) -> BrokerError:
+def require_listening(bootstrap: str, within: float = REFUSED_SECONDS) -> None:
+    """Raise BrokerError if each of the addresses refuses connections for `within` seconds.
+
+    librdkafka goes on trying, as for a broker that restarts. An address that cannot be asked is left to it.
+    """
+    until = time.monotonic() + within
+    while all(_refuses(address) for address in bootstrap.split(",")):
+        if time.monotonic() >= until:
+            raise unreachable(bootstrap, "nothing listens there")
+        time.sleep(_PAUSE)
+
+
+def _refuses(address: str) -> bool:
+    host, _, port = address.rpartition("://")[2].strip().rpartition(":")
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=_ROUND).close()
+    except ConnectionRefusedError:
+        return True
+    except (OSError, ValueError):
+        return False
+    return False
+
+
+def unreachable(bootstrap: str, why: str) -> BrokerError:
     return BrokerError(
-        f"cannot reach Kafka at {bootstrap}: {why.str()}; start a broker with 'spillway broker start', or name another "
+        f"cannot reach Kafka at {bootstrap}: {why}; start a broker with 'spillway broker start', or name another "
         "with --bootstrap or SPILLWAY_BOOTSTRAP (and its client settings file)"
     )
 
@@ -238,4 +263,4 @@ def _answer(
                     f"{bootstrap} refuses the connection: {why.str()}; check the client settings"
                 ) from error
             if left <= 0:
-                raise unreachable(bootstrap, why) from error
+                raise unreachable(bootstrap, why.str()) from error

@@ -175,7 +175,7 @@ def _present(
             return {name for name, topic in listed.items() if _usable(topic)}
         except KafkaException as error:
             admin.poll(_POLL_SECONDS)  # fills `trouble`
-            unreached = unreachable(settings.bootstrap, trouble[0] if trouble else error.args[0])
+            unreached = unreachable(settings.bootstrap, (trouble[0] if trouble else error.args[0]).str())
             if left <= 0 or stopping():
                 raise unreached from error
             if not told:

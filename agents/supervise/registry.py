@@ -106,6 +106,13 @@ def known(run_dir: Path) -> list[str]:
     return sorted(folder.name for folder in run_dir.glob("*/") if file_of(run_dir, folder.name) is not None)
 
 
+def with_learners(run_dir: Path, pipeline: str) -> list[str]:
+    """A pipeline and its learners, of those that were served from here, by name (`topology.load.Pipeline.learner`)."""
+    file = file_of(run_dir, pipeline)
+    learners = [name for name in known(run_dir) if str(file_of(run_dir, name)).startswith(f"{file}#")]
+    return [pipeline, *learners] if file is not None else [pipeline]
+
+
 def _file_note(run_dir: Path, pipeline: str) -> Path:
     return run_dir / pipeline / "file"
 

@@ -148,7 +148,9 @@ _STAGE_TIMES = (names.QUEUE_SECONDS, names.BATCH_WAIT_SECONDS, names.EXECUTION_S
 
 
 def _queries(snapshot: Snapshot) -> float:
-    return snapshot.value(names.BATCHED_QUERIES_TOTAL) + snapshot.outcomes_of(DROPPED)
+    """A stage's queries that ran or were dropped; with an ensemble each counts once, not once for each member."""
+    ran = names.COMBINED_TOTAL if names.COMBINED_TOTAL in snapshot.counters else names.BATCHED_QUERIES_TOTAL
+    return snapshot.value(ran) + snapshot.outcomes_of(DROPPED)
 
 
 def _by_kind(snapshot: Snapshot) -> dict[str, dict[str, int]]:

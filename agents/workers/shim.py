@@ -84,7 +84,8 @@ def serve(
     try:
         model, told = load()
     except Exception as error:  # noqa: BLE001 - user code; the front says it
-        stream.send({"kind": frames.FAILED, "text": (words or _words)(error)})
+        with contextlib.suppress(OSError):  # the front may have ended meanwhile
+            stream.send({"kind": frames.FAILED, "text": (words or _words)(error)})
         return
     signal.signal(
         signal.SIGTERM, lambda *_: threading.Thread(target=stream.send, args=({"kind": frames.DRAIN},)).start()
@@ -104,7 +105,10 @@ def work(
 
     That is Bye or Refused, or None where the connection has ended; `lost` is called then, while the model may run.
     """
-    stream.send({"kind": frames.HELLO, "protocol": frames.PROTOCOL, "pid": os.getpid(), **told})
+    try:
+        stream.send({"kind": frames.HELLO, "protocol": frames.PROTOCOL, "pid": os.getpid(), **told})
+    except OSError:  # the front ended while the model was loading
+        return None
     came: queue.SimpleQueue[dict[str, Any] | None] = queue.SimpleQueue()
     threading.Thread(target=_read, args=(stream, came, lost), daemon=True).start()
     while (frame := came.get()) is not None and frame["kind"] == frames.BATCH:

@@ -22,7 +22,7 @@ from lineage.headers import REQUEST_ID
 from lineage.limits import DEFAULT_LIMITS, Limits
 from lineage.reasons import UNKNOWN_SCHEMA
 from lineage.values.codec import Decoder
-from producers.cluster import DEAF_SECONDS, Reader, idempotent_producer
+from producers.cluster import DEAF_SECONDS, REFUSED_SECONDS, Reader, idempotent_producer, require_listening
 from producers.header_pairs import header_pairs
 from producers.schema_log import SchemaLog
 from topology.topics import egress, ingress
@@ -105,6 +105,7 @@ class Exchange:
         self._ingress = ingress(pipeline)
         self._options = self._producer_options(linger)
         self._settings = settings
+        require_listening(settings.bootstrap, min(timeout, REFUSED_SECONDS))
         self._producer = idempotent_producer(settings, self._ingress, timeout, self._options, self._break)
         self._look_at = 0.0  # when to look next whether the producer is stuck, and since when it seems to be
         self._stuck_since: float | None = None

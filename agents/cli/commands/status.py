@@ -14,7 +14,7 @@ from rich.text import Text
 
 from agents.cli.options import json_option, name_argument, run_dir_option
 from agents.supervise.child import STANDBY
-from agents.supervise.registry import Entry, ServeEntry, entries
+from agents.supervise.registry import Entry, ServeEntry, entries, with_learners
 from agents.supervise.scrape import Figures, Snapshot, figures, scrape
 from agents.supervise.table import (
     PlanRow,
@@ -49,13 +49,14 @@ _GONE, _SILENT = "gone", "not answering"
 def status(pipeline: str | None, run_dir: Path, *, watch: bool, as_json: bool) -> int:
     """Show what the processes of a served pipeline do.
 
-    PIPELINE is a pipeline's file or its name; without it, all pipelines that are served from here are shown. Rates and
-    means cover the last second; counts run from a process's start. The second table holds the latest status that
-    replicas exchanged: queueing delay, planned and recent batches, the profiled and measured duration of a planned
-    batch, load (arrivals divided by capacity), the order of the queue, and silent replicas. For stateful stages, each
-    member's role, epoch, version and lag are shown; for a stage with variants, each variant's state and workers. The
-    exit code is 1 if nothing is served, or if a process is gone, does not answer, has stopped a partition whose log
-    lost records, or keeps dying (three deaths or more without 12 s of service in between).
+    PIPELINE is a pipeline's file or its name. Its learners are shown below it. Without it, all pipelines that are
+    served from here are shown. Rates and means cover the last second; counts run from a process's start. The second
+    table holds the latest status that replicas exchanged: queueing delay, planned and recent batches, the profiled and
+    measured duration of a planned batch, load (arrivals divided by capacity), the order of the queue, and silent
+    replicas. For stateful stages, each member's role, epoch, version and lag are shown; for a stage with variants, each
+    variant's state and workers. The exit code is 1 if nothing is served, or if a process is gone, does not answer, has
+    stopped a partition whose log lost records, or keeps dying (three deaths or more without 12 s of service in
+    between).
 
     \b
     Example: spillway status --watch
@@ -136,7 +137,8 @@ class _View:
         )
 
     def read(self) -> None:
-        self.found = entries(self._run_dir, self._pipeline)
+        which = [None] if self._pipeline is None else with_learners(self._run_dir, self._pipeline)
+        self.found = [entry for each in which for entry in entries(self._run_dir, each)]
         self._before = self._now
         self._now = {
             entry.pid: scrape(entry, time.monotonic()) if entry.alive() and entry.role != STANDBY else None

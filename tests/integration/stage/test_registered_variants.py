@@ -4,6 +4,8 @@ import itertools
 import time
 
 import numpy as np
+import psutil
+import pytest
 from sklearn.datasets import load_digits
 from sklearn.tree import DecisionTreeClassifier
 
@@ -97,4 +99,55 @@ def test_a_registered_model_is_served_and_its_next_version_takes_over(stage, unt
     assert ask("still").flags["digit"]["version"] == "2"
     assert "version 3" in said("drop", "tree", "--app", app)[1]
     assert ask("back").flags["digit"]["version"] == "2"
+    until(lambda: one.committed("digit") == one.ends())
+
+
+@pytest.mark.nightly
+def test_a_front_that_is_killed_amid_upgrades_loses_no_query_and_serves_the_newest(stage, until, unique_name, tmp_path):
+    """Three upgrades; the front is killed just after each is registered, while it loads, and once it answers."""
+    app = f"u{unique_name[-8:]}"
+    one = stage(PIPELINE.format(app=app))
+    first = register_model(
+        one.settings,
+        "tree",
+        f"{__name__}:tree",
+        app=app,
+        validation=f"{__name__}:held",
+        repository=tmp_path / "models",
+        hardware=["cpu"],
+        sizes=(1, 4),
+    )
+    process = psutil.Process(one.start("digit").pid)
+    one.gate()
+    out = one.reader("egress")
+    sent = []
+
+    def ask():
+        sent.append(f"q{len(sent)}")
+        one.send(sent[-1], {"x": PIXELS[-1]}, parameters={"accuracy": 0.5}, within=120)
+        one.flush()
+
+    def versions():
+        out.poll()
+        return [outcome.flags["digit"]["version"] for _, outcome in out.outcomes()]
+
+    def asks_until(condition):
+        until(lambda: (ask(), condition())[1])
+
+    asks_until(versions)
+    for version, when in enumerate(("registered", "loading", "answering"), 2):
+        put(one.settings, first.model_copy(update={"version": version, "at": time.time()}))
+        if when == "loading":
+            asks_until(lambda: one.metrics("digit").get("spillway_variant_workers_wanted", 0) > 1)
+        elif when == "answering":
+            asks_until(lambda wanted=str(version): wanted in versions())
+        process.kill()
+        process.wait(60)
+        process = psutil.Process(one.start("digit").pid)
+        asks_until(lambda wanted=str(version): wanted in versions())
+    until(lambda: len(versions()) >= len(sent))
+    out.settle()
+    told = [(headers.request_id, outcome.kind) for headers, outcome in out.outcomes()]
+    assert sorted(told) == sorted((each, "prediction") for each in sent)
+    assert set(versions()) <= {"1", "2", "3", "4"}
     until(lambda: one.committed("digit") == one.ends())

@@ -1,4 +1,5 @@
 import pickle
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -9,7 +10,7 @@ from confluent_kafka import KafkaError, KafkaException
 from lineage.errors import BrokerError, UsageError
 from producers import cluster
 from producers.client.queries import QueryMaker, cluster_of
-from producers.cluster import ProducerLog, idempotent_producer
+from producers.cluster import ProducerLog, idempotent_producer, require_listening
 from producers.connection import ClientSettings
 from producers.patience import AnswerTime, patiently
 from tests import mock_cluster
@@ -339,3 +340,15 @@ def test_librdkafka_says_of_each_of_50_fresh_producers_that_it_has_its_id():
         [sys.executable, "-c", FRESH], cwd=ROOT, capture_output=True, text=True, timeout=600, check=False
     )
     assert done.stdout.split() == ["50", "50"], done.stderr
+
+
+def test_an_address_where_nothing_listens_is_an_error_unless_another_listens():
+    with socket.socket() as listening, socket.socket() as silent:
+        for each in (listening, silent):
+            each.bind(("127.0.0.1", 0))
+        listening.listen()
+        there, nowhere = (f"127.0.0.1:{each.getsockname()[1]}" for each in (listening, silent))
+        require_listening(f"PLAINTEXT://{nowhere}, {there}", 0.0)
+        require_listening(f"{nowhere},no.such.host.invalid:9092", 0.0)  # librdkafka says more of that
+        with pytest.raises(BrokerError, match=rf"cannot reach Kafka at {nowhere}: nothing listens there; start a"):
+            require_listening(nowhere, 0.0)

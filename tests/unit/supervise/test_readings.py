@@ -21,9 +21,10 @@ from agents.core.routes.ensemble import Shares
 from agents.live.metrics import GateMetrics, StageMetrics
 from agents.live.stage.member_figures import MemberFigures
 from agents.supervise import table as tables
-from agents.supervise.registry import Entry, ServeEntry, entries
+from agents.supervise.registry import Entry, ServeEntry, entries, with_learners
 from agents.supervise.scrape import NO_FIGURES, Distribution, Snapshot, figures, parse, scrape, shortened
 from agents.supervise.table import Row, cells, details, line, plan_rows, plan_table, plan_title, table
+from lineage import metric_names as names
 from lineage.message import PlanWord
 from topology.sizes import FROM_FILE
 
@@ -236,6 +237,22 @@ def test_the_supervisors_entry_is_written_whole(tmp_path):
     replace(entry, plan_period=0.1).write(tmp_path)
     assert ServeEntry.read(tmp_path, "p").plan_period == 0.1
     assert entries(tmp_path, "p") == []
+
+
+def test_a_pipeline_is_read_with_its_learners_and_no_other(tmp_path):
+    file = tmp_path / "p.yaml"
+    for name, path in {"p": file, "p-theta": f"{file}#theta", "p-2": tmp_path / "p-2.yaml"}.items():
+        ServeEntry(name, str(path), "localhost:1", None, os.getpid(), time.time()).write(tmp_path)
+    assert with_learners(tmp_path, "p") == ["p", "p-theta"]
+    assert with_learners(tmp_path, "p-theta") == ["p-theta"]
+    assert with_learners(tmp_path, "never") == ["never"]
+
+
+def test_a_query_of_an_ensemble_counts_once_whatever_its_members():
+    ran = {names.BATCHED_QUERIES_TOTAL: 15.0, names.COMBINED_TOTAL: 5.0}
+    assert figures(STAGE, Snapshot(1.0, ran), None).queries == 5
+    del ran[names.COMBINED_TOTAL]
+    assert figures(STAGE, Snapshot(1.0, ran), None).queries == 15
 
 
 # From what the processes know of one another to what a person sees of it.
