@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import logging
+import threading
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from producers.client.exchange import NO_ROOM, ClientClosedError, Exchange, TooManyInFlightError
 from producers.client.feedback import Learners
 from producers.client.needs import asked
 from producers.client.queries import CONNECT_SECONDS, GRACE, IN_FLIGHT, WINDOW, Prepared, QueryMaker, cluster_of, keyed
+from producers.offline.job import CHUNK, Job
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+    from concurrent.futures import Future
 
     from lineage.errors import SpillwayError
     from lineage.message import Outcome, Value
@@ -22,10 +27,15 @@ if TYPE_CHECKING:
     from lineage.trace import TraceContext
     from producers.client.feedback import Feedback
     from producers.connection import ClientSettings
+    from producers.offline.job import Progress
     from topology.load import Pipeline
     from topology.spec import PipelineSpec
 
 log = logging.getLogger(__name__)
+
+
+class _CancelledError(Exception):
+    """The task that waits for an offline job was cancelled."""
 
 
 class AsyncClient:
@@ -48,7 +58,7 @@ class AsyncClient:
         linger: float = 0.0,
         timeout: float = CONNECT_SECONDS,
     ) -> None:
-        settings = cluster_of(settings)
+        self._settings = settings = cluster_of(settings)
         self._queries = QueryMaker(pipeline, slo=slo, grace=grace)
         self._room = asyncio.Semaphore(in_flight)
         self._connect = functools.partial(
@@ -102,6 +112,44 @@ class AsyncClient:
         """Run one query of an application with variants, by what it needs; see `Client.online_query`."""
         parameters, deadline = asked(app, latency, accuracy, model, variant)
         return await self.predict(inputs, parameters, deadline=deadline, request_id=request_id, key=key)
+
+    async def offline_query(
+        self,
+        inputs_file: str | Path,
+        outputs_file: str | Path,
+        *,
+        app: str | None = None,
+        accuracy: float | str | None = None,
+        model: str | None = None,
+        variant: str | None = None,
+        chunk: int = CHUNK,
+        progress: Callable[[Progress], None] = lambda _: None,
+    ) -> Progress:
+        """Answer a file of queries in the time that online ones leave; see `Client.offline_query`.
+
+        `progress` is called on the loop. A task that is cancelled ends the job; called again, it goes on where it was.
+        """
+        parameters, _ = asked(app, None, accuracy, model, variant)
+        loop, over = asyncio.get_running_loop(), threading.Event()
+
+        def submit(inputs: Mapping[str, Value], parameters: Mapping[str, Value], /, **options: Any) -> Future[Outcome]:
+            return asyncio.run_coroutine_threadsafe(self.predict(inputs, parameters, **options), loop)
+
+        def heard(at: Progress) -> None:
+            if over.is_set():
+                raise _CancelledError
+            loop.call_soon_threadsafe(progress, at)
+
+        where = self._queries.pipeline, self._settings, self._queries.limits, submit
+        job = Job(*where, parameters=parameters, chunk=chunk, progress=heard)
+        running = asyncio.create_task(asyncio.to_thread(job.run, Path(inputs_file), Path(outputs_file)))
+        try:
+            return await asyncio.shield(running)
+        except asyncio.CancelledError:
+            over.set()
+            with contextlib.suppress(_CancelledError):
+                await running
+            raise
 
     async def outcomes(
         self,

@@ -226,6 +226,8 @@ class Job:
             return  # it was found on the egress
         try:
             self._answered(one, future.result())
+        except WireError as error:  # an asyncio client's, which sends later
+            one.answer = _error(one.row, FAILED, error.reason, str(error))
         except TimeoutError as error:  # the client's
             one.lost += 1
             self._once_more(one)

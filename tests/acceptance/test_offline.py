@@ -1,5 +1,7 @@
 """`spillway offline` as a user runs it: a file of queries into a file of rows, over errors, pauses and crashes."""
 
+import asyncio
+import functools
 import json
 import os
 import signal
@@ -10,6 +12,7 @@ from itertools import count
 import pytest
 from confluent_kafka import Producer
 
+from producers.client import AsyncClient
 from tests.acceptance.serving import SPILLWAY, serving
 from tests.waiting import until
 
@@ -86,6 +89,28 @@ def test_each_query_has_its_row_in_order_and_errors_are_rows(served, tmp_path):
     before = outputs.read_bytes()
     assert served(inputs, outputs)[0] == 0  # nothing is left to do
     assert outputs.read_bytes() == before
+
+
+def test_an_asyncio_client_goes_on_with_a_job_that_it_cancelled(served, tmp_path):
+    inputs, outputs = tmp_path / "in.jsonl", tmp_path / "out.jsonl"
+    inputs.write_text("".join(json.dumps({"x": 200 + n, "seconds": 0.005}) + "\n" for n in range(300)))
+
+    async def twice():
+        async with AsyncClient(served.name, served.broker, slo=1.0) as client:
+            seen = asyncio.Event()
+            asks = functools.partial(client.offline_query, inputs, outputs)
+            first = asyncio.create_task(asks(progress=lambda at: seen.set() if at.written else None))
+            await asyncio.wait_for(seen.wait(), 60)
+            first.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await first
+            before = len(rows_of(outputs))
+            return before, await asyncio.wait_for(asks(), 60)
+
+    before, done = asyncio.run(twice())
+    assert 0 < before < done.written == 300
+    assert done.before >= before
+    assert [row["outputs"]["back"] for row in rows_of(outputs)] == list(range(200, 500))
 
 
 @pytest.mark.nightly

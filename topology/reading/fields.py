@@ -58,6 +58,18 @@ _MISSING = {
         "kind",
     ): "is missing; write 'kind: shared' (one state for all) or 'kind: keyed' (one for each key)",
     ("stages", "name"): "is missing; name the stage, as in 'name: detect'",
+    ("variants", "of", "model"): "is missing; name its class or function, as in 'model: models:Linear'",
+    ("variants", "of", "architecture"): "is missing; say what it is a variant of, as in 'architecture: linear'",
+    (
+        "variants",
+        "of",
+        "accuracy",
+    ): "is missing; give its share of right answers on validation data, from 0 to 1, as in 'accuracy: 0.93'",
+    (
+        "variants",
+        "of",
+        "takes",
+    ): "is missing; give the duration of a batch by its size, as in 'takes: {1: 2ms, 8: 6ms}'",
 }
 _EXPECTED = {
     "int_type": "a whole number",
@@ -138,6 +150,8 @@ class StageFields:
     """The fields that the file gives; one of a section as "batching.max"."""
     listed: str = "stages"
     """The list in the file that it stands in: stages or learners."""
+    called: object = None
+    """Its name as the file has it, even if no stage can be called so."""
 
     @property
     def name(self) -> str | None:
@@ -229,7 +243,7 @@ def _stage(number: int, raw: Any, problems: list[Problem], listed: str = "stages
             wrong |= {f"{name}.{field}" for field in bad}
             given |= {f"{name}.{field}" for field in part if isinstance(field, str)}
     spec, bad = _validated(StageSpec, read, path, problems, {"name": _UNNAMED})
-    return StageFields(number, spec, bad | wrong, frozenset(given), listed)
+    return StageFields(number, spec, bad | wrong, frozenset(given), listed, raw.get("name"))
 
 
 def _validated(
@@ -266,7 +280,8 @@ def _problem(model: type[BaseModel], at: Path, error: ErrorDetails) -> Problem:
         return Problem(path, f"a field's name must be text, not {shown(given)}", on_key=True)
     if kind == "missing":
         fields = tuple("stages" if step == "learners" else step for step in path if isinstance(step, str))
-        return Problem(path, _MISSING.get(fields) or _MISSING.get(fields[-2:], "is missing; add it"))
+        keys = (fields, fields[-2:], (*fields[1:3], fields[-1]))  # the last: of one of several, whatever its name
+        return Problem(path, next((_MISSING[key] for key in keys if key in _MISSING), "is missing; add it"))
     if on_key and kind == "string_type":
         text = f"a name here must be text, not {shown(given)}; put it in quotes"
     elif on_key:

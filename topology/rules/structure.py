@@ -135,13 +135,15 @@ def _check_topics(fields: PipelineFields, stages: Stages, problems: list[Problem
 def _edges(fields: PipelineFields, stages: Stages, problems: list[Problem]) -> tuple[dict[str, tuple[str, ...]], bool]:
     certain = len(stages) == len(fields.stages)
     edges = {}
+    misnamed = [stage.called for stage in fields.stages if stage.name is None]
     for stage in fields.stages:
         certain = certain and stage.usable("after")
         before: dict[str, None] = {}
         for path, name in stage.predecessors():
             if name not in stages:
                 certain = False
-                problems.append(Problem(path, f"there is no stage {name!r:.80}; {names.meant(name, stages)}"))
+                if name not in misnamed:
+                    problems.append(Problem(path, f"there is no stage {name!r:.80}; {names.meant(name, stages)}"))
             elif name in before:
                 problems.append(Problem(path, f"{name!r} is named twice; keep one"))
             before[name] = None

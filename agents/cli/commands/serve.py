@@ -151,9 +151,11 @@ def serve(
         for learner in options["elsewhere"]:
             loaded.learner(learner, profiled=False)  # it says which there are, where there is none
         return _supervise(loaded, plan=plan, **options)
+    loaded = _planned(load_warned(pipeline) if parent is None else load(pipeline), plan)  # a parent has looked
+    if stage is not None:
+        _require_stage(loaded, stage)
     settings = ClientSettings.load(options["bootstrap"], options["client_config"])
     log.to_stderr()
-    loaded = _planned(load_warned(pipeline) if parent is None else load(pipeline), plan)  # a parent has looked
     if tuner and plan is not None:
         return _tuner(loaded, plan, settings, options)
     run = _gate(loaded, settings, options) if stage is None else _stage(loaded, stage, settings, options)
@@ -259,14 +261,17 @@ def _own(
     return code
 
 
+def _require_stage(pipeline: Pipeline, stage: str) -> None:
+    known = [each.name for each in pipeline.spec.stages]
+    if stage not in known:
+        raise UsageError(f"{pipeline.path}: there is no stage {stage!r}; its stages are {', '.join(known)}")
+
+
 def _stage(pipeline: Pipeline, stage: str, settings: ClientSettings, options: Mapping[str, Any]) -> Callable[[], int]:
     """What runs one replica. Raises UsageError for what cannot be."""
     from agents.live.stage.config import StageProcessConfig  # noqa: PLC0415 - the supervisor does without
 
-    spec = next((known for known in pipeline.spec.stages if known.name == stage), None)
-    if spec is None:
-        known = ", ".join(each.name for each in pipeline.spec.stages)
-        raise UsageError(f"{pipeline.path}: there is no stage {stage!r}; its stages are {known}")
+    spec = pipeline.spec.stage(stage)
     replica, journals = options["replica"], options["journal"]
     if spec.stateful:
         _refuse_as_member(spec, replica, options)

@@ -34,6 +34,15 @@ def test_a_replica_beyond_the_stages_own_is_refused(tmp_path, monkeypatch, stage
     assert said in str(done.exception)
 
 
+def test_a_stage_that_is_not_there_is_told_before_a_broker_is_asked_for(tmp_path, monkeypatch):
+    monkeypatch.delenv("SPILLWAY_BOOTSTRAP", raising=False)
+    file = tmp_path / "p.yaml"
+    file.write_text(SPEC)
+    done = CliRunner().invoke(serve, [str(file), "--stage", "rad"])
+    assert isinstance(done.exception, UsageError)
+    assert "there is no stage 'rad'; its stages are one, three" in str(done.exception)
+
+
 # Journals are refused where they could not be replayed: of stages that go by version logs.
 
 JOURNALED = """
