@@ -60,16 +60,8 @@ _MISSING = {
     ("stages", "name"): "is missing; name the stage, as in 'name: detect'",
     ("variants", "of", "model"): "is missing; name its class or function, as in 'model: models:Linear'",
     ("variants", "of", "architecture"): "is missing; say what it is a variant of, as in 'architecture: linear'",
-    (
-        "variants",
-        "of",
-        "accuracy",
-    ): "is missing; give its share of right answers on validation data, from 0 to 1, as in 'accuracy: 0.93'",
-    (
-        "variants",
-        "of",
-        "takes",
-    ): "is missing; give the duration of a batch by its size, as in 'takes: {1: 2ms, 8: 6ms}'",
+    ("variants", "of", "accuracy"): "is missing; give its share of right answers on validation data, as in 0.93",
+    ("variants", "of", "takes"): "is missing; give a batch's duration by its size, as in 'takes: {1: 2ms, 8: 6ms}'",
 }
 _EXPECTED = {
     "int_type": "a whole number",

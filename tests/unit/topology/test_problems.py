@@ -109,7 +109,7 @@ def test_a_variant_without_an_accuracy():
     (told,) = stages(f"{{name: a, variants: {{app: x, of: {of}}}}}")
     place, _, text = told.partition("accuracy: ")
     assert place == "4:44: stages[0].variants.of.one."
-    assert text == "is missing; give its share of right answers on validation data, as in 'accuracy: 0.93'"
+    assert text == "is missing; give its share of right answers on validation data, as in 0.93"
 
 
 def test_limits_that_no_message_can_have():
