@@ -11,6 +11,7 @@ from agents.broker.folder import DataFolder
 from agents.cli.options import broker_dir, cluster_options, given, run_dir_option
 from agents.supervise.registry import ServeEntry
 from lineage.errors import UsageError
+from producers.cluster import require_listening
 from producers.connection import ClientSettings
 from topology.load import load
 
@@ -36,7 +37,7 @@ class Source:
 
     @functools.cached_property
     def settings(self) -> ClientSettings:
-        """Found when it is first asked for. Raises UsageError where there is no cluster."""
+        """Found when it is first asked for. Raises UsageError or BrokerError where there is no cluster."""
         return find_cluster(self.bootstrap, self.client_config, run_dir=self.run_dir, pipeline=self.spec.name)
 
 
@@ -59,10 +60,20 @@ def find_cluster(
 ) -> ClientSettings:
     """The cluster for a client of `pipeline`. Raises `UsageError`, saying how to name one, where none is to be found.
 
+    Raises `BrokerError` where nothing listens at its address.
+
     In this order: the local broker that --broker-dir names on the command line; `bootstrap` and `client_config` (the
     options, or the environment); what the supervisor of the pipeline in `run_dir` uses; the broker that `spillway
     broker start` started in this directory, or in $SPILLWAY_BROKER_DIR.
     """
+    settings = _named_cluster(bootstrap, client_config, run_dir, pipeline)
+    require_listening(settings.bootstrap)
+    return settings
+
+
+def _named_cluster(
+    bootstrap: str | None, client_config: Path | None, run_dir: Path | None, pipeline: str | None
+) -> ClientSettings:
     folder = broker_dir()
     if given("broker_dir"):
         if given("bootstrap"):

@@ -60,7 +60,12 @@ _MISSING = {
     ("stages", "name"): "is missing; name the stage, as in 'name: detect'",
     ("variants", "of", "model"): "is missing; name its class or function, as in 'model: models:Linear'",
     ("variants", "of", "architecture"): "is missing; say what it is a variant of, as in 'architecture: linear'",
-    ("variants", "of", "accuracy"): "is missing; give its share of right answers on validation data, as in 0.93",
+    (
+        "variants",
+        "of",
+        "accuracy",
+    ): "is missing; give its share of right answers (0 to 1) on validation data, as in 0.93",
+    ("variants", "hosts", "has"): "is missing; give what one such host has, as in 'has: {core: {units: 4}}'",
     ("variants", "of", "takes"): "is missing; give a batch's duration by its size, as in 'takes: {1: 2ms, 8: 6ms}'",
 }
 _EXPECTED = {
@@ -300,6 +305,8 @@ def _text(kind: str, context: Mapping[str, Any], given: Any) -> str:
     if kind in _BOUNDS:
         words, bound = _BOUNDS[kind]
         return f"must be {words} {context[bound]:.15g}, not {given}"
+    if kind == "too_short":
+        return "is empty; give it at least one entry"
     if kind in _EXPECTED:
         quotes = "; put it in quotes" if kind == "string_type" and not isinstance(given, (dict, list)) else ""
         return f"must be {_EXPECTED[kind]}, not {shown(given)}{quotes}"

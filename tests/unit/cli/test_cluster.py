@@ -1,6 +1,7 @@
 """Which Kafka a command takes: what it is told, else where the pipeline is served, else the local one."""
 
 import os
+import socket
 import time
 from pathlib import Path
 
@@ -10,12 +11,14 @@ import pytest
 from agents.broker.folder import DataFolder, RunningBroker
 from agents.cli.cluster import find_cluster
 from agents.supervise.registry import ServeEntry
-from lineage.errors import UsageError
+from lineage.errors import BrokerError, UsageError
+from producers.cluster import require_listening
 
 
 @pytest.fixture(autouse=True)
 def elsewhere(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("agents.cli.cluster.require_listening", lambda _bootstrap: None)
 
 
 def served(run_dir, **changes):
@@ -52,3 +55,14 @@ def test_a_local_broker_that_was_stopped_is_to_be_started(tmp_path):
 def test_else_it_says_what_to_do(tmp_path):
     with pytest.raises(UsageError, match=r"--bootstrap HOST:PORT or set SPILLWAY_BOOTSTRAP"):
         find_cluster(None, None, run_dir=tmp_path, pipeline="p")
+
+
+def test_a_cluster_at_whose_address_nothing_listens_is_refused_at_once(tmp_path, monkeypatch):
+    monkeypatch.setattr("agents.cli.cluster.require_listening", lambda bootstrap: require_listening(bootstrap, 0.0))
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{silent.getsockname()[1]}"
+        with pytest.raises(
+            BrokerError, match=f"cannot reach Kafka at {address}: nothing listens there; start a broker"
+        ):
+            find_cluster(address, None, run_dir=tmp_path, pipeline="p")

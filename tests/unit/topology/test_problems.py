@@ -109,7 +109,7 @@ def test_a_variant_without_an_accuracy():
     (told,) = stages(f"{{name: a, variants: {{app: x, of: {of}}}}}")
     place, _, text = told.partition("accuracy: ")
     assert place == "4:44: stages[0].variants.of.one."
-    assert text == "is missing; give its share of right answers on validation data, as in 0.93"
+    assert text == "is missing; give its share of right answers (0 to 1) on validation data, as in 0.93"
 
 
 def test_limits_that_no_message_can_have():
@@ -170,6 +170,14 @@ def test_only_consequences_of_a_wrong_edge_are_left_out():
         "{name: a, model: 'm:A'}", "{name: b, model: 'm:A', after: [c]}", "{name: d, model: 'm:A', after: a}"
     )
     assert found == ["5:37: stages[1].after[0]: there is no stage 'c'; known: a, b, d"]
+
+
+def test_a_mapping_that_needs_an_entry_and_has_none_is_told():
+    found = stages("{name: a, variants: {app: x, hosts: {}}}", "{name: b, variants: {app: x, hosts: {k: {price: 1}}}}")
+    assert [problem.partition(": ")[2].partition(": ")[2] for problem in found if ".hosts" in problem] == [
+        "is empty; give it at least one entry",
+        "is missing; give what one such host has, as in 'has: {core: {units: 4}}'",
+    ]
 
 
 def test_many_problems_are_cut_short():
