@@ -7,10 +7,16 @@ from typing import TYPE_CHECKING
 from rich.table import Table
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from agents.whatif.figures import Figures
     from agents.whatif.study import Study
 
+_SHORT = ("", "policy", "bad %", "drop", "late", "good/s", "p50", "p99", "waste", "gap")
 _HEADINGS = ("", "policy", "drop rate", "dropped", "late", "good/s", "p50 ms", "p99 ms", "invalid", "drops", "gap")
+
+
+EXPLAINED = "bad: dropped or late; p50, p99: ms; waste: % of execution time spent on bad queries"
 
 
 def head(study: Study) -> list[str]:
@@ -34,27 +40,39 @@ def cells(study: Study) -> list[tuple[str, ...]]:
     return [_HEADINGS, *rows]
 
 
-def table(study: Study) -> Table:
-    headings, *rows = cells(study)
-    made = Table(box=None, pad_edge=False, header_style="bold")
-    for number, heading in enumerate(headings):
-        made.add_column(heading, justify="left" if number < 2 else "right", overflow="fold")  # noqa: PLR2004 - names
-    for number, row in enumerate(rows):
+def table(study: Study, console: Console) -> Table:
+    """Without the drops by stage, where a terminal has no room for them; --json and --html have them all."""
+    made = _table(study, drops=True)
+    wide = console.measure(made, options=console.options.update(max_width=1_000)).maximum > console.width
+    return _table(study, drops=False) if wide else made
+
+
+def _table(study: Study, *, drops: bool) -> Table:
+    made = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
+    for heading in (*_SHORT, *(["drops"] if drops else ())):
+        names = {"": [row.label for row in study.all_rows], "policy": [row.policy for row in study.all_rows]}
+        made.add_column(
+            heading,
+            justify="left" if heading in names else "right",
+            no_wrap=heading not in names,
+            min_width=max((len(word) for name in names.get(heading, ()) for word in name.split()), default=0),
+        )
+    for number, row in enumerate(study.all_rows):
         measured = study.recorded is not None and number == 0
         apart = study.recorded is not None and number == 1
-        made.add_row(*row, style="bold" if measured else None, end_section=apart)
+        found = row.figures
+        made.add_row(
+            row.label,
+            row.policy,
+            f"{100 * found.drop_rate:.2f}",
+            *(str(found.dropped), str(found.late), f"{found.goodput:.1f}", _ms(found.p50), _ms(found.p99)),
+            f"{100 * found.invalid:.2f}",
+            "" if found.gap is None else f"{100 * found.gap:.2f}",
+            *([_drops(found, study.stages)] if drops else ()),
+            style="bold" if measured else None,
+            end_section=apart,
+        )
     return made
-
-
-def text(study: Study) -> str:
-    rows = cells(study)
-    widths = [max(len(row[column]) for row in rows) for column in range(len(_HEADINGS))]
-    lines = []
-    for row in rows:
-        names = [cell.ljust(width) for cell, width in zip(row[:2], widths[:2], strict=True)]
-        numbers = [cell.rjust(width) for cell, width in zip(row[2:], widths[2:], strict=True)]
-        lines.append("  ".join([*names, *numbers]).rstrip())
-    return "\n".join(lines)
 
 
 def _figures(found: Figures, stages: tuple[str, ...]) -> tuple[str, ...]:
@@ -66,9 +84,13 @@ def _figures(found: Figures, stages: tuple[str, ...]) -> tuple[str, ...]:
         _ms(found.p50),
         _ms(found.p99),
         f"{found.invalid:.2%}",
-        "/".join(str(found.drops.get(stage, 0)) for stage in stages),
+        _drops(found, stages),
         "" if found.gap is None else f"{100 * found.gap:.2f}",
     )
+
+
+def _drops(found: Figures, stages: tuple[str, ...]) -> str:
+    return "/".join(str(found.drops.get(stage, 0)) for stage in stages)
 
 
 def _ms(seconds: float | None) -> str:

@@ -16,6 +16,7 @@ from producers.recording.history import History, history
 from producers.report import FAILED, MISSING
 from topology.load import parse
 from topology.names import meant
+from topology.sizing import HOP_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -174,6 +175,9 @@ def filled(at: NDArray[np.float64], values: NDArray[np.float64], otherwise: floa
     return np.where(np.isnan(values), nearest, values)
 
 
+_USUAL_HOP: Final = (
+    f"no data shows how long a hop through Kafka takes: {1000 * HOP_SECONDS:g} ms each, typical of two cores (--hop)"
+)
 _FEW: Final = 200  # recorded outcomes, below which percentiles say little
 _SLOW_HOP: Final = 5.0  # ms
 
@@ -228,11 +232,12 @@ def read_traffic(
         read_recording(Path(source))  # says what the directory lacks
     due = traces.arrivals(source, seed=seed, duration=duration)
     notes = ["a trace holds no outcomes: nothing shows how far to trust these predictions (use a recording)"]
+    notes += [_USUAL_HOP] if hop is None else []
     told = dict(choices or {})
     choosers = [stage.name for stage in pipeline.spec.stages if stage.choose is not None]
     notes += [_equally(name) for name in choosers if name not in told]
     budget = np.full(len(due), pipeline.spec.slo)
-    return Traffic(source, due, budget, choices=told, hop=hop or 0.0, notes=tuple(notes))
+    return Traffic(source, due, budget, choices=told, hop=HOP_SECONDS if hop is None else hop, notes=tuple(notes))
 
 
 def _of_recording(
@@ -254,6 +259,8 @@ def _of_recording(
         past = past.until(duration)
     choices, notes = _choices(pipeline, past, told)
     hops = _hops(past) if hop is None else None
+    if hop is None and hops is None:
+        notes.append(_USUAL_HOP)
     if recorded.digest != pipeline.digest:
         notes.append(
             f"{pipeline.path} has changed since the recording: the recorded configuration is simulated from the "
@@ -268,10 +275,15 @@ def _of_recording(
         history=past,
         recorded=recorded,
         choices=choices,
-        hop=hop if hop is not None else 0.0 if hops is None else float(np.median(hops)),
+        hop=hop if hop is not None else HOP_SECONDS if hops is None else float(np.median(hops)),
         hops=hops,
         period=about.period,
-        notes=(*_torn(recording), *_doubts(past, name), *notes),
+        notes=(
+            *_torn(recording),
+            *_doubts(past, name),
+            *([_USUAL_HOP] if hop is None and hops is None else ()),
+            *notes,
+        ),
     )
 
 

@@ -71,7 +71,7 @@ def _slos(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -
     "--hop",
     callback=seconds,
     metavar="SECONDS",
-    help="How long a message takes from stage to stage.  [default: as recorded, else 0]",
+    help="How long a message takes from stage to stage.  [default: as recorded, else 4 ms]",
 )
 @plan_period_option
 @click.option(
@@ -140,17 +140,10 @@ def _show(found: Study, *, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(found.as_json(), indent=2))
         return
-    console = Console(highlight=False)
-    for line in table.head(found):
-        click.echo(line)
-    click.echo()
-    if console.is_terminal:
-        console.print(table.table(found))
-    else:
-        click.echo(table.text(found))
-    click.echo()
-    for line in table.foot(found):
-        click.echo(line)
+    console = Console(highlight=False, markup=False)  # where it is no terminal, of 80 characters
+    console.print(
+        *table.head(found), "", table.table(found, console), "", table.EXPLAINED, *table.foot(found), sep="\n"
+    )
 
 
 def _write(found: Study, html: Path | None, plot: Path | None) -> None:

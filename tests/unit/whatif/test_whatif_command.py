@@ -49,6 +49,20 @@ def test_the_recorded_configuration_is_predicted_first_and_the_verdict_told(file
     ]
 
 
+def test_it_fits_80_columns_and_breaks_no_word(files, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    spec = SPEC + "  - {name: recognise, after: a, emulated: {alpha: 10ms, beta: 0}, batching: {size: 1}}\n"
+    (files / "small.yaml").write_text(spec)
+    sizes = ("--policy", "pard:quantile=.2", "--policy", "naive", "--workers", "a=2,recognise=3")
+    _, out, _ = whatif(capsys, "small.yaml", "poisson:60", "--duration", "10", *sizes)
+    assert max(map(len, out.splitlines())) <= 80
+    words = " ".join(out.split())
+    assert "4.0 ms a hop" in words
+    assert "no data shows how long a hop through Kafka takes: 4 ms each, typical of two cores (--hop)" in words
+    assert "drops: by stage, a/recognise" in words
+    assert {"a=2", "recognise=3", "pard:quantile=.2"} <= set(words.split())
+
+
 def test_json_tells_the_same(files, capsys):
     with Taken(files / "taken", SPEC, policies={"a": "expired"}) as taken:
         latencies = served(taken, bursty(), 0.01, 0.1)
