@@ -52,11 +52,11 @@ def measure(
 @click.option("--trace", "names", multiple=True, type=click.Choice(traces()), help="[default: all]")
 @click.option("--dispatch", "dispatches", multiple=True, type=click.Choice(get_args(Dispatch)), help="How queued.")
 @click.option("--policy", "others", multiple=True, metavar="NAME", help="Beside pard and spillway.  [default: all]")
-@click.option("--load", default=1.0, show_default=True, help="Requests, over what the workers are planned for.")
+@click.option("--load", default=1.0, show_default=True, help="Load, as a multiple of what the workers are planned for.")
 @click.option("--seconds", type=click.IntRange(10), default=120, show_default=True, help="Length of each trace.")
 @click.option("--seed", "seeds", multiple=True, type=int, default=(0,), show_default=True, help="Of the arrivals.")
 @click.option("--period", default=0.1, show_default=True, help="Seconds between two synchronisations of spillway.")
-@click.option("--hops", is_flag=True, help="Let every message take 3 to 20 ms from stage to stage.")
+@click.option("--hops", is_flag=True, help="Delay each message by 3 to 20 ms from stage to stage.")
 @click.option("--reference", "beside", is_flag=True, help="The cases of the independent reference.")
 @click.option("--quick", is_flag=True, help="Two applications, three traces, 40 s.")
 @json_option
@@ -87,7 +87,9 @@ def policies(
     if beside:
         reference = folder()
         if not (reference / TABLE).is_file():
-            click.echo(f"skipped: there is no {TABLE} in {reference}; SPILLWAY_REFERENCE names another", err=True)
+            click.echo(
+                f"skipped: there is no {TABLE} in {reference}; set SPILLWAY_REFERENCE to another folder", err=True
+            )
             return
         found = policies_reference.measure(reference, apps, wanted, chosen, period)
     else:

@@ -134,7 +134,7 @@ def reference(reference: Path, policies: tuple[str, ...], cases: tuple[str, ...]
     """  # noqa: D301 - click's own marks
     if not (reference / TABLE).is_file():
         click.echo(
-            f"skipped: there is no {TABLE} in {reference}; --folder or SPILLWAY_REFERENCE names another", err=True
+            f"skipped: there is no {TABLE} in {reference}; name another with --folder or SPILLWAY_REFERENCE", err=True
         )
         return 0
     wanted = rows(reference, policies, cases)

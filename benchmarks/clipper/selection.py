@@ -148,7 +148,7 @@ def failing(seeds: int = 20) -> Table:
             "The thesis shows curves: Exp3 and Exp4 end below every static choice.",
             f"Exp3 and Exp4 have the default settings; the bare forms no floor and no forgetting. {seeds} seeds.",
             f"Digits with noise stand for CIFAR; {best!r} was trained on {TRAINED_ON:,} of them, the others on {_FEW}.",
-            "While it fails it sees its inputs inverted.",
+            "While it fails, its inputs are inverted.",
         ),
     )
 

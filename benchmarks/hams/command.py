@@ -59,17 +59,19 @@ SECTIONS = {
     type=click.IntRange(0),
     default=0,
     metavar="TIMES",
-    help="Make a run of latency, emulated and sizes again if the machine's host took a tenth of the processors.",
+    help="Repeat a run of latency, emulated or sizes if the host took a tenth of the processor time meanwhile.",
 )
-@click.option("--rate", type=click.FloatRange(min=0.5), help="Queries a second in recovery; else each service's own.")
+@click.option(
+    "--rate", type=click.FloatRange(min=0.5), help="Queries a second in recovery; by default each service's own."
+)
 @click.option("--output", type=click.Path(path_type=Path, file_okay=False), default=OUTPUT, show_default=True)
-@click.option("--go-on", is_flag=True, help="Keep what there is of latency, emulated, sizes and recovery.")
-@click.option("--render", is_flag=True, help="Measure nothing; make tables of what was measured before.")
+@click.option("--go-on", is_flag=True, help="Keep earlier results of latency, emulated, sizes and recovery.")
+@click.option("--render", is_flag=True, help="Measure nothing; make the tables from earlier results.")
 @click.option(
     "--markdown",
     type=click.Path(path_type=Path, dir_okay=False, exists=True),
     metavar="FILE",
-    help="Put the tables between FILE's marks <!-- begin SECTION --> and <!-- end SECTION -->.",
+    help="Insert the tables in FILE, between <!-- begin SECTION --> and <!-- end SECTION -->.",
 )
 @json_option
 def hams(

@@ -126,13 +126,13 @@ def tables(result: dict[str, Any]) -> list[Table]:
 def _notes(rows: list[dict[str, Any]]) -> tuple[str, ...]:
     repeats, bursts = ({row[what] for row in rows if what in row} for what in ("repeat", "bursts"))
     said = [
-        "Median of the repeats, each over its own bare run beside it; in brackets from the least to the most.",
+        "Median over the repeats, each relative to its own bare run (least to most).",
         f"Runs of {' or '.join(map(str, sorted(bursts))) or 'some'} bursts, repeats: {len(repeats)}.",
     ]
     if all(row.get("warm") for row in rows):
-        said.append("The broker was given 1.5 GB to write before, so that its code is compiled.")
+        said.append("The broker first wrote 1.5 GB, so that its code was compiled.")
     if all(row.get("warm") == "served" for row in rows):
-        said.append("And one run was made for nothing; every second repeat has the modes in the opposite order.")
+        said.append("One run was discarded first; every second repeat has the modes in the opposite order.")
     if any(row["emulated"] for row in rows):
         said.append("Emulated: how long a stage computes (see `benchmarks/hams/services.py`); all else is real.")
     return tuple(said)

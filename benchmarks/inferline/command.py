@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 
 def live(repeats: int) -> list[Table]:
-    """Served, not simulated; the rest does without what that needs."""
-    from benchmarks.inferline import live as served  # noqa: PLC0415 - Kafka, and who starts it
+    """Served, not simulated. Imported only here, as it needs Kafka."""
+    from benchmarks.inferline import live as served  # noqa: PLC0415 - imports Kafka
 
     return served.live(repeats)
 
@@ -41,7 +41,7 @@ SECTIONS: Final[dict[str, Callable[[int], list[Table]]]] = {
     "--markdown",
     type=click.Path(path_type=Path, dir_okay=False, exists=True),
     metavar="FILE",
-    help="Put the tables between FILE's marks <!-- begin SECTION --> and <!-- end SECTION -->.",
+    help="Insert the tables in FILE, between <!-- begin SECTION --> and <!-- end SECTION -->.",
 )
 def inferline(*, only: tuple[str, ...], repeats: int, markdown: Path | None) -> None:
     """Show what plans cost and how many queries miss the SLO, beside coarse-grained sizes, DS2 and scaling by lag.

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     Started = tuple[Config, Scaler | None]
 
 THESIS: Final = ("cpu", "k80")  # its hardware
-EMULATED: Final = "Emulated hardware, virtual time, policy naive but where PARD is named; no hops."
+EMULATED: Final = "Emulated hardware, virtual time, policy naive unless PARD is named; no hops."
 OURS: Final = "ours (plan + tune)"
 PAPER: Final = "plan + tune by `paper`"
 PARD: Final = "ours, policy pard"

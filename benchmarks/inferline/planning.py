@@ -29,7 +29,7 @@ def against_coarse(repeats: int) -> list[Table]:
     columns = ("pipeline", "cv2", "queries/s", *(word for each in sizes for word in (f"{each}, $/h", "misses, %")))
     notes = (
         "Thesis: up to 7.6 times cheaper, near-zero misses; CG-Peak exceeded its cluster above 300/s.",
-        "A dash: the catalogue has too few. Misses are of another trace of the same kind than the one planned for.",
+        "A dash: the catalogue has too few units. Misses are measured on another trace of the plan's kind.",
         EMULATED,
     )
     title = "Plans against coarse-grained ones, SLO 150 ms (Figure 4.5)"

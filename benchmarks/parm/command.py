@@ -148,9 +148,7 @@ def _tails(repeats: int, queries: int) -> Table:
         tails = np.array([np.percentile(ms, shares) for ms in runs]).T
         rows.append([name, *(median_spread(each.tolist(), "{:.1f}") for each in tails)])
     columns = ("strategy", *(f"p{share:g} ms" for share in shares))
-    note = (
-        "k = 3 and 4 have fewer workers than k = 2, and r = 2 has m/k more; it solves for two answers that are missing."
-    )
+    note = "k = 3 and 4 have fewer workers than k = 2, and r = 2 has m/k more; it solves for two missing answers."
     return Table("Other percentiles at 270/s (Figure 12), and two parity models", columns, rows, (note, EMULATED))
 
 
@@ -188,9 +186,7 @@ def _loses(repeats: int, queries: int) -> Table:
     strategies = (BASE, "coded", "replicate")
     cells = [(f"{n} shuffles at 270/s", replace(AT, shuffles=n), strategies) for n in (4, 16, 48)]
     cells.append(("450/s, saturated", Setting(450), strategies))
-    note = (
-        "The more workers are slow together, the less a code has to make answers of; where they are full it does harm."
-    )
+    note = "The more workers are slow together, the fewer answers a code can use; at full load coding does harm."
     return _table("Where it loses: m = 12, k = 2", "at", _cells(cells, repeats, queries), note)
 
 

@@ -38,10 +38,10 @@ LIVE = ("live-updates", "rate", "drifts")  # served on a Kafka of their own
     "--output", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE.md", help="Write the tables there, too."
 )
 def velox(*, only: tuple[str, ...], repeats: int, runs: int, seeds: int, rounds: int, output: Path | None) -> None:
-    """Show what updates and rankings take, and how well is learned, on generated ratings (in place of MovieLens 10M).
+    """Show how long updates and rankings take, and how good the learned weights are, on generated ratings.
 
-    Without --only nothing is served: times are processor seconds; have the linear algebra use one thread, by
-    OPENBLAS_NUM_THREADS=1. `--only live` is all that is served.
+    The ratings stand for MovieLens 10M. Without --only nothing is served, and times are processor seconds: let the
+    linear algebra use one thread with OPENBLAS_NUM_THREADS=1. `--only live` runs all sections that are served.
 
     \b
     Examples:

@@ -140,7 +140,7 @@ class _Given(VeloxModel):
 def _listen(
     topk: TopK, world: World, features: Features, model: VeloxModel, prior: Numbers, rounds: int, seed: int
 ) -> tuple[float, int]:
-    """A new listener hears the best song, round by round: the mean regret, and how many songs were heard."""
+    """A new listener hears the best song, round by round: the mean regret, and the number of songs heard."""
     thetas = Thetas(model, features)
     learning, ranking = Learning(model, thetas), Ranking(model, thetas, topk)
     rng = np.random.default_rng([seed, 5])
@@ -196,7 +196,7 @@ def bandits(seeds: int, rounds: int) -> Table:
 
 
 def alarms(seeds: int) -> Table:
-    """Drifts that are found, and where there is none: the demonstration's listeners, rating by rating."""
+    """Detected drifts, and false alarms: the demonstration's listeners, rating by rating."""
     rows, features = [], Features(model := Rotation())
     for name, stale in (("the default", Stale()), ("the demonstration's", Stale(**yaml.safe_load(STALE)))):
         found: list[int] = []  # after so many observations

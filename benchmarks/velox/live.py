@@ -191,9 +191,9 @@ def rate(folder: Path, settings: ClientSettings, seconds: float = 4.0) -> Table:
         ("observations/s", "until acknowledged, p50, p99, ms", "queries, p50, p99, ms", "held"),
         rows,
         (
-            f"Held: {low:.0f} a second, 99 % acknowledged within {HELD_WITHIN:g} s of when they were due.",
+            f"Sustained: {low:.0f} a second, 99 % acknowledged within {HELD_WITHIN:g} s of when they were due.",
             f"{seconds:g} s each; d = 50, the {K} best of {CATALOGUE:,}.",
-            "Visible: of 20 a second more, until a query that was asked `after` one was answered with it.",
+            "Visible: until a query with `after` an observation was answered with it; 20 more observations a second.",
         ),
     )
 
@@ -235,7 +235,7 @@ def drifts(folder: Path, settings: ClientSettings, repeats: int) -> Table:
         count = sum(at < trained[0] for at in asks)
         rows.append([*told_at, str(count), *(f"{each:.0f}" for each in seen), times(ratios[-1])])
     return Table(
-        "Live: all songs become others; seconds from then on, and p99 of queries, ms",
+        "Live: all songs change; seconds since then, and the p99 of queries, ms",
         ("stale", "trained", "switched", "tries", "before", "until trained", "around the switch", "to before"),
         rows,
         (

@@ -43,7 +43,7 @@ CASES = [SHORT, *(pytest.param(*case, marks=pytest.mark.nightly) for case in LON
 def test_naive_agrees_with_the_reference(trace, app):
     table = REFERENCE / "pard-reference.csv"
     if not table.is_file():
-        pytest.skip(f"no reference in {REFERENCE}; SPILLWAY_REFERENCE names another folder")
+        pytest.skip(f"no reference in {REFERENCE}; set SPILLWAY_REFERENCE to another folder folder")
     with table.open() as lines:
         (row,) = [
             row for row in csv.DictReader(lines) if (row["trace"], row["app"], row["policy"]) == (trace, app, "naive")
@@ -67,7 +67,7 @@ def test_naive_agrees_with_the_reference(trace, app):
 def cell(policy, case="tm@arrivals_conv_221667"):
     """A case, simulated; the shortest, if none is named."""
     if not (REFERENCE / TABLE).is_file():
-        pytest.skip(f"no reference in {REFERENCE}; SPILLWAY_REFERENCE names another folder")
+        pytest.skip(f"no reference in {REFERENCE}; set SPILLWAY_REFERENCE to another folder folder")
     (row,) = rows(REFERENCE, [policy], [case])
     return compare(REFERENCE, row)
 
