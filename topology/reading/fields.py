@@ -39,34 +39,30 @@ _Model = TypeVar("_Model", bound=BaseModel)
 
 _UNNAMED = "unnamed"
 _ANY_STAGE = StageSpec(name=_UNNAMED)
+_KIND = "is missing; write 'kind: shared' (one state for all) or 'kind: keyed' (one for each key)"
+_SHARE = "is missing; give its share of right answers (0 to 1) on validation data, as in 0.93"
+_MODEL = "is missing; name its class or function, as in 'model: models:Linear'"
 _MISSING = {
     ("name",): "is missing; name the pipeline, as in 'name: plates'",
     ("slo",): "is missing; give the time within which a query must be answered, as in 'slo: 400ms'",
     ("stages",): "is missing; list the stages, each with a name and a model",
     ("cache", "bytes"): "is missing; say how much memory answers may take, as in 'cache: {bytes: 64MB}'",
+    ("stages", "name"): "is missing; name the stage, as in 'name: detect'",
     ("stages", "coding", "k"): "is missing; say how many batches make a group, as in 'k: 2'",
     ("stages", "coding", "parity"): "is missing; name the folder that 'spillway parity train' writes to",
     ("stages", "ensemble", "members"): "is missing; name the models, as in 'members: {linear: {model: models:Linear}}'",
+    ("ensemble", "members", "model"): _MODEL,
+    ("stages", "state", "kind"): _KIND,
     ("stages", "variants", "app"): "is missing; name their application, as in 'app: digits'",
-    ("stages", "variants", "of"): "is missing; list the variants, each with a model, an architecture, an accuracy and "
-    "the durations of batches, as in 'of: {linear: {model: models:Linear, architecture: "
-    "linear, accuracy: 0.9, takes: {1: "
-    "2ms}}}'",
-    (
-        "stages",
-        "state",
-        "kind",
-    ): "is missing; write 'kind: shared' (one state for all) or 'kind: keyed' (one for each key)",
-    ("stages", "name"): "is missing; name the stage, as in 'name: detect'",
-    ("variants", "of", "model"): "is missing; name its class or function, as in 'model: models:Linear'",
+    ("variants", "of", "model"): _MODEL,
     ("variants", "of", "architecture"): "is missing; say what it is a variant of, as in 'architecture: linear'",
     (
         "variants",
         "of",
         "accuracy",
-    ): "is missing; give its share of right answers (0 to 1) on validation data, as in 0.93",
-    ("variants", "hosts", "has"): "is missing; give what one such host has, as in 'has: {core: {units: 4}}'",
+    ): "is missing; give its share of right answers (0 to 1) on validation data, as in .93",
     ("variants", "of", "takes"): "is missing; give a batch's duration by its size, as in 'takes: {1: 2ms, 8: 6ms}'",
+    ("variants", "hosts", "has"): "is missing; give what one such host has, as in 'has: {core: {units: 4}}'",
 }
 _EXPECTED = {
     "int_type": "a whole number",
@@ -277,6 +273,8 @@ def _problem(model: type[BaseModel], at: Path, error: ErrorDetails) -> Problem:
         return Problem(path, f"a field's name must be text, not {shown(given)}", on_key=True)
     if kind == "missing":
         fields = tuple("stages" if step == "learners" else step for step in path if isinstance(step, str))
+        if fields[1:2] == ("tables",) and fields[-1] == "of":
+            return Problem(path, "is missing; name a learner, or a stage that publishes, as in 'of: taste'")
         keys = (fields, fields[-2:], (*fields[1:3], fields[-1]))  # the last: of one of several, whatever its name
         return Problem(path, next((_MISSING[key] for key in keys if key in _MISSING), "is missing; add it"))
     if on_key and kind == "string_type":

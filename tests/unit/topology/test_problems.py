@@ -109,7 +109,7 @@ def test_a_variant_without_an_accuracy():
     (told,) = stages(f"{{name: a, variants: {{app: x, of: {of}}}}}")
     place, _, text = told.partition("accuracy: ")
     assert place == "4:44: stages[0].variants.of.one."
-    assert text == "is missing; give its share of right answers (0 to 1) on validation data, as in 0.93"
+    assert text == "is missing; give its share of right answers (0 to 1) on validation data, as in .93"
 
 
 def test_limits_that_no_message_can_have():
@@ -254,7 +254,7 @@ ENSEMBLES = {
     "workers: {count: 3}, ensemble: {members: {a: {model: 'm:A'}}}": ".workers.count: each member has workers of its ",
     "ensemble: {members: {}}": ".ensemble.members: ",
     "ensemble: {selection: exp3}": ".ensemble.members: is missing; name the models, as in ",
-    "ensemble: {members: {a: {arguments: {}}}}": ".ensemble.members.a.model: is missing; add it",
+    "ensemble: {members: {a: {arguments: {}}}}": ".ensemble.members.a.model: is missing; name its class",
     "ensemble: {members: {a: {modle: 'm:A', model: 'm:A'}}}": ".ensemble.members.a.modle: there is no such field; ",
     "ensemble: {members: {a: {model: 'm:A', cache: {}}}}": (
         ".ensemble.members.a.cache.bytes: is missing; say how much memory answers may take, as in 'cache: {bytes: "
