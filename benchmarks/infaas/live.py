@@ -122,8 +122,9 @@ def _served(serving: Serving, trace: Trace, seconds: int, settings: ClientSettin
     pipeline, run_dir = _pipeline(serving, folder / "pipeline.yaml"), folder / "run"
     environment = {**dict.fromkeys(ONE_THREAD_EACH, "1"), **os.environ}
     service = ServiceSettings(pipeline, settings, run_dir, environment=environment)
-    with served(service, say=partial(click.echo, err=True), timeout=_STARTS):
+    with served(service, say=partial(click.echo, err=True), timeout=_STARTS) as serves:
         latencies, costs, orders = asyncio.run(_asked(serving, trace, seconds, pipeline, settings, run_dir))
+        serves.hurry()  # what still waits has been given up
     if serving.controller is None:
         hosts = serving.fleet.hosts.values()
         costs = sum(serving.fleet.kinds[kind].price for kind in hosts) * (seconds - WARM) / 3600
