@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from agents.cli.cluster import Source
-    from agents.supervise.scrape import Ensemble
+    from agents.supervise.scrape import Ensemble, Snapshot
     from topology.ensembles import Served
     from topology.spec import StageSpec
 
@@ -72,17 +72,12 @@ def _standing(source: Source, stage: str, table: Sizes) -> Served:
 
 def _await(source: Source, stage: StageSpec, table: Sizes, new: Served, timeout: float) -> int:
     """Wait until the stage's fronts on this machine have what was ordered."""
-    until = time.monotonic() + timeout
-    told = f"see 'spillway status {source.spec.name}' where it is served"
-    fronts = [entry for entry in entries(source.run_dir, source.spec.name) if entry.stage == stage.name]
-    if not any(entry.alive() for entry in fronts):
-        click.echo(f"no process of {stage.name} is registered under {source.run_dir}: {told}")
-        return 0
-    while True:
+
+    def look(fronts: list[Snapshot]) -> int | str:
         stands = table.ensembles(0.0).get(record_key(stage.name))
         if stands is not None and stands.epoch >= new.epoch and stands != new:
             raise SpillwayError(f"somebody else has changed {stage.name!r} meanwhile: {stands.text}")
-        found = [each for each in _fronts(source, stage.name) if each.at == new.at]
+        found = [each.ensemble for each in fronts if each.ensemble.at == new.at]
         troubles = {name: why for each in found for name, why in each.troubles.items()}
         for name, why in troubles.items():
             click.echo(f"{stage.name}: member {name} does not serve, and is tried again: {why}", err=True)
@@ -91,10 +86,9 @@ def _await(source: Source, stage: StageSpec, table: Sizes, new: Served, timeout:
         if len(found) == stage.fronts and all(_has(each, new) for each in found):
             click.echo(f"{stage.name}: {', '.join(new.section.members)} serve")
             return 0
-        if time.monotonic() >= until:
-            click.echo(f"{stage.name}: not there after {timeout:g} s; {told}", err=True)
-            return 1
-        time.sleep(_POLL)
+        return "not there"
+
+    return follow_fronts(source, stage, timeout, look)
 
 
 def _has(front: Ensemble, new: Served) -> bool:
@@ -103,9 +97,24 @@ def _has(front: Ensemble, new: Served) -> bool:
     )
 
 
-def _fronts(source: Source, stage: str) -> list[Ensemble]:
+def follow_fronts(source: Source, stage: StageSpec, timeout: float, look: Callable[[list[Snapshot]], int | str]) -> int:
+    """Look at what a stage's fronts on this machine tell, until there is an exit code; before, `look` says how far."""
+    until = time.monotonic() + timeout
+    told = f"see 'spillway status {source.spec.name}' where it is served"
+    if not any(entry.alive() for entry in entries(source.run_dir, source.spec.name) if entry.stage == stage.name):
+        click.echo(f"no process of {stage.name} is registered under {source.run_dir}: {told}")
+        return 0
+    while isinstance(found := look(_fronts(source, stage.name)), str):
+        if time.monotonic() >= until:
+            click.echo(f"{stage.name}: {found} after {timeout:g} s; {told}", err=True)
+            return 1
+        time.sleep(_POLL)
+    return found
+
+
+def _fronts(source: Source, stage: str) -> list[Snapshot]:
     return [
-        snapshot.ensemble
+        snapshot
         for entry in entries(source.run_dir, source.spec.name)
         if entry.stage == stage and entry.role == "stage" and entry.alive()
         if (snapshot := scrape(entry, time.monotonic())) is not None

@@ -9,12 +9,10 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from agents.cli.cluster import Source, from_source
-from agents.cli.members import change
+from agents.cli.members import change, follow_fronts
 from agents.cli.options import pipeline_argument, seconds
 from agents.live.sizes import Sizes, writer
 from agents.supervise.ownership import OwnedError, Ownership
-from agents.supervise.registry import entries
-from agents.supervise.scrape import scrape
 from lineage import metric_names as names
 from lineage.errors import SpillwayError, UsageError
 from topology.capacity.served import file_digest
@@ -25,8 +23,6 @@ if TYPE_CHECKING:
     from agents.supervise.scrape import Snapshot
     from topology.ensembles import Served
     from topology.spec import StageSpec
-
-_POLL: Final = 0.2
 
 
 @click.command()
@@ -132,37 +128,20 @@ def _refuse(stage: StageSpec, count: int) -> None:
         )
 
 
-def _await(source: Source, stage: StageSpec, table: Sizes, new: Size, timeout: float) -> int:
-    """Wait until the stage's processes on this machine have as many workers; returns the exit code."""
-    until = time.monotonic() + timeout
-    told = f"see 'spillway status {source.spec.name}' where it is served"
-    fronts = [entry for entry in entries(source.run_dir, source.spec.name) if entry.stage == stage.name]
-    if not any(entry.alive() for entry in fronts):
-        click.echo(f"no process of {stage.name} is registered under {source.run_dir}: {told}")
-        return 0
-    while True:
-        stands = table.newest(0.0).get(key_of(stage.name))
-        if stands is not None and stands.epoch >= new.epoch and stands != new:
-            raise SpillwayError(f"another order has scaled {stage.name!r} meanwhile: {stands.text}")
-        found = _counted(source, stage.name)
-        ready, wanted = (int(sum(each.value(name) for each in found)) for name in _COUNTED)
-        if ready == wanted == new.count and len(found) == stage.fronts:
-            click.echo(f"{stage.name}: {ready} ready")
-            return 0
-        if time.monotonic() >= until:
-            click.echo(f"{stage.name}: {ready} of {new.count} ready after {timeout:g} s; {told}", err=True)
-            return 1
-        time.sleep(_POLL)
-
-
 _COUNTED: Final = (names.MODEL_INSTANCES, names.MODEL_INSTANCES_WANTED)
 
 
-def _counted(source: Source, stage: str) -> list[Snapshot]:
-    """What the stage's fronts on this machine count."""
-    return [
-        snapshot
-        for entry in entries(source.run_dir, source.spec.name)
-        if entry.stage == stage and entry.role == "stage" and entry.alive()
-        if (snapshot := scrape(entry, time.monotonic())) is not None
-    ]
+def _await(source: Source, stage: StageSpec, table: Sizes, new: Size, timeout: float) -> int:
+    """Wait until the stage's processes on this machine have as many workers; returns the exit code."""
+
+    def look(fronts: list[Snapshot]) -> int | str:
+        stands = table.newest(0.0).get(key_of(stage.name))
+        if stands is not None and stands.epoch >= new.epoch and stands != new:
+            raise SpillwayError(f"another order has scaled {stage.name!r} meanwhile: {stands.text}")
+        ready, wanted = (int(sum(each.value(name) for each in fronts)) for name in _COUNTED)
+        if ready == wanted == new.count and len(fronts) == stage.fronts:
+            click.echo(f"{stage.name}: {ready} ready")
+            return 0
+        return f"{ready} of {new.count} ready"
+
+    return follow_fronts(source, stage, timeout, look)

@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from agents.models.torch_streams import Streams
-from benchmarks.hams.pipelines.weights import trained
+from benchmarks.hams.pipelines.weights import Weights, fit, trained
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -132,7 +133,7 @@ def hidden(width: int) -> dict[str, Tensor]:
 
 def transcribe(*, untrained: bool = False) -> Streams:
     return Streams(
-        lambda: trained(Transcriber(), "transcribe", untrained=untrained),
+        lambda: trained(Transcriber(), "transcribe", train, untrained=untrained),
         lambda: hidden(WIDTH),
         key=lambda query: query["stream"],
         inputs=sound,
@@ -142,7 +143,7 @@ def transcribe(*, untrained: bool = False) -> Streams:
 
 def sentiment(*, untrained: bool = False) -> Streams:
     return Streams(
-        lambda: trained(Listener(2), "sentiment", untrained=untrained),
+        lambda: trained(Listener(2), "sentiment", train, untrained=untrained),
         lambda: hidden(32),
         key=lambda query: query["stream"],
         inputs=heard,
@@ -152,9 +153,34 @@ def sentiment(*, untrained: bool = False) -> Streams:
 
 def topic(*, untrained: bool = False) -> Streams:
     return Streams(
-        lambda: trained(Listener(3), "topic", untrained=untrained),
+        lambda: trained(Listener(3), "topic", train, untrained=untrained),
         lambda: hidden(32),
         key=lambda query: query["stream"],
         inputs=heard,
         answers=subject,
     )
+
+
+def train() -> Weights:
+    """Word at each frame; mood and subject after each word, on the words as they were spoken."""
+    talks = [talk(12, seed) for seed in range(300)]
+    sound, ends, moods, subjects = (
+        torch.from_numpy(np.stack([getattr(each, name) for each in talks]))
+        for name in ("sound", "words", "moods", "subjects")
+    )
+    transcriber = Transcriber()
+    fit(transcriber, lambda rows: _entropy(transcriber(sound[rows])[0], ends[rows]), len(talks), 120)
+    nets: dict[str, nn.Module] = {"transcribe": transcriber}
+    for name, classes, wanted in (("sentiment", 2, moods), ("topic", 3, subjects)):
+        nets[name] = _listener(ends, wanted, classes)
+    return {name: net.state_dict() for name, net in nets.items()}
+
+
+def _listener(ends: Tensor, wanted: Tensor, classes: int) -> nn.Module:
+    net = Listener(classes)
+    fit(net, lambda rows: _entropy(net(ends[rows])[0], wanted[rows]), len(ends), 150)
+    return net
+
+
+def _entropy(logits: Tensor, wanted: Tensor) -> Tensor:
+    return functional.cross_entropy(logits.flatten(0, 1), wanted.flatten())

@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from agents.models.per_key import PerKey
 from agents.models.torch_streams import Streams
-from benchmarks.hams.pipelines.weights import trained
+from benchmarks.hams.pipelines.weights import Weights, fit, trained
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -99,7 +100,7 @@ def recall(state: State, query: Mapping[str, Any]) -> tuple[dict[str, Any], dict
 
 def lstm(*, untrained: bool = False) -> Streams:
     return Streams(
-        lambda: trained(Forecaster(), "forecast", untrained=untrained),
+        lambda: trained(Forecaster(), "forecast", train, untrained=untrained),
         hidden,
         key=lambda query: query["share"],
         inputs=ticks,
@@ -121,3 +122,11 @@ class Combine:
     def predict(self, batch: Batch) -> list[dict[str, Any]]:
         names = ("lstm.next", "autoregression.next", "neighbours.next")
         return [{"next": float(np.median([query[name] for name in names]))} for query in batch]
+
+
+def train() -> Weights:
+    """The next return, on other shares than are asked about."""
+    shares = torch.from_numpy(np.stack([returns(60, 1000 + seed) for seed in range(200)])).unsqueeze(2)
+    net = Forecaster()
+    fit(net, lambda rows: functional.mse_loss(net(shares[rows, :-1])[0], shares[rows, 1:]), len(shares), 150)
+    return {"forecast": net.state_dict()}

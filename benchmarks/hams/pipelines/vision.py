@@ -15,7 +15,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from agents.models.torch_streams import Streams
-from benchmarks.hams.pipelines.weights import trained
+from benchmarks.hams.pipelines.scenes import drives
+from benchmarks.hams.pipelines.weights import Weights, fit, trained
 
 SEEN = 12  # of a detection: y, x and ten probabilities
 WIDTH = 48
@@ -99,7 +100,7 @@ class Detect:
 
     def __init__(self, frame: str = "frame", *, untrained: bool = False) -> None:
         self.frame = frame
-        self.net = trained(Detector(), "detect", untrained=untrained)
+        self.net = trained(Detector(), "detect", train, untrained=untrained)
 
     @torch.inference_mode()
     def predict(self, batch: Batch) -> list[dict[str, Any]]:
@@ -109,7 +110,7 @@ class Detect:
 
 def track(*, untrained: bool = False) -> Streams:
     return Streams(
-        lambda: trained(Follower(SEEN, SEEN), "track", untrained=untrained),
+        lambda: trained(Follower(SEEN, SEEN), "track", train, untrained=untrained),
         hidden,
         key=lambda query: query["camera"],
         inputs=detections,
@@ -119,7 +120,7 @@ def track(*, untrained: bool = False) -> Streams:
 
 def foresee(*, untrained: bool = False) -> Streams:
     return Streams(
-        lambda: trained(Follower(2, 2), "foresee", untrained=untrained),
+        lambda: trained(Follower(2, 2), "foresee", train, untrained=untrained),
         hidden,
         key=lambda query: query["camera"],
         inputs=centres,
@@ -149,3 +150,40 @@ class Fuse:
             }
             for query in batch
         ]
+
+
+def train() -> Weights:
+    """The detector on single frames; tracker and predictor on what those before them say of the scenes."""
+    scenes = drives(300, 16, 0)
+    frames = torch.from_numpy(np.stack([shot.frame for scene in scenes for shot in scene]))
+    labels = torch.tensor([shot.label for scene in scenes for shot in scene])
+    centres = torch.from_numpy(np.stack([shot.centre for scene in scenes for shot in scene]))
+    later = torch.from_numpy(np.stack([shot.later for scene in scenes for shot in scene]))
+    detector = Detector()
+    fit(
+        detector,
+        lambda rows: _sighting(detector.logits(frames[rows]), centres[rows], labels[rows]),
+        len(frames),
+        300,
+        size=48,
+        rate=5e-3,
+    )
+    with torch.no_grad():
+        seen = torch.cat([detector(part) for part in torch.split(frames, 512)])
+    seen, labels, centres, later = (
+        each.reshape(len(scenes), 16, *each.shape[1:]) for each in (seen, labels, centres, later)
+    )
+    tracker, predictor = Follower(SEEN, SEEN), Follower(2, 2)
+    fit(tracker, lambda rows: _tracking(tracker(seen[rows])[0], centres[rows], labels[rows]), len(scenes), 150)
+    with torch.no_grad():
+        tracked = tracker(seen)[0][:, :, :2]
+    fit(predictor, lambda rows: 100 * functional.mse_loss(predictor(tracked[rows])[0], later[rows]), len(scenes), 200)
+    return {"detect": detector.state_dict(), "track": tracker.state_dict(), "foresee": predictor.state_dict()}
+
+
+def _sighting(said: Tensor, centres: Tensor, labels: Tensor) -> Tensor:
+    return 30 * functional.mse_loss(said[:, :2], centres) + functional.cross_entropy(said[:, 2:], labels)
+
+
+def _tracking(said: Tensor, centres: Tensor, labels: Tensor) -> Tensor:
+    return _sighting(said.flatten(0, 1), centres.flatten(0, 1), labels.flatten())
