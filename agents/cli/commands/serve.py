@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import threading
@@ -137,6 +138,7 @@ def serve(
         from agents.supervise.parent import follow_parent  # noqa: PLC0415 - first of all, in the shortest time
 
         follow_parent(parent)
+        gc.disable()  # until all is imported: that makes no garbage, and looking for it takes a tenth of the time
     from agents.cli.policies import load_warned  # noqa: PLC0415 - after follow_parent: it takes its time
     from topology.load import load  # noqa: PLC0415
 
@@ -222,6 +224,7 @@ def _tuner(pipeline: Pipeline, plan: Path, settings: ClientSettings, options: Ma
     from topology.capacity.plan import read_plan  # noqa: PLC0415 - the same
     from topology.capacity.served import basis_of  # noqa: PLC0415
 
+    gc.enable()
     return run(
         TuningConfig(
             pipeline=pipeline,
@@ -305,9 +308,11 @@ def _stage(pipeline: Pipeline, stage: str, settings: ClientSettings, options: Ma
         if spec.stateful:
             from agents.live.stateful import process as member_process  # noqa: PLC0415 - imports Faust, as below
 
+            gc.enable()
             return member_process.run(config)
         from agents.live.stage import process as stage_process  # noqa: PLC0415
 
+        gc.enable()
         return stage_process.run(config)
 
     return run
@@ -354,6 +359,7 @@ def _gate(pipeline: Pipeline, settings: ClientSettings, options: Mapping[str, An
     from agents.core.policies import period_of  # noqa: PLC0415 - imports what the supervisor does without
     from agents.live.gate import process as gate_process  # noqa: PLC0415 - the same
 
+    gc.enable()
     period = options["plan_period"] or period_of(options["policy"] or stage.policy for stage in pipeline.spec.stages)
     config = gate_process.GateProcessConfig(
         pipeline=pipeline,
