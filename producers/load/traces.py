@@ -91,7 +91,7 @@ def read_trace(file: Path) -> Counts | Times:
             if header[:1] == ["t"]:
                 return _times(file, rows)
     except FileNotFoundError as error:
-        raise UsageError(f"no trace {file}") from error
+        raise UsageError(f"there is no trace or recording {file}") from error
     except (OSError, EOFError, UnicodeDecodeError, csv.Error) as error:
         raise UsageError(f"cannot read trace {file}: {error}") from error
     found = ",".join(header) or "nothing"

@@ -231,7 +231,7 @@ def test_replay_counts_what_fails(served, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("none.csv",), "no trace none.csv"),
+        (("none.csv",), "there is no trace or recording none.csv"),
         (("poisson:5",), "--duration"),
         (("constant:5", "--duration", "1", "--payload", "echo_models:none"), "no function 'none'"),
         (("constant:5", "--duration", "1", "--policy", "expired"), "--policy"),

@@ -152,7 +152,7 @@ def test_what_is_no_trace_is_refused_by_line(trace, text, message):
 
 
 def test_files_that_cannot_be_read_are_named(tmp_path, trace):
-    with pytest.raises(UsageError, match="no trace"):
+    with pytest.raises(UsageError, match="no trace or recording"):
         traces.read_arrivals(tmp_path / "none.csv")
     broken = trace("t\n0\n")
     for content in (b"no gzip", gzip.compress(b"t\n1\n")[:-9]):

@@ -115,7 +115,7 @@ def test_what_a_stage_chooses_is_told_and_may_be_said(files, capsys):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (("small.json", "absent.csv"), "no trace absent.csv"),
+        (("small.json", "absent.csv"), "there is no trace or recording absent.csv"),
         (("absent.json", "counts.csv"), "absent.json"),
         (("small.json", "counts.csv", "--workers", "1;2"), "is neither a list of numbers such as 5,3,4 nor"),
         (("small.json", "counts.csv", "--workers", "1"), "give one each for a, b"),

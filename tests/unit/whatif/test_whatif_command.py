@@ -216,7 +216,7 @@ def test_the_page_holds_everything_and_the_plot_is_written(files, capsys):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (("small.yaml", "none"), "no trace none"),
+        (("small.yaml", "none"), "there is no trace or recording none"),
         (("small.yaml", "empty"), "empty holds no recording: no file is named recording-*.avro"),
         (("small.yaml", "other"), "other is a recording of pipeline 'other', and small.yaml is 'small'"),
         (("small.yaml", "open"), "open holds no outcome of its queries: record for longer, or use a trace"),
