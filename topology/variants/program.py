@@ -44,7 +44,7 @@ def solve(
 
     Raises MissingExtraError without scipy, and NoConfigurationError where nothing does or `seconds` did not suffice.
     """
-    scipy = _scipy()
+    scipy = require_scipy()
     count = len(candidates)
     price = np.array([each.variant.price for each in candidates])
     loading = np.array([each.variant.load for each in candidates])
@@ -87,7 +87,8 @@ def solve(
     return Action(deltas, cost, f"{load:.4g}/s by the integer program")
 
 
-def _scipy() -> Any:
+def require_scipy() -> Any:
+    """scipy's optimizers. Raises MissingExtraError where they are not installed."""
     try:
         from scipy import optimize  # noqa: PLC0415 - of an extra
     except ImportError as error:

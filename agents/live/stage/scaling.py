@@ -14,7 +14,7 @@ import os
 import threading
 import time
 from collections import Counter
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from agents.core.routes.reports import Reporter
 from agents.live.sizes import writer
@@ -145,7 +145,8 @@ class Scaling:
         """Control the variants that serve now, until they are others, or the claim is over."""
         section, now = self._crews.section, time.monotonic()
         variants, fleet = variants_of(section), fleet_of(section, self._standing_hosts(), now)
-        controller = Controller(variants, fleet, epoch, idle=section.idle, settle=section.settle)
+        how: dict[str, Any] = {"idle": section.idle, "settle": section.settle, "method": section.method}
+        controller = Controller(variants, fleet, epoch, **how)
         for name, count in self._crews.wanted().items():
             if count and name in section.of:
                 controller.stands(now, name, count, 0)  # as the file says; what the table says comes next
@@ -160,7 +161,8 @@ class Scaling:
             if now >= due:
                 due = max(due + _REPORT, now)
                 self._report(now, controller, reporter)
-            await self._write(now, controller.orders(now))
+            # the integer program may take long, and the loop serves
+            await self._write(now, await asyncio.to_thread(controller.orders, now))
             await self._order_hosts(controller, controller.host_orders(now))
             await asyncio.sleep(POLL)
 

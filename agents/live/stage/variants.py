@@ -25,6 +25,7 @@ from lineage import reasons
 from lineage.errors import UsageError, WireError
 from lineage.flags import checked
 from topology.variants.needs import needs_of
+from topology.variants.program import require_scipy
 from topology.variants.variant import variants_of
 
 if TYPE_CHECKING:
@@ -132,11 +133,13 @@ class VariantCrews:
     def __init__(self, config: StageProcessConfig, registry: Models | None = None) -> None:
         """Call in a running loop. `registry`: the table that the variants are of.
 
-        Raises ModelError where a variant names an interpreter that is not there.
+        Raises ModelError where a variant names an interpreter that is not there, or scipy is not there for `program`.
         """
         assert config.spec.variants is not None  # the caller has looked
         self._config, self.registry = config, registry
         self.section = config.spec.variants
+        if self.section.method == "program":
+            require_scipy()
         """The variants that serve."""
         self._crews = {name: self._crew(config.spec, name) for name in config.spec.lanes}
         self._counts = {name: crew.wanted for name, crew in self._crews.items()}
