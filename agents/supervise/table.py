@@ -94,7 +94,7 @@ class Row:
 
     @property
     def note(self) -> str:
-        return f"({self.restarts} restarts)" if self.restarts else ""
+        return f"({self.restarts} restart{'s' if self.restarts > 1 else ''})" if self.restarts else ""
 
 
 def table(rows: Sequence[Row], title: str) -> Table:

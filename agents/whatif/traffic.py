@@ -380,6 +380,8 @@ def _doubts(past: History, name: str) -> list[str]:
     if past.unreadable:
         notes.append(f"{past.unreadable} recorded messages cannot be read and are left out")
     counted = len(past.kind) - missing - failed
+    if not counted and failed:
+        raise UsageError(f"all {failed} outcomes in {name} are failures: see 'spillway dead list', and record again")
     if not counted:
         raise UsageError(f"{name} holds no outcome of its queries: record for longer, or use a trace")
     if counted < _FEW:

@@ -88,7 +88,7 @@ def solve(
 
 
 def require_scipy() -> Any:
-    """scipy's optimizers. Raises MissingExtraError where they are not installed."""
+    """Scipy's optimizers. Raises MissingExtraError where they are not installed."""
     try:
         from scipy import optimize  # noqa: PLC0415 - of an extra
     except ImportError as error:

@@ -49,6 +49,9 @@ class Signature:
             found_dtype, found_shape = describe(value)
             if dtype is not None and dtype != found_dtype:
                 raise WireError(reasons.BAD_INPUT, f"input {name!r} is {found_dtype}, not {dtype}")
+            if shape is not None and isinstance(value, list):
+                text = f"input {name!r} is a list, not a tensor; name its 'dtype' in the stage's 'inputs', or send one"
+                raise WireError(reasons.BAD_INPUT, text)
             if shape is not None and not _fits(shape, found_shape):
                 raise WireError(reasons.BAD_INPUT, f"input {name!r} has shape {list(found_shape)}, not {list(shape)}")
 

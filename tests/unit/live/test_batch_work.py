@@ -276,6 +276,11 @@ def test_a_list_of_numbers_becomes_the_tensor_that_is_wanted(given, dtype, fits)
     assert np.allclose(inputs["x"], given)
 
 
+def test_a_list_has_no_shape_unless_a_dtype_is_named():
+    with pytest.raises(WireError, match="'x' is a list, not a tensor; name its 'dtype'"):
+        Signature({"x": {"shape": [2]}}).check({"x": [1, 2]})
+
+
 def test_the_shape_of_a_list_is_checked():
     signature = Signature({"x": {"dtype": "float32", "shape": [2]}})
     with pytest.raises(WireError, match="has shape"):

@@ -183,6 +183,7 @@ def test_what_is_not_known_is_a_dash_and_null():
     assert cells(shown)[:2] == ("-", "-")
     assert json.loads(json.dumps(shown.as_json()))["rate"] is None
     assert line(Row("detect.0", "failed", None, 2)) == "detect.0: failed (2 restarts)"
+    assert line(Row("detect.0", "failed", None, 1)) == "detect.0: failed (1 restart)"
     assert "0 restarts" not in line(Row("detect.0", "running", shown))
     assert table([Row("detect.0", "running", shown), Row("b.0", "gone", None)], "p").row_count == 2
 

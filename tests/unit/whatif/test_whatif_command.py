@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from agents.cli.main import run
-from lineage.message import StageTiming
+from lineage.message import FAILED, StageTiming
 
 from .recordings import Taken, served
 
@@ -220,6 +220,7 @@ def test_the_page_holds_everything_and_the_plot_is_written(files, capsys):
         (("small.yaml", "empty"), "empty holds no recording: no file is named recording-*.avro"),
         (("small.yaml", "other"), "other is a recording of pipeline 'other', and small.yaml is 'small'"),
         (("small.yaml", "open"), "open holds no outcome of its queries: record for longer, or use a trace"),
+        (("small.yaml", "failing"), "all 2 outcomes in failing are failures: see 'spillway dead list'"),
         (("small.yaml", "taken", "--policy", "best"), "'best'"),
         (("small.yaml", "taken", "--fronts", "a"), "'a' is not a size such as detect=2"),
         (("small.yaml", "taken", "--fronts", "b=2"), "--fronts: pipeline 'small' has no stage 'b'"),
@@ -241,6 +242,10 @@ def test_mistakes_are_named(files, capsys, arguments, words):
         taken.query("q", 0.0)
     with Taken(files / "open", SPEC) as taken:
         taken.query("q", 0.0)
+    with Taken(files / "failing", SPEC) as taken:
+        for name in ("q", "r"):
+            taken.query(name, 0.0)
+            taken.outcome(name, 0.1, [], kind=FAILED, stage="a", reason="bad-input")
     with Taken(files / "taken", SPEC) as taken:
         served(taken, bursty(count=30), 0.01, 0.1)
     code, out, err = whatif(capsys, *arguments)
