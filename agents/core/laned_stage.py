@@ -20,9 +20,10 @@ from agents.core.stage import UNSERVED_SECONDS, StageCore
 from lineage import reasons
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Container, Iterable
 
     from agents.core.actions import Result
+    from agents.core.deaths import Place
     from agents.core.lanes import Query
     from agents.core.request import Request
     from topology.routing import Graph
@@ -56,6 +57,10 @@ class LanedCore(StageCore):
     def room(self) -> bool:
         """Whether more records may be delivered: a lane that is full stops only what it is asked."""
         return self.lanes.room and self._few_under_way
+
+    def waits(self, busy: Container[Place] = ()) -> frozenset[int]:
+        """The same, and those of queries that wait in a lane that is at work."""
+        return super().waits(busy) | self.lanes.held_back()
 
     def retire(self, now: float, names: Iterable[str]) -> None:
         """Ask these lanes nothing more; what waits there goes to others."""

@@ -137,6 +137,18 @@ class Lanes:
         """The query of a request that is not over."""
         return self._open.get(id(request))
 
+    def held_back(self) -> frozenset[int]:
+        """The partitions with a query that waits in a lane whose workers run, or for a lane to have a worker.
+
+        Other lanes' answers wait behind it to be committed; how long one batch takes, the workers' timeouts bound.
+        """
+        at_work = {lane for lane in self._numbers.values() if lane.batcher.load().running}
+        return frozenset(
+            query.request.partition
+            for query in self._open.values()
+            if not query.tickets or any(each.home in at_work for each in query.tickets.values())
+        )
+
     def complete(self, now: float, worker: int, executed: float | None = None) -> Batch:
         """As `Batcher.complete`; what came of the batch's tickets `answered` and `failed` are told."""
         batch = self._of(worker).batcher.complete(now, worker, executed)

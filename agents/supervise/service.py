@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from agents.core.joins import MIN_WAIT_SECONDS, longest_wait
+from agents.core.joins import longest_wait
 from agents.core.policies import period_of, words_for
 from agents.live import topics as live_topics
 from agents.live.groups import group_id, member_label, member_of, standby_label
@@ -87,22 +87,13 @@ class ServiceSettings:
 # for each member of each shard; there is the gate; and the tuner, where sizes follow the load.
 
 
-def holds(pipeline: Pipeline) -> dict[str, float]:
-    """By stage, and the gate: how long one query may hold its input back.
-
-    A join waits for a part. With variants a query may have to wait for one that loads, and then run on the slowest,
-    while those behind it are answered by others.
-    """
+def join_holds(pipeline: Pipeline) -> dict[str, float]:
+    """By stage that joins, and the gate where it does: how long a half-heard request may hold its input back."""
     spec, graph = pipeline.spec, pipeline.graph
     joining = [stage.name for stage in spec.stages if graph.is_join(stage.name)]
     if len(graph.sinks) > 1:
         joining.append(GATE)
-    found = dict.fromkeys(joining, longest_wait(spec.slo))
-    for stage in spec.stages:
-        if stage.variants is not None:
-            slowest = max((max(each.takes.values()) for each in stage.variants.of.values()), default=0.0)
-            found[stage.name] = spec.slo + MIN_WAIT_SECONDS + slowest
-    return found
+    return dict.fromkeys(joining, longest_wait(spec.slo))
 
 
 def child_plans(settings: ServiceSettings) -> list[ChildPlan]:
@@ -276,7 +267,7 @@ class Service:
             self._name,
             child_plans(settings),
             settings.run_dir,
-            settings=replace(settings.supervision, holds=holds(settings.pipeline)),
+            settings=replace(settings.supervision, holds=join_holds(settings.pipeline)),
             groups=self._groups(),
             say=say,
             show=show,

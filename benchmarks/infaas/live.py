@@ -21,7 +21,6 @@ from agents.cli.commands.serve import ONE_THREAD_EACH
 from agents.supervise.registry import entries
 from agents.supervise.scrape import scrape
 from agents.supervise.service import ServiceSettings, served
-from agents.supervise.supervisor import SupervisorSettings
 from benchmarks.infaas.contest import SHARES, WARM, arrivals, many_models
 from benchmarks.output import Table, median_spread
 from benchmarks.shapes import SHAPES
@@ -122,9 +121,7 @@ def _pipeline(serving: Serving, file: Path) -> Pipeline:
 def _served(serving: Serving, trace: Trace, seconds: int, settings: ClientSettings, folder: Path) -> Seen:
     pipeline, run_dir = _pipeline(serving, folder / "pipeline.yaml"), folder / "run"
     environment = {**dict.fromkeys(ONE_THREAD_EACH, "1"), **os.environ}
-    # nothing is dropped, so an overloaded variant holds commits back for minutes
-    patient = SupervisorSettings(stall=3_600.0)
-    service = ServiceSettings(pipeline, settings, run_dir, environment=environment, supervision=patient)
+    service = ServiceSettings(pipeline, settings, run_dir, environment=environment)
     with served(service, say=partial(click.echo, err=True), timeout=_STARTS) as serves:
         latencies, costs, orders = asyncio.run(_asked(serving, trace, seconds, pipeline, settings, run_dir))
         serves.hurry()  # what still waits has been given up

@@ -235,6 +235,22 @@ def started(core):
     return core
 
 
+def test_what_waits_in_a_lane_at_work_may_hold_its_partition_back():
+    core, _lanes = laned(route())
+    core.assign(1, 0)
+    for name, partition in (("none", 0), ("first", 0), ("second", 1)):
+        core.deliver(NOW, delivery(name, 0 if name != "first" else 1, "a", payload=1, partition=partition))
+        if name == "none":
+            assert core.waits() == {0}  # for a worker
+            core.attach(NOW, number_of(0, 0))
+    (batch,) = core.take_runs()
+    assert core.waits() == {0, 1}
+    while batch is not None:
+        core.complete(NOW, batch, [Ok({}, value=1) for _ in batch.requests], 0.01)
+        batch = next(iter(core.take_runs()), None)
+    assert core.waits() == frozenset()
+
+
 def test_after_wait_what_has_come_is_combined():
     core = started(laned(route(wait=0.02, learner="b-weights"))[0])
     deliver(core, 0)

@@ -21,7 +21,7 @@ from agents.supervise.service import (
     ServiceSettings,
     Targets,
     child_plans,
-    holds,
+    join_holds,
     targets_path,
 )
 from agents.supervise.supervisor import SupervisorSettings
@@ -151,14 +151,8 @@ stages:
 
 
 def test_joins_may_hold_their_input_for_as_long_as_they_wait():
-    assert holds(parse(DIAMOND, "p.yaml")) == {"d": longest_wait(60.0)}
-    assert holds(parse(TWO_ENDS, "p.yaml")) == {"gate": longest_wait(0.1)}
-
-
-def test_a_query_may_wait_for_a_variant_and_run_on_the_slowest_before_its_stage_counts_as_stuck():
-    one = "{model: 'm:M', architecture: a, accuracy: 1, batch: 2, takes: {1: 10s, 2: 57s}}"
-    file = f"name: p\nslo: 60\nstages: [{{name: v, variants: {{app: x, of: {{one: {one}}}}}}}]\n"
-    assert holds(parse(file, "p.yaml")) == {"v": 60.0 + 20.0 + 57.0}
+    assert join_holds(parse(DIAMOND, "p.yaml")) == {"d": longest_wait(60.0)}
+    assert join_holds(parse(TWO_ENDS, "p.yaml")) == {"gate": longest_wait(0.1)}
 
 
 def test_the_watchdogs_patience_is_longer_than_any_such_wait():
