@@ -82,10 +82,14 @@ def _most(one: Any, other: Any) -> Any:
 
 
 def _all(one: Any, other: Any) -> Any:
-    """All elements of two lists, in order."""
-    if not (isinstance(one, list) and isinstance(other, list)):
-        return _least(one, other)
-    return sorted({json.dumps(each): each for each in one + other}.values(), key=_order)
+    """All elements of two lists, in order; what is no list gives way to one."""
+    lists = [each for each in (one, other) if isinstance(each, list)]
+    if len(lists) < 2:  # noqa: PLR2004 - both
+        return lists[0] if lists else _least(one, other)
+    if one == other:
+        return one
+    by_text = {json.dumps(each, sort_keys=True): each for each in one + other}
+    return [by_text[text] for text in sorted(by_text, key=lambda text: (_order(by_text[text]), text))]
 
 
 def _each(rule: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
