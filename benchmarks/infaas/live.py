@@ -72,8 +72,8 @@ def live(folder: Path, settings: ClientSettings, repeats: int, seconds: float) -
     ]
     note = (
         f"Emulated hosts and durations; 22 architectures, 1 to 100/s, {SHAPE}, durations and SLOs {SLOW:g} times those "
-        f"of 6.1, {seconds:g} s after {WARM:g} s, {repeats} traces; median (least to most). sm+ scales by our rule. inf: "
-        f"{_PATIENCE:g} s after its deadline a query counts as lost."
+        f"of 6.1, {seconds:g} s after {WARM:g} s, {repeats} traces; median (least to most). sm+ scales by our rule. "
+        f"inf: {_PATIENCE:g} s after its deadline a query counts as lost."
     )
     return [Table("6.1 at a tenth of the rate, served", columns, rows, (note,))]
 
