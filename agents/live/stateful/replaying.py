@@ -17,6 +17,7 @@ from aiokafka.structs import ConsumerRecord
 from agents.core.request import Request
 from agents.live.spans import Span, read_spans
 from agents.live.stage.intake import PoisonError
+from agents.models.raised import words_of
 from agents.models.stateful import Machine
 from lineage.errors import CheckpointError
 from producers.header_pairs import header_pairs
@@ -163,8 +164,10 @@ class Rehearsal:
     def _rehearse(self, request: Request) -> None:
         try:
             self._means.work.rehearse(Machine(self._place, self._model), request)
-        except (Exception, SystemExit) as error:  # noqa: BLE001 - user code; a primary says what a query does to it
-            log.info("%s: a query was rehearsed and failed: %s: %s", self._place, type(error).__name__, error)
+        except (KeyboardInterrupt, GeneratorExit):
+            raise
+        except BaseException as error:  # noqa: BLE001 - user code; a primary says what a query does to it
+            log.info("%s: a query was rehearsed and failed: %s", self._place, words_of(error))
 
 
 def _nothing(_result: object) -> None:

@@ -90,7 +90,9 @@ class StatefulWork(BatchWork):
         try:
             with self.guard.running(0, batch.requests):
                 touched = machine.update()
-        except (Exception, SystemExit) as error:  # noqa: BLE001 - user code
+        except (KeyboardInterrupt, GeneratorExit):
+            raise
+        except BaseException as error:  # noqa: BLE001 - user code
             return Updated((), time.perf_counter() - began, self._update_error(error, batch.requests))
         return Updated(touched, time.perf_counter() - began)
 
@@ -103,7 +105,9 @@ class StatefulWork(BatchWork):
         machine.compute([self._inputs(request) for request in requests])
         try:
             machine.update()
-        except (Exception, SystemExit) as error:
+        except (KeyboardInterrupt, GeneratorExit):
+            raise
+        except BaseException as error:
             raise self._update_error(error, requests) from error
 
     def _inputs(self, request: Request) -> Inputs:
@@ -196,7 +200,9 @@ class StatefulWork(BatchWork):
         try:
             with self.guard.running(0, [requests[place] for place in inputs]):
                 return dict(zip(inputs, machine.compute(list(inputs.values())), strict=True))
-        except (Exception, SystemExit) as error:  # noqa: BLE001 - user code
+        except (KeyboardInterrupt, GeneratorExit):
+            raise
+        except BaseException as error:  # noqa: BLE001 - user code
             failure = Failed(reasons.MODEL_RAISED, self._raised.words(error))
         if len(inputs) == 1:
             return dict.fromkeys(inputs, failure)
@@ -206,7 +212,9 @@ class StatefulWork(BatchWork):
                 with self.guard.running(0, [requests[place]]):
                     machine.compute([one])
                 machine.discard()
-            except (Exception, SystemExit) as error:  # noqa: BLE001 - user code
+            except (KeyboardInterrupt, GeneratorExit):
+                raise
+            except BaseException as error:  # noqa: BLE001 - user code
                 guilty[place] = Failed(reasons.MODEL_RAISED, self._raised.words(error))
         # Where each goes alone and all together do not, nobody can be told from the others.
         return guilty or dict.fromkeys(inputs, failure)
@@ -216,6 +224,8 @@ def _rehearsed(machine: Machine, inputs: list[Inputs]) -> tuple[bool, BaseExcept
     """Whether all went well on a copy; and, if it was the update that did not, what it raised."""
     try:
         error = machine.rehearse(inputs)
-    except (Exception, SystemExit):  # noqa: BLE001 - user code; it is told when it is computed for good
+    except (KeyboardInterrupt, GeneratorExit):
+        raise
+    except BaseException:  # noqa: BLE001 - user code; it is told when it is computed for good
         return False, None
     return error is None, error
