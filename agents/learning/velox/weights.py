@@ -26,8 +26,8 @@ def learn(weights: Vector, inverse: Matrix, features: Vector, residual: float, w
     """Take one observation in, in place, in O(d^2), by Sherman and Morrison.
 
     `inverse` is (F'F + l I)^-1, at first I / l; it stays symmetric to the bit. `residual`: what was observed less what
-    was predicted; it counts `weight` times (above 0). Raises ModelError, and changes nothing, where the weights would be
-    no finite numbers any more.
+    was predicted; it counts `weight` times (above 0). Raises ModelError, and changes nothing, where the weights would
+    not stay finite.
     """
     gain = inverse @ features
     spread = 1 / weight + features @ gain
