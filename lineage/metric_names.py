@@ -112,6 +112,7 @@ STATE_BACKUP_LAG_VERSIONS: Final = "spillway_state_backup_lag_versions"  # of a 
 STATE_DURABLE_LAG_SECONDS: Final = "spillway_state_durable_lag_seconds"  # age of the oldest version not durable yet
 STATE_WRITTEN_BYTES_TOTAL: Final = "spillway_state_written_bytes_total"  # of chunks and manifests
 STATE_MOVED_BYTES_TOTAL: Final = "spillway_state_moved_bytes_total"  # of chunks, as they are acknowledged or read
+STATE_UNPUBLISHED: Final = "spillway_state_unpublished"  # keys whose newest state cannot be published
 STATE_CAPTURE_SECONDS: Final = "spillway_state_capture_seconds"  # copying a state while the next batch computes
 
 # The stages' and the gate's.

@@ -135,7 +135,7 @@ class LanedCore(StageCore):
         assert isinstance(work, Work)  # the core pushed it
         if query.answers:
             self._combine(query)
-        elif work.dead or not work.share.live or not super()._spare(work):
+        elif isinstance(query.refused, Failed) or work.dead or not work.share.live or not super()._spare(work):
             failed = query.ended if isinstance(query.ended, Failed) else None
             self._end(work, failed or Failed(reasons.NO_WORKER, f"stage {self.stage!r} had no worker to ask"))
 

@@ -375,7 +375,8 @@ class Lanes:
         if self._join(now, query):
             self._idle.pop(id(query.request), None)
         elif query.asked or query.refused is not None:
-            query.ended = query.ended or query.refused
+            if query.refused is not None:
+                query.lost("", query.refused)
             self._finish(query)
         else:
             self._idle[id(query.request)] = query

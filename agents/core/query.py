@@ -36,8 +36,8 @@ class Query:
     """The route's."""
     asked_at: float = 0.0
     """When the route was asked, or an answer came, last."""
-    refused: Refusal | None = None
-    """Why the route lets nobody answer it, where that is so."""
+    refused: Refusal | Failed | None = None
+    """Why the route lets nobody answer it, where that is so; a failure: as the route could not tell who may."""
     key: bytes = b""
     """Of its inputs, once a lane with a cache was asked."""
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from agents.learning.selection import LOSSES, POLICIES
 from agents.models.loading import load_function
+from agents.models.raised import words_of
 from lineage.errors import UsageError
 from topology.names import meant
 
@@ -30,6 +31,10 @@ def selection_of(stage: str, said: Mapping[str, Any]) -> Selection:
     except TypeError as error:
         known = ", ".join(getattr(kind, "__dataclass_fields__", {})) or "none"
         raise UsageError(f"selection {name!r} does not take these parameters: {error}; it takes: {known}") from error
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
+        raise UsageError(f"selection {name!r} raised {words_of(error)}") from error
     lacks = [method for method in _METHODS if not callable(getattr(made, method, None))]
     if lacks:
         raise UsageError(f"selection {name!r} has no method {lacks[0]!r}; see agents.learning.selection.Selection")

@@ -69,20 +69,29 @@ class Learner:
     def key(self, query: Inputs) -> str:
         return query.key
 
-    def compute(self, _states: Mapping[str, State], batch: Sequence[Inputs]) -> list[dict[str, Any]]:
-        """The members' losses. Raises UsageError for a truth without an outcome, or that the loss cannot judge."""
-        return [{"losses": self._losses(query)} for query in batch]
+    def compute(self, states: Mapping[str, State], batch: Sequence[Inputs]) -> list[dict[str, Any]]:
+        """The members' losses. Raises UsageError for a truth without an outcome, or that the loss cannot judge.
+
+        Each truth is observed for nothing, too: what the selection cannot take is refused before it changes a state.
+        """
+        losses = [{"losses": self._losses(query)} for query in batch]
+        for query, told in zip(batch, losses, strict=True):
+            self._observe(states, query, told)
+        return losses
 
     def update(
         self, states: dict[str, State], batch: Sequence[Inputs], outputs: Sequence[Mapping[str, Any]]
     ) -> dict[str, State]:
         """Observe the truths, one after the other, in their contexts and over all."""
         for query, told in zip(batch, outputs, strict=True):
-            said, rules = self._said(query), self._rules(query)
-            asked = {member: Observed(said[member]["p"], loss) for member, loss in told["losses"].items()}
-            for context in (query.key, SHARED):
-                states[context] = self._observed(states[context], rules, asked)
+            states |= self._observe(states, query, told)
         return states
+
+    def _observe(self, states: Mapping[str, State], query: Inputs, told: Mapping[str, Any]) -> dict[str, State]:
+        """The states that follow a truth, of its context and over all; those before stay as they are."""
+        said, rules = self._said(query), self._rules(query)
+        asked = {member: Observed(said[member]["p"], loss) for member, loss in told["losses"].items()}
+        return {context: self._observed(states[context], rules, asked) for context in (query.key, SHARED)}
 
     def publish(self, state: State) -> State:
         return {member: list(numbers) for member, numbers in state.items() if member != EPOCH}
@@ -94,7 +103,7 @@ class Learner:
         judged = {member: one for member, one in asked.items() if member in members}
         if not judged:
             return state
-        after = rules.selection.observe(known, members, judged)
+        after = _checked(rules.selection.observe(known, members, judged))
         newest = max(seen, rules.epoch)
         return {EPOCH: [float(newest)], **after} if newest else after
 
@@ -134,6 +143,8 @@ class Learner:
         losses, members = {}, self._rules(query).members
         for member, told in self._said(query).items():
             if member in members:
+                if not _is_number(told["p"]):
+                    raise UsageError(f"a member was asked with a probability in (0, 1], not {told['p']!r:.80}")
                 loss = float(self._loss(query["truth"], told["answer"])) if "answer" in told else 1.0
                 losses[member] = Observed(told["p"], loss).loss
         return losses
@@ -143,6 +154,14 @@ def _are_names(members: Any) -> bool:
     if not isinstance(members, list) or not 0 < len(members) <= MOST_MEMBERS:
         return False
     return all(isinstance(name, str) and name != EPOCH for name in members) and len({*members}) == len(members)
+
+
+def _checked(state: State) -> State:
+    """A state as it can be kept and published. Raises UsageError for one that cannot."""
+    after = {member: [float(number) for number in numbers] for member, numbers in state.items()}
+    if not all(isinstance(member, str) and all(map(math.isfinite, numbers)) for member, numbers in after.items()):
+        raise UsageError(f"observe must return lists of finite numbers by member, not {after!r:.80}")
+    return after
 
 
 def _is_number(value: Any) -> bool:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
@@ -22,7 +23,7 @@ import numpy as np
 from lineage.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from random import Random
 
 State = dict[str, list[float]]  # by member; each policy says what its numbers are
@@ -220,6 +221,8 @@ def _mean(tally: Sequence[float]) -> float:
 
 def _shares(values: Mapping[str, float]) -> dict[str, float]:
     total = sum(values.values())
+    if not math.isfinite(total):
+        raise UsageError(f"weights are finite numbers, not {dict(values)}")
     return {member: value / total if total > 0 else 1 / len(values) for member, value in values.items()}
 
 
@@ -254,11 +257,14 @@ def combine(
 ) -> Combined:
     """Combine what has come, by weight (section 3.5): labels vote, scores (arrays and floats) are averaged.
 
-    `stand_ins` count in place of missing answers, and never agree. Raises UsageError where answers cannot be combined.
+    `stand_ins` count in place of missing answers, and never agree. Raises UsageError where answers cannot be combined;
+    an answer or a weight that is an object of its own may raise anything.
     """
     if not answers:
         raise UsageError("no member has answered, so there is nothing to combine")
     voices = {**(stand_ins or {}), **answers}
+    for member, value in answers.items():
+        _check(member, value)
     kinds = {is_score(value) for value in voices.values()}
     if len(kinds) > 1:
         raise UsageError(f"some members return labels and others scores: {sorted(voices)}")
@@ -266,6 +272,19 @@ def combine(
     answer = _average(voices, share) if kinds.pop() else _vote(voices, share)
     agree = sum(_same(own, answer) for own in answers.values())
     return Combined(answer, agree / asked)
+
+
+def _check(member: str, value: Any) -> None:
+    """Raise UsageError for an answer that is neither a label nor scores."""
+    if is_score(value):
+        if not np.size(value):
+            raise UsageError(f"member {member!r} answered with an empty array, which has no scores")
+    elif value.dtype.hasobject if isinstance(value, np.ndarray) else not isinstance(value, Hashable):
+        raise UsageError(f"member {member!r} answered with {_kind(value)}, which is neither a label nor scores")
+
+
+def _kind(value: Any) -> str:
+    return f"an array of {value.dtype}" if isinstance(value, np.ndarray) else f"a {type(value).__name__}"
 
 
 def _vote(voices: Mapping[str, Any], share: Mapping[str, float]) -> Any:

@@ -198,7 +198,7 @@ class DurableLag:
 class StateFigures:
     """A member's numbers."""
 
-    __slots__ = ("captures", "durable", "epoch", "lag", "moved", "role", "sent", "version", "written")
+    __slots__ = ("captures", "durable", "epoch", "lag", "moved", "role", "sent", "unpublished", "version", "written")
 
     def __init__(self) -> None:
         self.role = "backup"  # checkpoint.promotion.Role's values
@@ -209,6 +209,7 @@ class StateFigures:
         self.written = 0  # bytes of chunks and manifests
         self.sent: Callable[[], int] = int  # bytes that the broker has acknowledged to the newest reign, as they come
         self.moved = 0  # bytes that went to the log or came from it, as they move; said by the loop while it goes on
+        self.unpublished: Callable[[], int] = int  # of a primary: keys whose newest state cannot be published
         self.captures = Histogram(POSITIVE)  # seconds that copying a state took
 
     @property
@@ -229,6 +230,7 @@ def state_families(make: Families, state: StateFigures) -> Iterator[Metric]:
         (names.STATE_DURABLE_VERSION, "The newest durable version of the shard", state.durable),
         (names.STATE_BACKUP_LAG_VERSIONS, "Durable versions that a backup has not applied", state.backup_lag),
         (names.STATE_DURABLE_LAG_SECONDS, "Age of the oldest version that is not durable", state.lag.seconds()),
+        (names.STATE_UNPUBLISHED, "Keys whose newest state cannot be published", state.unpublished()),
     ):
         yield make.gauge(name, text, value)
     written, moved = "Bytes of chunks and manifests of complete versions", "Bytes written to the log or read from it"

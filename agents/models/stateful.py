@@ -200,7 +200,7 @@ class Machine:
         if changing:
             queries = [batch[index] for index in changing]
             if self.kind == "keyed":
-                given = {key: given[key] for key in (*dict.fromkeys(map(self._key, queries)), *self._own)}
+                given = {key: given[key] for key in (*self._keys(queries), *self._own)}
             self._pending = queries, [outputs[index] for index in changing], given
         return list(outputs)
 
@@ -245,7 +245,7 @@ class Machine:
         What `compute` raises goes through. The state stays as it is; there has to be room for the copies.
         """
         if self.kind == "keyed":
-            keys = (*map(self._key, batch), *self._own)
+            keys = (*self._keys(batch), *self._own)
             own: Any = {key: copied(self.state[key]) for key in keys if key in self.state}
         else:
             own = copied(self.state)
@@ -269,6 +269,9 @@ class Machine:
         check_state(f"{self._place}.initialize", state)
         return state
 
+    def _keys(self, batch: Batch) -> Iterable[str]:
+        return dict.fromkeys([self._key(query) for query in batch])  # not by map, which a StopIteration would end
+
     def _key(self, query: Inputs) -> str:
         key = self._model.key(query)  # type: ignore[attr-defined]
         if not isinstance(key, str):
@@ -282,7 +285,7 @@ class Machine:
 
     def _states(self, batch: Batch) -> dict[str, State]:
         """The states of the batch's keys; a new key's is made, and is kept only if it is updated."""
-        keys = (*dict.fromkeys(map(self._key, batch)), *self._own)
+        keys = (*self._keys(batch), *self._own)
         return {key: self.state[key] if key in self.state else self._initial() for key in keys}
 
     def _take_keys(self, states: object, given: Mapping[str, State]) -> tuple[str, ...]:

@@ -7,12 +7,16 @@ what came (`agents.core.lanes`). Late is worse than inaccurate: what has come by
 Members and rules may change while it serves (`change`). A query keeps the rules under which it came; it is drawn among
 the members that serve when it is asked, as the new ones are as good as the old.
 
+A selection may be the author's own, and a member may answer with anything. Whatever either raises fails the query that
+it was raised for, and no other.
+
 Pure: draws come from a seeded generator.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, Literal
 
@@ -20,12 +24,13 @@ import numpy as np
 
 from agents.core.actions import Failed
 from agents.learning.selection import Combined, combine, is_score
+from agents.models.raised import words_of
 from lineage import reasons
 from lineage.errors import UsageError
 from lineage.flags import KEYS, REQUEST, RULES_OF, STALE, VERSIONS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
     from random import Random
 
     from agents.core.lanes import Query
@@ -38,6 +43,7 @@ Missing = Literal["own_mean", "ensemble_mean", "skip"]
 _LONG: Final = 64  # characters of a label in the flags
 _ROOM: Final = 1_024  # characters of all labels of a query there
 _KEY: Final = 128  # characters of a context
+_ROUNDED: Final = 1e-6  # by which a probability that was added up may be above 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,10 +106,12 @@ class Ensemble:
         context_of: Callable[[Request], str] = lambda _: EVERYWHERE,
         answer: str = "label",
         learner: str = "",
+        raised: Callable[[BaseException, str], str] = lambda error, _: words_of(error),
     ) -> None:
         """`weights` gives those for a query and its context, which `context_of` gives; an empty state of what has none.
 
-        `answer` names the output that is combined, `learner` whom feedback goes to; none: to nobody.
+        `answer` names the output that is combined, `learner` whom feedback goes to; none: to nobody. `raised` logs an
+        error and what raised it, and gives its text.
         """
         self.rules = rules
         self._weights = weights
@@ -111,6 +119,7 @@ class Ensemble:
         self._context_of = context_of
         self._answer = answer
         self._learner = learner
+        self._raised = raised
         self._means: dict[str, _Mean] = {}
         self.stats = Shares()
 
@@ -127,18 +136,35 @@ class Ensemble:
         """Draw members (Listing 3.2, select). Where those that were asked are missing, draw among the others."""
         if not lanes:
             return {}
+        try:
+            asked = self._drawn(query, lanes)
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # noqa: BLE001 - the author's selection
+            what = f"selection {type(self._rules_of(query).selection).__name__}"
+            query.refused = Failed(reasons.BAD_RESULT, f"{what} raised {self._raised(error, what)}")
+            return {}
+        for member in asked:
+            self.stats.asked[member] = self.stats.asked.get(member, 0) + 1
+        return asked
+
+    def _drawn(self, query: Query, lanes: Sequence[str]) -> dict[str, float]:
+        """Draw members by what is known of the query's context. Raises whatever the selection does."""
+        rules = self._rules_of(query)
         if query.note is None:
             context = self._context_of(query.request)[:_KEY] or EVERYWHERE
             known = self._weights(query.request, context)
             if not known.state:
-                rules = self._rules_of(query)
                 known = replace(known, state=rules.selection.initial(rules.members))
             query.note = (context, known)
         _, known = query.note
-        asked = self._rules_of(query).selection.select(known.state, lanes, self._draw)
-        for member in asked:
-            self.stats.asked[member] = self.stats.asked.get(member, 0) + 1
-        return asked
+        drawn = rules.selection.select(known.state, lanes, self._draw)
+        if not isinstance(drawn, Mapping) or not (drawn or query.asked) or not all(each in lanes for each in drawn):
+            raise UsageError(f"select names members of {list(lanes)} with their probabilities, not {drawn!r:.80}")
+        asked = {member: float(probability) for member, probability in drawn.items()}
+        if not all(0 < probability <= 1 + _ROUNDED for probability in asked.values()):
+            raise UsageError(f"select asks members with a probability in (0, 1], not {asked}")
+        return {member: min(1.0, probability) for member, probability in asked.items()}
 
     def heard(self, member: str, answer: Any, *, late: bool) -> None:
         """Take any answer of a member, a late one as well, for its mean."""
@@ -148,21 +174,31 @@ class Ensemble:
 
     def combine(self, query: Query) -> Joint | Failed:
         """Combine what has come, at least one answer (Listing 3.2, combine)."""
+        answers = {member: query.answers[member] for member in query.asked if member in query.answers}
+        try:
+            return self._joined(query, answers)
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # noqa: BLE001 - the author's selection, and what members answered
+            ours = type(error) is UsageError
+            words = str(error) if ours else self._raised(error, "combining the members' answers")
+            by = type(self._rules_of(query).selection).__name__
+            text = f"the answers of {', '.join(answers)} cannot be combined by selection {by}: {words}"
+            return Failed(reasons.BAD_RESULT, text)
+
+    def _joined(self, query: Query, answers: Mapping[str, Any]) -> Joint:
+        """Combine answers. Raises whatever the selection does, or what an answer does that is read."""
         (context, known), rules = query.note, self._rules_of(query)
         weights = rules.selection.weights(known.state, list(query.asked))
-        answers = {member: query.answers[member] for member in query.asked if member in query.answers}
         absent = [member for member in query.asked if member not in answers]
         for member in absent:
             self.stats.missing[member] = self.stats.missing.get(member, 0) + 1
-        try:
-            made = combine(answers, weights, len(query.asked), self._stand_ins(rules, absent, answers))
-        except UsageError as error:
-            return Failed(reasons.BAD_RESULT, str(error))
+        made = combine(answers, weights, len(query.asked), self._stand_ins(rules, absent, answers))
+        flags = self._flags(query, made, context, known)
         declined = made.confidence < rules.threshold
         self.stats.combined += 1
         self.stats.partial += bool(absent)
         self.stats.declined += declined
-        flags = self._flags(query, made, context, known)
         return Joint({self._answer: made.answer}, flags, declined, len(answers))
 
     def _rules_of(self, query: Query) -> Rules:
@@ -211,6 +247,8 @@ class _Mean:
 
     def add(self, answer: Any) -> None:
         given = np.asarray(answer, np.float64)
+        if not np.isfinite(given).all():
+            return  # no mean would be finite any more
         if self._count and np.shape(self.value) != given.shape:
             self._count = 0
         self._count = min(self._count + 1, _MOST)

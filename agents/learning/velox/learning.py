@@ -16,7 +16,6 @@ that is held, whichever is served, and a rollback loses none. Who is new begins 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeGuard
 
@@ -38,6 +37,8 @@ State = Mapping[str, Any]
 HELD: Final = "generations"
 REPORT: Final = "report"
 _FIRST: Final = "0"
+_HIGHEST: Final = 1e100  # of a value, so that squares and their sums stay finite
+_DIGITS: Final = 18  # of a generation's number
 
 
 class Observation(NamedTuple):
@@ -58,7 +59,8 @@ def observation(query: Mapping[str, Any]) -> Observation:
     item, value = told.get("item"), told.get("value")
     if not isinstance(item, str | int | float) or not _is_number(value):
         raise ModelError(
-            f'the true answer of an observation must be {{"item": .., "value": a number}}, not {truth!r:.80}'
+            f'the true answer of an observation must be {{"item": .., "value": a number of at most {_HIGHEST:g}}}, not '
+            f"{truth!r:.80}"
         )
     shown: Sequence[Any] = outputs.get("items") or ()
     flags = (query.get("flags") or {}).values()
@@ -67,7 +69,7 @@ def observation(query: Mapping[str, Any]) -> Observation:
 
 
 def _is_number(value: Any) -> TypeGuard[float]:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= _HIGHEST
 
 
 def command(query: Mapping[str, Any]) -> dict[str, str] | None:
@@ -77,7 +79,8 @@ def command(query: Mapping[str, Any]) -> dict[str, str] | None:
         return None
     held = truth[HELD]
     if not isinstance(held, Mapping) or not held or not all(
-        isinstance(number, str) and number.isdecimal() and isinstance(theta, str) for number, theta in held.items()
+        isinstance(number, str) and number.isdecimal() and len(number) <= _DIGITS and isinstance(theta, str)
+        for number, theta in held.items()
     ):  # fmt: skip
         raise ModelError(f"generations map numbers (as text) to thetas, not {held!r:.80}")
     return dict(held)

@@ -142,7 +142,7 @@ class Thetas:
         parameters, prior = read_theta(self.folder, theta)
         try:
             model = self._model.renewed(parameters)
-        except Exception as error:
+        except BaseException as error:
             raise ModelError(f"{type(self._model).__name__}.renewed raised {words_of(error)}") from error
         model.theta = theta
         return Features(model), prior

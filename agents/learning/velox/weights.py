@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from lineage.errors import ModelError
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -24,11 +26,15 @@ def learn(weights: Vector, inverse: Matrix, features: Vector, residual: float, w
     """Take one observation in, in place, in O(d^2), by Sherman and Morrison.
 
     `inverse` is (F'F + l I)^-1, at first I / l; it stays symmetric to the bit. `residual`: what was observed less what
-    was predicted; it counts `weight` times (above 0).
+    was predicted; it counts `weight` times (above 0). Raises ModelError, and changes nothing, where the weights would
+    not stay finite.
     """
     gain = inverse @ features
     spread = 1 / weight + features @ gain
-    weights += gain * (residual / spread)
+    learned = weights + gain * (residual / spread)
+    if not (np.isfinite(spread) and np.isfinite(learned).all()):
+        raise ModelError(f"with the residual {residual:g} its user's weights would not be finite numbers")
+    weights[:] = learned
     step = gain / np.sqrt(spread)
     inverse -= step[:, None] * step
 

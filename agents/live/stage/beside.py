@@ -37,7 +37,7 @@ def _copies(config: StageProcessConfig, copies: CopiesSpec) -> Beside:
         changed["arguments"] = copies.arguments
     crew = _crew(config, f"copies of stage {config.stage!r}", copies.workers, changed)
     dispatch = Dispatch(quantile=copies.quantile, budget=copies.budget)
-    return Beside(dispatch, [crew], partial(CopyWork, model=copies.model or ""))
+    return Beside(dispatch, [crew], partial(CopyWork, model=copies.model or ""), stage=config.stage)
 
 
 def _coding(config: StageProcessConfig, spec: CodingSpec) -> Beside:
@@ -49,7 +49,7 @@ def _coding(config: StageProcessConfig, spec: CodingSpec) -> Beside:
         changed = {"model": PARITY, "arguments": {"folder": str(folder), "row": row}}
         count = -(-config.workers // spec.k)
         crews.append(_crew(config, f"parity {row} of stage {config.stage!r}", count, changed))
-    return Beside(coding.dispatch(), crews, partial(CodeWork, coding=coding), spec.k)
+    return Beside(coding.dispatch(), crews, partial(CodeWork, coding=coding), spec.k, config.stage)
 
 
 def _crew(config: StageProcessConfig, place: str, count: int, changed: dict[str, Any]) -> Crew:

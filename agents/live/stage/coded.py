@@ -3,6 +3,9 @@
 A place of a group is one query of each of its batches. A query whose tensors are not those of the card, or not finite,
 is not coded: like a batch that is missing or shorter, it is stood in for by the reference, whose answer is known.
 Parameters are not coded: the model must answer by its inputs.
+
+Encoder and decoder may be the author's own. Where either raises, or returns what is no query or answer, nothing is made
+for that place: its queries have what their own workers answer.
 """
 
 from __future__ import annotations
@@ -19,11 +22,14 @@ from agents.core.dispatch import VERSION, Dispatch
 from agents.live.stage.batch_work import Prepared
 from agents.models.flagged import Flagged
 from agents.models.inputs import Inputs
-from lineage.errors import WireError
+from agents.models.raised import RaisedLog
+from lineage.errors import UsageError
+from lineage.values.tensors import DTYPES
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from agents.coding.card import Tensor
     from agents.coding.codes import Arrays, Code
     from agents.coding.deployed import Parities
     from agents.core.batching import Batch
@@ -44,6 +50,7 @@ class Coding:
     spec: CodingSpec
     parities: Parities
     code: Code
+    stage: str = ""
 
     def dispatch(self) -> Dispatch:
         spec = self.spec
@@ -54,7 +61,7 @@ class Coding:
 
 def load_coding(stage: StageSpec, spec: CodingSpec, beside: Path) -> Coding:
     """Raises ModelError as `read_parities` and `load_code`."""
-    return Coding(spec, read_parities(stage, spec, beside), load_code(stage, spec))
+    return Coding(spec, read_parities(stage, spec, beside), load_code(stage, spec), stage.name)
 
 
 class CodeWork:
@@ -65,22 +72,33 @@ class CodeWork:
         self._coding = coding
         self._card = coding.parities.cards[0]
         self._reference = coding.parities.reference
+        self._raised = RaisedLog(coding.stage)
         expected = coding.parities.expected
         self._flags: dict[str, Any] = {"reconstructed": True} | ({} if expected is None else {"expected": expected})
 
     def prepare(self, job: Extra) -> Prepared:
-        """Encode a group's queries, place by place."""
+        """Encode a group's queries, place by place; a place that cannot be encoded is left out."""
         queries = self._queries(job.group)
         job.outputs = [None] * len(queries)
-        inputs = [
-            Inputs(self._coding.code.encode([query or self._reference[0] for query in place], job.row), {}, "", "")
-            for place in queries
-        ]
-        return Prepared(job, [None] * len(queries), inputs, list(range(len(queries))))
+        prepared = Prepared(job, [None] * len(queries))
+        for place, coded in enumerate(queries):
+            encoded = self._encoded([query or self._reference[0] for query in coded], job.row)
+            if encoded is not None:
+                prepared.inputs.append(Inputs(encoded, {}, "", ""))
+                prepared.places.append(place)
+        return prepared
+
+    def _encoded(self, queries: list[Arrays], row: int) -> dict[str, Any] | None:
+        """The parity query of a place; None where the encoder makes none."""
+        try:
+            return _query(self._coding.code.encode(queries, row))
+        except BaseException as error:  # noqa: BLE001 - the author's encoder
+            self._raised.words(error, "the encoder")
+            return None
 
     def result(self, prepared: Prepared, place: int, answer: Mapping[str, Any], seconds: float) -> None:
         prepared.batch.seconds = seconds
-        prepared.batch.outputs[place] = self._fitting(answer.get("outputs"))
+        prepared.batch.outputs[prepared.places[place]] = self._fitting(answer.get("outputs"))
 
     def recover(self, recovery: Recovery) -> Made:
         """Make the answers that are missing; one that comes out infinite or misshapen is none."""
@@ -124,17 +142,23 @@ class CodeWork:
         rows = {row: extra.outputs[place] for row, extra in group.rows.items() if extra.outputs[place] is not None}
         if not rows or all(answer is not None for answer in known):
             return {}
-        solved = self._coding.code.decode(known, rows) or {}
-        return {slot: answer for slot, answer in solved.items() if self._fitting(answer) is not None}
+        try:
+            solved = self._coding.code.decode(known, rows)
+            missing = [] if solved is None else [n for n, own in enumerate(known) if own is None and n in solved]
+            made = {slot: self._fitting(solved[slot]) for slot in missing}  # type: ignore[index]
+        except BaseException as error:  # noqa: BLE001 - the author's decoder
+            self._raised.words(error, "the decoder")
+            return {}
+        return {slot: answer for slot, answer in made.items() if answer is not None}
 
     def _agree(self, own: Arrays, made: Arrays) -> bool:
         """Whether two answers are the same to the stage: by what `finish` makes of them, else by their arg max."""
         spec = self._coding.spec
-        if spec.finish is None and not spec.tolerance:
-            return all(np.argmax(value) == np.argmax(made[name]) for name, value in own.items())
         try:
+            if spec.finish is None and not spec.tolerance:
+                return all(np.argmax(value) == np.argmax(made[name]) for name, value in own.items())
             return alike(self._work.finished(own), self._work.finished(made), spec.tolerance)
-        except WireError:  # what cannot be finished agrees with nothing
+        except BaseException:  # noqa: BLE001 - what cannot be finished, or compared, agrees with nothing
             return False
 
     def _queries(self, group: Group) -> list[list[Arrays | None]]:
@@ -151,10 +175,7 @@ class CodeWork:
         prepared = self._work.prepare(batch)
         column: list[Arrays | None] = [None] * len(batch.requests)
         for place, inputs in zip(prepared.places, prepared.inputs, strict=True):
-            tensors = {name: np.asarray(inputs[name]) for name in self._card.inputs if name in inputs}
-            fits = len(tensors) == len(self._card.inputs) == len(inputs)
-            if fits and all(self._card.inputs[name].fits(value) for name, value in tensors.items()):
-                column[place] = tensors
+            column[place] = _tensors(inputs, self._card.inputs)
         return column
 
     def _known(self, group: Group, slot: int, place: int, query: Arrays | None) -> Arrays | None:
@@ -165,12 +186,26 @@ class CodeWork:
 
     def _fitting(self, outputs: Any) -> Arrays | None:
         """Outputs as the card has them; None for any other."""
-        card = self._card.outputs
-        if outputs is None or len(outputs) != len(card):
+        return _tensors(outputs, self._card.outputs)
+
+
+def _query(values: Any) -> dict[str, Any]:
+    """What an encoder returned, as a query. Raises UsageError, or whatever the values do when they are read."""
+    made = {name: np.asarray(value) for name, value in values.items()}
+    if not all(isinstance(name, str) and value.dtype.name in DTYPES for name, value in made.items()):
+        raise UsageError(f"encode must return arrays of numbers by name, not {made!r:.80}")
+    return made
+
+
+def _tensors(values: Any, card: Mapping[str, Tensor]) -> Arrays | None:
+    """Values as a card has them; None for any other."""
+    try:
+        if not isinstance(values, Mapping) or values.keys() != card.keys():
             return None
-        arrays = {name: np.asarray(outputs[name]) for name in card if name in outputs}
-        fits = len(arrays) == len(card) and all(card[name].fits(value) for name, value in arrays.items())
-        return arrays if fits else None
+        arrays = {name: np.asarray(values[name]) for name in card}
+        return arrays if all(card[name].fits(value) for name, value in arrays.items()) else None
+    except BaseException:  # noqa: BLE001 - a list that is no array, an object of a model's own
+        return None
 
 
 def alike(one: Any, other: Any, tolerance: float) -> bool:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from agents.core.actions import Failed
 from agents.core.dispatch import WHY_PAUSED
 from agents.live.stage.batch_work import Prepared
+from agents.models.raised import RaisedLog
 
 if TYPE_CHECKING:
     import asyncio
@@ -90,6 +91,7 @@ class Beside:
     work: Callable[[BatchWork], ExtraWork]
     per: int = 0
     """The stage's own workers for one here, rounded up; 0: as many as there are, whatever the stage has."""
+    stage: str = ""
 
     def resize(self, workers: int) -> None:
         """Follow the stage's own workers, which are so many from now on."""
@@ -125,6 +127,7 @@ class Extras:
         self._recovered = recovered
         self._crashed = crashed
         self._told = beside.dispatch.paused
+        self._raised = RaisedLog(beside.stage)
 
     def begin(self) -> None:
         for row, crew in enumerate(self._crews):
@@ -143,17 +146,23 @@ class Extras:
             log.warning("coding %s", "goes on" if not self._told else f"pauses: {WHY_PAUSED[self._told]}")
 
     def _off(self, work: Callable[[Recovery], _Result], what: Recovery, then: Callable[[_Result], None]) -> None:
-        """Do work off the loop, and then hear on it what came of it."""
+        """Do work off the loop, and then hear on it what came of it; nothing, where it raises.
 
-        def done(doing: asyncio.Future[_Result]) -> None:
-            if doing.cancelled():
-                return
-            if (error := doing.exception()) is not None:
-                self._crashed(error)
-                return
-            then(doing.result())
+        A batch's own worker answers it all the same.
+        """
 
-        self._loop.run_in_executor(None, work, what).add_done_callback(done)
+        def guarded() -> tuple[_Result] | None:
+            try:
+                return (work(what),)
+            except BaseException as error:  # noqa: BLE001 - what the author's code and answers do when they are read
+                self._raised.words(error, "making answers of others'")
+                return None
+
+        def done(doing: asyncio.Future[tuple[_Result] | None]) -> None:
+            if not doing.cancelled() and (made := doing.result()) is not None:
+                then(*made)
+
+        self._loop.run_in_executor(None, guarded).add_done_callback(done)
 
     def _made(self, made: Made) -> None:
         for batch, results in made:

@@ -23,6 +23,7 @@ from agents.live.stage.cached import size_of
 from agents.live.stage.crew import Crew
 from agents.live.stage.lookups import WEIGHTS, key_of
 from agents.live.stage.parts import Known, check_remembers, known_of_hello, lane_of
+from agents.models.raised import RaisedLog, words_of
 from agents.workers.links import command_of
 from lineage import reasons
 from lineage.errors import ModelError, SpillwayError
@@ -70,6 +71,7 @@ def route_of(spec: StageSpec, replica: int, lookups: Lookups | None) -> Ensemble
         context_of=_context if ensemble.context == "key" else lambda _: EVERYWHERE,
         answer=ensemble.answer,
         learner="" if spec.learner is None else spec.learner.name,
+        raised=RaisedLog(spec.name).words,
     )
 
 
@@ -118,8 +120,11 @@ class MemberWork:
         value = outputs[self._answer]
         if not self._caches:
             return Ok({}, value=value)
-        value = copy.deepcopy(value)  # it may be a view of the whole batch's bytes
-        return Ok({}, value=value, size=size_of(value))
+        try:
+            value = copy.deepcopy(value)  # it may be a view of the whole batch's bytes
+            return Ok({}, value=value, size=size_of(value))
+        except Exception as error:  # noqa: BLE001 - nested too deeply, say
+            return Failed(reasons.BAD_RESULT, f"the member's {self._answer!r} cannot be kept: {words_of(error)}")
 
 
 class Members:

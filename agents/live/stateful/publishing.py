@@ -5,15 +5,19 @@ taken back. Publishing is outside the version protocol: it holds no offset and n
 may be missing, and an owner that was replaced may still write some. Therefore a reign follows its shard's partitions of
 the table, and writes a key anew whose last record is of an older epoch. That it has the right value would not do: it
 may have come late, after one with a higher version and another value, which is what readers go by.
+
+A state that cannot be published (`publish` raises, or returns what no message can hold) has no row in its version: its
+version is as durable as any, the key's row before stays, and the log and a metric say so. The next state is tried anew.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from agents.live.stateful.means import Sent
+from agents.models.raised import RaisedLog
 from agents.models.stateful import SHARED
 from lineage.errors import WireError
 from lineage.keys import partition_for
@@ -41,6 +45,7 @@ class Where(NamedTuple):
     shard: int
     shards: int
     limits: Limits
+    stage: str = ""
 
 
 class Publishing:
@@ -73,14 +78,19 @@ class Publishing:
         self._foreign: set[bytes] = set()  # keys whose last record may be another owner's
         self._stirred = asyncio.Event()
         self._mending: asyncio.Task[None] | None = None
+        self._unpublished: set[bytes] = set()  # keys whose newest state cannot be published
+        self._raised = RaisedLog(where.stage)
 
     def begin(self) -> None:
         self._table.start()
+        if self._means.metrics.state is not None:
+            self._means.metrics.state.unpublished = lambda: len(self._unpublished)
         self._mending = self._loop.create_task(self._mend())
         self._mending.add_done_callback(self._ended)
 
     def close(self) -> None:
         self._waiting.clear()
+        self._unpublished = set()
         if self._mending is not None:
             self._mending.cancel()
             self._loop.run_in_executor(None, self._table.close)
@@ -96,8 +106,22 @@ class Publishing:
         return touched
 
     def rows(self, keys: Iterable[str], n: int) -> dict[bytes, bytes]:
-        """Records of keys as they are now, in version n. While the state stands still, on any thread."""
-        return {self._name(key): self._encoded(value, self._epoch, n) for key, value in self._machine.published(keys)}
+        """Records of keys as they are now, in version n, of those that can be published.
+
+        While the state stands still, on any thread.
+        """
+        rows = {}
+        for key in keys:
+            name = self._name(key)
+            try:
+                for _, value in self._machine.published([key]):
+                    rows[name] = encode_row(Row(value, self._epoch, n), self._where.limits)
+            except BaseException as error:  # noqa: BLE001 - the author's code
+                self._unpublished.add(name)
+                self._raised.words(error, f"publish of key {key!r:.80}")
+            else:
+                self._unpublished.discard(name)
+        return rows
 
     def taken(self, rows: Mapping[bytes, bytes | None], n: int) -> None:
         """Have records written when version n is durable; n never falls."""
@@ -143,23 +167,20 @@ class Publishing:
 
     async def _compare(self, keys: list[bytes]) -> None:
         """Have those written whose last record is an older owner's, between two batches."""
-        looked: asyncio.Future[dict[bytes, Any]] = self._loop.create_future()
+        looked: asyncio.Future[dict[bytes, bytes]] = self._loop.create_future()
         names = [SHARED if key == self._shared else key.decode("utf-8", "replace") for key in keys]
-        self._means.models.submit(
-            lambda: {self._name(key): value for key, value in self._machine.published(names)}, looked.set_result
-        )
+        self._means.models.submit(lambda: self.rows(names, self._recorded()), looked.set_result)
         found = await looked
-        n = self._recorded()
         older: dict[bytes, bytes | None] = {}
         for key in keys:
             last = self._table.get(key)
             if last is not None and self._epoch_of(last) >= self._epoch:
                 continue
             if key in found:
-                older[key] = self._encoded(found[key], self._epoch, n)
-            elif last is not None:
+                older[key] = found[key]
+            elif last is not None and key not in self._unpublished:
                 older[key] = None
-        self.taken(older, n)
+        self.taken(older, self._recorded())
         self.publish()
 
     def _name(self, key: str) -> bytes:
@@ -170,9 +191,6 @@ class Publishing:
             return decode_row(value, self._decoder).epoch
         except WireError:
             return -1  # of nobody's
-
-    def _encoded(self, value: Any, epoch: int, n: int) -> bytes:
-        return encode_row(Row(value, epoch, n), self._where.limits)
 
     def _ended(self, mending: asyncio.Task[None]) -> None:
         if not mending.cancelled() and (error := mending.exception()) is not None:

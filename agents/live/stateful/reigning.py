@@ -310,7 +310,7 @@ class Reigns:
         if not spec.publish:
             return None
         topic, shard = table(pipeline.name, spec.name), self._place[1]
-        where = Where(topic, pipeline.partitions, shard, spec.shards, pipeline.limits.merged())
+        where = Where(topic, pipeline.partitions, shard, spec.shards, pipeline.limits.merged(), spec.name)
         settings, reign = self._config.settings, core.reign
         return Publishing(settings, where, epoch, core.durable_n, lambda: reign.recorded, machine, self._means)
 

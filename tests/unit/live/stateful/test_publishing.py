@@ -4,21 +4,41 @@ import asyncio
 import copy
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from agents.live.metrics import StateFigures
 from agents.live.stateful import publishing
 from agents.live.stateful.publishing import Publishing, Where
 from agents.models.stateful import SHARED, Machine
 from lineage.keys import partition_for
-from lineage.limits import DEFAULT_LIMITS
+from lineage.limits import Limits
 from lineage.values.codec import Decoder
 from producers import published
 from producers.published import Published, decode_row, key_of_shared
+from tests.unit.core.test_odd_answers import ERRORS
 from tests.unit.models.stateful_models import Pooled
 
 PARTITIONS = 3
+LIMITS = Limits(max_message_bytes=4096)
+SPOILT = 7.0
+"""Of such a value nothing can be published."""
+
+
+class Shy(Pooled):
+    """Its `publish` does, of a spoilt value, what the test says."""
+
+    does = Pooled
+    """Of this class: no value is spoilt."""
+
+    def publish(self, state):
+        if state["value"] != SPOILT or self.does is Pooled:
+            return super().publish(state)
+        if isinstance(self.does, BaseException):
+            raise self.does
+        return object() if self.does is None else self.does
 
 
 class Log:
@@ -56,7 +76,7 @@ class Reign:
     """A primary as publishing knows it: its versions are copied, and become durable, one after the other."""
 
     def __init__(self, log, epoch, base, state):
-        self.machine = Machine("test", Pooled(), copy.deepcopy(state))
+        self.machine = Machine("test", Shy(), copy.deepcopy(state))
         self.recorded = self.durable_n = base
         self.emits, self.copied = True, None
         self.since = []  # the states after each update, until they are durable
@@ -64,9 +84,11 @@ class Reign:
             may_emit=lambda: self.emits,
             output=SimpleNamespace(send=lambda _topic, *record: log.append(*record[:3]), room=True),
             models=SimpleNamespace(submit=lambda run, done: done(run())),
-            crashed=lambda error: pytest.fail(str(error)),
+            crashed=lambda error: pytest.fail(repr(error)),
+            metrics=SimpleNamespace(state=StateFigures()),
         )
-        where = Where("t", PARTITIONS, 0, 1, DEFAULT_LIMITS)
+        self.figures = means.metrics.state
+        where = Where("t", PARTITIONS, 0, 1, LIMITS)
         self.publishing = Publishing(None, where, epoch, base, lambda: self.recorded, self.machine, means)
         self.publishing.begin()
 
@@ -145,6 +167,7 @@ class World:
 
 
 def rows_of(state):
+    """What is published of a state, if all of it can be."""
     machine = Machine("test", Pooled(), copy.deepcopy(state))
     rows = machine.published([*machine.state])
     return {key_of_shared(0) if key == SHARED else key.encode(): value for key, value in rows}
@@ -174,6 +197,19 @@ def test_only_what_was_durable_is_published_and_in_the_end_what_is(events):
     asyncio.run(_play([event for some in events for event in some]))
 
 
+UNPUBLISHABLE = [*ERRORS, None, {1: 2}, b"x" * LIMITS.max_message_bytes, np.array([object()]), {"x"}, 1j]
+
+
+@given(
+    st.integers(0, len(UNPUBLISHABLE) - 1).map(UNPUBLISHABLE.__getitem__),
+    st.lists(EVENTS, max_size=30).map(lambda events: [[("observe", "a", SPOILT), *VERSION], *events]),
+)
+def test_what_cannot_be_published_keeps_its_row_and_everything_else_goes_on(does, events):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Shy, "does", does)
+        asyncio.run(_play([event for some in events for event in some]))
+
+
 async def _play(events):
     world = World()
     with pytest.MonkeyPatch.context() as patch:
@@ -192,6 +228,12 @@ async def _play(events):
             for event in ("is_durable", "copies", "is_durable"):  # as all that is recorded is, sooner or later
                 world.do(event)
             wanted = rows_of(world.durable[1])
-            assert {key: decode_row(value, Decoder()).value for key, value in world.log.rows.items()} == wanted
+            spoilt = {key for key, value in wanted.items() if value == SPOILT} if Shy.does is not Pooled else set()
+            assert spoilt == world.reign.publishing._unpublished
+            assert world.reign.figures.unpublished() == len(spoilt)
+            rows = {key: decode_row(value, Decoder()).value for key, value in world.log.rows.items()}
+            assert rows.keys() - spoilt == wanted.keys() - spoilt
+            assert all(value == wanted[key] for key, value in rows.items() if key not in spoilt)
             for key in "abcd":
-                assert reader.find(key).value == wanted.get(key.encode(), wanted[key_of_shared(0)])
+                if not spoilt & {key.encode(), key_of_shared(0)}:
+                    assert reader.find(key).value == wanted.get(key.encode(), wanted[key_of_shared(0)])
