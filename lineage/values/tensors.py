@@ -65,19 +65,23 @@ def is_tensor(value: Any) -> bool:
 
 def pack(value: Any, limits: Limits) -> dict[str, Any]:
     """The Avro record of a tensor. Raises WireError for a dtype that does not travel or a tensor over the limits."""
-    if not isinstance(value, np.ndarray):
-        name, array = _bfloat16(value)
-    else:
-        found = _NAME_OF.get(value.dtype)
-        if found is None or isinstance(value, np.ma.MaskedArray):
-            found, value = _little_endian(value)
-        name, array = found, value
+    name, array = named(value)
     size = array.nbytes or _spread(array.shape) * array.itemsize
     if size > limits.max_tensor_bytes:
         raise too_large(f"a tensor of shape {array.shape}", limits.max_tensor_bytes, "max_tensor_bytes")
     if array.ndim > limits.max_rank:
         raise too_large(f"a tensor of rank {array.ndim}", limits.max_rank, "max_rank")
     return {"dtype": name, "shape": array.shape, "data": array.tobytes()}
+
+
+def named(value: Any) -> tuple[str, np.ndarray[Any, Any]]:
+    """Return a tensor's dtype and little-endian array (of bfloat16 its bits). Raises WireError for others."""
+    if not isinstance(value, np.ndarray):
+        return _bfloat16(value)
+    found = _NAME_OF.get(value.dtype)
+    if found is None or isinstance(value, np.ma.MaskedArray):
+        return _little_endian(value)
+    return found, value
 
 
 def view(message: bytes, at: int, size: int, dtype: bytes, shape: list[int], limits: Limits) -> Any:
