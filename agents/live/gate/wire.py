@@ -14,7 +14,7 @@ from agents.core.request import Delivery, Loss
 from agents.live.dead_letters import dead_letter, letter_headers
 from lineage import headers as header_codec
 from lineage import reasons
-from lineage.errors import WireError
+from lineage.errors import WireError, unreadable
 from lineage.flags import cut
 from lineage.headers import Headers
 from lineage.limits import too_large
@@ -129,7 +129,7 @@ class Wire:
     def message(self, release: Release) -> tuple[bytes, Pairs]:
         """The value and headers to put on the egress; an outcome too large to be sent becomes a failed one."""
         carried: Carried = release.source.payload
-        if (header_codec.ACCEPT, _JSON) in carried.headers:
+        if header_codec.json_asked(carried.headers):
             return self._in_json(release), [*carried.headers, (header_codec.CONTENT_TYPE, _JSON)]
         if not release.own and carried.value is not None:
             return carried.value, carried.headers
@@ -164,11 +164,13 @@ class Wire:
         try:
             headers = header_codec.decode(pairs)
             self._check_hop(message, headers)
-        except WireError as error:
+        except Exception as raised:  # noqa: BLE001 - whatever it is, it is wrong with this record alone
+            error = unreadable(raised)
             return Poison(_raw(message, pairs), error.reason, str(error), _nameless(message, error))
         try:
             outcome = self._outcome(message.value()) if values else None
-        except WireError as error:
+        except Exception as raised:  # noqa: BLE001
+            error = unreadable(raised)
             carried = Carried(message.key(), None, pairs, _failed(error))
             return Poison(_raw(message, pairs), error.reason, str(error), _delivery(message, headers, carried))
         value = message.value() if values else None
@@ -217,7 +219,8 @@ def _nameless(message: Any, error: WireError) -> Delivery | None:
     if error.request_id is None:
         return None
     appended_us = max(0, message.timestamp()[1] * 1000)
-    headers = Headers(error.request_id, appended_us, appended_us)
+    asked = header_codec.json_asked(header_pairs(message))
+    headers = Headers(error.request_id, appended_us, appended_us, extra=asked)
     carried = Carried(message.key(), None, [*header_codec.encode(headers)], _failed(error))
     return _delivery(message, headers, carried)
 
