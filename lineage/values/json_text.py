@@ -11,7 +11,8 @@ import base64
 import binascii
 import json
 import math
-from typing import Any, Final
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
 
 from lineage import reasons
 from lineage.errors import WireError
@@ -20,7 +21,12 @@ from lineage.message import Outcome, StageTiming
 from lineage.values.json_tensors import NON_FINITE, describes_tensor, read_tensor, show_tensor
 from lineage.values.tensors import is_tensor
 
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
 MIME: Final = "application/json"
+_dumps = json.JSONEncoder(ensure_ascii=False).encode
+_SCALARS = frozenset({type(None), bool, int, float})
 _BYTES_KEYS = frozenset({"base64"})
 
 
@@ -79,8 +85,37 @@ class _Reading:
         return {name: self.value(item, f"{where}.{name:.40}", depth + 1) for name, item in value.items()}
 
 
-def write_outcome(outcome: Outcome, request_id: str, seconds: float) -> bytes:
-    return json.dumps(show_outcome(outcome, request_id, seconds), ensure_ascii=False).encode()
+def write_outcome(outcome: Outcome, request_id: str, seconds: float, most: int | None = None) -> bytes:
+    """Write what `show_outcome` shows. Raises `WireError` (TOO_LARGE) as soon as that has more than `most` bytes."""
+    pieces, size = [], 0
+    for piece in _outcome_pieces(outcome, request_id, seconds):
+        pieces.append(piece.encode("utf-8", "replace"))
+        size += len(pieces[-1])
+        if most is not None and size > most:
+            raise too_large("an outcome in JSON", most, "max_message_bytes")
+    return b"".join(pieces)
+
+
+def _outcome_pieces(outcome: Outcome, request_id: str, seconds: float) -> Iterator[str]:
+    shown = show_outcome(replace(outcome, outputs={}), request_id, seconds)
+    del shown["outputs"]
+    yield _dumps(shown)[:-1] + ', "outputs": '
+    yield from _pieces(outcome.outputs)
+    yield "}"
+
+
+def _pieces(value: Any) -> Iterator[str]:
+    """Yield a value's text, no piece longer than a tensor or a string: between them other threads go on."""
+    named = isinstance(value, dict)
+    if not (named or isinstance(value, list)) or _SCALARS.issuperset(map(type, value.values() if named else value)):
+        yield _dumps(show_value(value))
+        return
+    before = "{" if named else "["
+    for each in value.items() if named else value:
+        yield f"{before}{_dumps(each[0])}: " if named else before
+        yield from _pieces(each[1] if named else each)
+        before = ", "
+    yield "}" if named else "]"
 
 
 def read_outcome(text: bytes, limits: Limits = DEFAULT_LIMITS) -> Outcome:

@@ -17,7 +17,6 @@ from lineage import reasons
 from lineage.errors import WireError, unreadable
 from lineage.flags import cut
 from lineage.headers import Headers
-from lineage.limits import too_large
 from lineage.marks import foreign
 from lineage.message import FAILED, Outcome
 from lineage.metric_names import GATE
@@ -142,15 +141,12 @@ class Wire:
 
     def _in_json(self, release: Release) -> bytes:
         seconds = max(0.0, time.time() - release.source.sent)
-        value = write_outcome(release.outcome, release.request_id, seconds)
-        if len(value) <= self._limits.max_message_bytes:
-            return value
-        if _cut(release):
-            return self._in_json(release)
-        too_much = too_large(
-            f"an outcome of {len(value)} bytes in JSON", self._limits.max_message_bytes, "max_message_bytes"
-        )
-        return write_outcome(_failed(too_much), release.request_id, seconds)
+        try:
+            return write_outcome(release.outcome, release.request_id, seconds, self._limits.max_message_bytes)
+        except Exception as error:  # noqa: BLE001 - whatever it is, it is this outcome's alone
+            if _cut(release):
+                return self._in_json(release)
+            return write_outcome(_failed(unreadable(error)), release.request_id, seconds)
 
     def letter(self, poison: Poison) -> tuple[bytes, Pairs]:
         request_id = poison.stand_in.request_id if poison.stand_in is not None else ""

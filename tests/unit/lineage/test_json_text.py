@@ -14,7 +14,7 @@ from lineage.values.json_text import read_inputs, read_outcome, read_value, show
 from lineage.values.tensors import DTYPES, Bfloat16
 
 from .hostile_bytes import refusal
-from .strategies import bfloat16s, same, tensors
+from .strategies import bfloat16s, outcomes, same, tensors
 
 WIDE = np.resize(np.array([1.5, -0.0, np.inf, -np.inf, np.nan]), 10_001)
 
@@ -197,6 +197,18 @@ def test_an_outcome_is_shown_whole():
     assert shown["timings"][0] == {
         "stage": "a", "queue_ms": 1.0, "wait_ms": 2.0, "exec_ms": 34.568, "batch": 4, "model": "m:C", "version": "2",
     }  # fmt: skip
+
+
+@given(outcomes)
+def test_an_outcome_is_written_as_it_is_shown(outcome):
+    assert json.loads(write_outcome(outcome, "q", 0.5)) == json.loads(json.dumps(show_outcome(outcome, "q", 0.5)))
+
+
+def test_no_more_of_an_outcome_is_written_than_may_be():
+    tensors = {str(number): np.zeros(10_000) for number in range(100)}
+    with pytest.raises(WireError, match="over the limit of 200000") as caught:
+        write_outcome(Outcome(PREDICTION, tensors), "q", 0.5, 200_000)
+    assert caught.value.reason == reasons.TOO_LARGE
 
 
 def test_an_outcome_comes_back_from_json():
