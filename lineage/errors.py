@@ -4,6 +4,8 @@ Every error that Spillway raises on purpose is a `SpillwayError`. Its text names
 command line prints it without a traceback and exits with `exit_code` (1 the pipeline failed, 2 bad use or input).
 """
 
+from lineage import reasons
+
 NO_TORCH = "torch is not installed; it comes with an extra: pip install 'spillway[torch]'"
 
 
@@ -57,3 +59,11 @@ class WireError(SpillwayError):
 
     def within(self, name: str) -> "WireError":
         return WireError(self.reason, f"{name!r:.80}: {self}", self.request_id)
+
+
+def unreadable(error: Exception) -> WireError:
+    """Return what a decoder raised, as a WireError: CORRUPT where it is one that the decoder did not foresee.
+
+    Whatever is wrong with a record is wrong with that record alone, and must not end who reads it.
+    """
+    return error if isinstance(error, WireError) else WireError(reasons.CORRUPT, f"cannot be read: {error!r:.200}")

@@ -132,6 +132,7 @@ CLASS: Final = "x-class"  # what a sender calls requests of this sort: paths are
 OFFLINE: Final = b"offline"
 MAX_EXTRA: Final = 32
 MAX_EXTRA_BYTES: Final = 8_192  # keys and values of the passthrough together
+_JSON: Final = b"application/json"
 _MAX_MICROSECONDS: Final = (1 << 63) - 1
 _MAX_DIGITS: Final = 19
 
@@ -236,6 +237,17 @@ def identify(pairs: Iterable[tuple[str | bytes, bytes | None]] | None) -> str:
         return _request_id(raw)
     except WireError:
         return ""
+
+
+def is_json(media: bytes) -> bool:
+    """Whether a header names JSON among its media types, which may have parameters and be written in any case."""
+    return media == _JSON or any(each.partition(b";")[0].strip().lower() == _JSON for each in media.split(b","))
+
+
+def json_asked(pairs: Iterable[tuple[str | bytes, bytes | None]] | None) -> list[Pair]:
+    """Return the header by which a client asks for its outcome in JSON, whatever the others say; empty for Avro."""
+    asked = any(key == ACCEPT and value and is_json(value) for key, value in pairs or ())
+    return [(ACCEPT, _JSON)] if asked else []
 
 
 def is_offline(headers: Headers) -> bool:

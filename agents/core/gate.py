@@ -39,6 +39,7 @@ from lineage import reasons
 from lineage.message import FAILED, PREDICTION, Outcome
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Any, Literal
 
     from agents.core.joins import Entry, Fetch
@@ -269,13 +270,25 @@ class GateCore(GateGauges):
 
     # Outcomes leave --------------------------------------------------------------------------------------------
 
-    def collect(self, now: float, limit: int = 10_000) -> list[Release]:
-        """Give the outcomes that may leave now. They count as written with this turn's transaction."""
+    def collect(
+        self, now: float, limit: int = 10_000, ready: Callable[[Release], bool] = lambda _release: True
+    ) -> list[Release]:
+        """Give the outcomes that may leave now. They count as written with this turn's transaction.
+
+        `ready`: whether the driver can write one now; those behind it in its partition wait with it.
+        """
         leaving: list[Release] = []
         held: list[Release] = []
         may_release = self._durability.may_release
+        behind: set[int] = set()  # partitions
         for release in self._decided:
-            if len(leaving) < limit and may_release([part.hop for part in release.parts if part.hop is not None]):
+            if not ready(release):
+                behind.add(release.partition)
+            if (
+                len(leaving) < limit
+                and release.partition not in behind
+                and may_release([part.hop for part in release.parts if part.hop is not None])
+            ):
                 self.stats.score(now, release)
                 leaving.append(release)
                 done = self._shares[release.partition].offsets.done

@@ -142,6 +142,7 @@ class Release:
     latency: float = 0.0  # from the query's sending to its release, seconds
     good: bool = False  # a prediction within its deadline
     case: Any = None  # what waits for the versions that it rests on (`agents.core.speculation`)
+    message: Any = None  # what the driver makes of it beforehand
 
 
 @dataclass(slots=True)

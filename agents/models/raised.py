@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from agents.models import contract
 from agents.models.contract import text_of
-from lineage.errors import ModelError, SpillwayError
+from lineage.errors import ModelError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -42,9 +42,9 @@ class ModelRaisedError(ModelError):
 def words_of(error: BaseException) -> str:
     """Name an error and the last line of the user's own code on its way, as in `ValueError: no (models.py:7 in f)`.
 
-    Of an error of Spillway's own it is the text alone. It never raises, whatever the error's class does.
+    Of a ModelError it is the text alone. It never raises, whatever the error's class does.
     """
-    if isinstance(error, SpillwayError):
+    if isinstance(error, ModelError):
         return text_of(error)
     frame = _frame_of(error)
     where = f" ({_short(frame.filename)}:{frame.lineno} in {frame.name})" if frame is not None else ""

@@ -7,8 +7,8 @@
 
 A value in a header is msgpack's null, bool, int (64 bits), float, string, bytes, array or map with string keys; a
 tensor is the extension type 1 with its index as u32. Sizes are checked before anything is allocated: a header by its
-length, tensors by their dtypes and shapes, all of them together. This module needs numpy and msgpack alone, so that a
-worker can have an interpreter of its own; it loads `lineage.values.plain` by its path there.
+length and its number of values, tensors by their dtypes and shapes, all of them together. This module needs numpy and
+msgpack alone, so that a worker can have an interpreter of its own; it loads `lineage.values.plain` by its path there.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ except ModuleNotFoundError:
     plain = load_by_path("plain", "lineage/values/plain.py")
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
 PROTOCOL: Final = 1  # said in Hello; a front and a worker that say different ones do not work together
 
@@ -57,10 +57,32 @@ HEADER_BYTES: Final = 512 << 20
 TENSOR_BYTES: Final = 1 << 30  # of all tensors of a frame
 MOST_TENSORS: Final = 65_536
 MOST_DIMENSIONS: Final = 32
+MOST_VALUES: Final = 1 << 20  # in a header, keys included: a byte of it can become 80 in memory
 _LENGTH: Final = struct.Struct("<I")
 _TENSOR: Final = 1
 _TWO: Final = msgpack.Packer().pack_array_header(2)
 DTYPES: Final[dict[str, np.dtype[Any]]] = {**plain.DTYPES, plain.BFLOAT16: plain.BITS}
+
+
+def _widths(*ranges: tuple[int, int, int]) -> bytes:
+    """For each byte that a value may begin with, a number; 0 where none is given."""
+    return bytes(next((width for first, last, width in ranges if first <= tag <= last), 0) for tag in range(256))
+
+
+# By the first byte of a msgpack value: the bytes that always follow it (but a length), the bytes of its length, and how
+# many values each of that length stands for (0: bytes).
+_FOLLOW: Final = _widths(
+    (0xC7, 0xC9, 1), (0xCA, 0xCA, 4), (0xCB, 0xCB, 8), (0xCC, 0xCC, 1), (0xCD, 0xCD, 2), (0xCE, 0xCE, 4),
+    (0xCF, 0xCF, 8), (0xD0, 0xD0, 1), (0xD1, 0xD1, 2), (0xD2, 0xD2, 4), (0xD3, 0xD3, 8), (0xD4, 0xD4, 2),
+    (0xD5, 0xD5, 3), (0xD6, 0xD6, 5), (0xD7, 0xD7, 9), (0xD8, 0xD8, 17),
+    *((0xA0 + size, 0xA0 + size, size) for size in range(32)),
+)  # fmt: skip
+_SIZED: Final = _widths(
+    (0xC4, 0xC4, 1), (0xC5, 0xC5, 2), (0xC6, 0xC6, 4), (0xC7, 0xC7, 1), (0xC8, 0xC8, 2), (0xC9, 0xC9, 4),
+    (0xD9, 0xD9, 1), (0xDA, 0xDA, 2), (0xDB, 0xDB, 4), (0xDC, 0xDC, 2), (0xDD, 0xDD, 4), (0xDE, 0xDE, 2),
+    (0xDF, 0xDF, 4),
+)  # fmt: skip
+_EACH: Final = _widths((0x80, 0x8F, 2), (0x90, 0x9F, 1), (0xDC, 0xDD, 1), (0xDE, 0xDF, 2))
 
 
 class FrameError(Exception):
@@ -81,6 +103,8 @@ def encode(header: dict[str, Any]) -> list[bytes | memoryview]:
             if not isinstance(value, np.ndarray):
                 return value
         name, array = plain.tensor(value)
+        if array.ndim > MOST_DIMENSIONS:
+            raise FrameError(f"a tensor of {array.ndim} dimensions is over the limit of {MOST_DIMENSIONS}")
         shapes.append([name, list(array.shape)])
         tensors.append(np.ascontiguousarray(array, DTYPES[name]))
         return msgpack.ExtType(_TENSOR, _LENGTH.pack(len(tensors) - 1))
@@ -92,7 +116,8 @@ def encode(header: dict[str, Any]) -> list[bytes | memoryview]:
     packed = _TWO + msgpack.packb(shapes) + body
     if len(packed) > HEADER_BYTES:
         raise FrameError(f"a header of {len(packed)} bytes is over the limit of {HEADER_BYTES}")
-    size = sum(tensor.nbytes for tensor in tensors)
+    check_values(packed)
+    size = sum(_bytes_of(DTYPES[name], shape) for name, shape in shapes)
     if size > TENSOR_BYTES or len(tensors) > MOST_TENSORS:
         raise FrameError(
             f"{len(tensors)} tensors of {size} bytes are over the limits of {MOST_TENSORS}, {TENSOR_BYTES}"
@@ -100,6 +125,30 @@ def encode(header: dict[str, Any]) -> list[bytes | memoryview]:
     buffers: list[bytes | memoryview] = [_LENGTH.pack(len(packed)) + packed]
     buffers += [memoryview(tensor.data).cast("B") for tensor in tensors if tensor.nbytes]
     return buffers
+
+
+def check_values(packed: bytes | bytearray) -> None:
+    """Raise FrameError for msgpack of more than `MOST_VALUES` values, without making any of them.
+
+    None has less than a byte, so only what has more bytes than that is looked through.
+    """
+    if len(packed) <= MOST_VALUES:
+        return
+    at, left, owed = 0, MOST_VALUES, 1
+    end = len(packed)
+    while owed and at < end:
+        tag = packed[at]
+        sized, each, follow = _SIZED[tag], _EACH[tag], _FOLLOW[tag]
+        length = int.from_bytes(packed[at + 1 : at + 1 + sized], "big") if sized else tag & 0x0F
+        at += 1 + sized + follow
+        owed -= 1
+        left -= 1
+        if each:
+            owed += length * each
+        elif sized:
+            at += length
+        if owed > left:
+            raise FrameError(f"the values of a header are over the limit of {MOST_VALUES}")
 
 
 class FrameReader:
@@ -186,11 +235,12 @@ def _unpack(header: bytearray, tensor_bytes: int) -> tuple[dict[str, Any], list[
             raise FrameError(f"tensor {index} was not announced")
         return values[index]
 
+    check_values(header)
     unpacker = msgpack.Unpacker(ext_hook=tensor, max_buffer_size=len(header), strict_map_key=False)
     unpacker.feed(header)
     try:
         if unpacker.read_array_header() != 2:  # noqa: PLR2004
-            raise FrameError("a header must be an array of two")
+            raise FrameError("a header must be an array of two")  # noqa: TRY301
         announced = unpacker.unpack()
         arrays += _allocated(announced, tensor_bytes)
         values += [
@@ -198,8 +248,10 @@ def _unpack(header: bytearray, tensor_bytes: int) -> tuple[dict[str, Any], list[
             for each, array in zip(announced, arrays, strict=True)
         ]
         fields = unpacker.unpack()
-    except (ValueError, TypeError, msgpack.UnpackException, RecursionError) as error:
-        raise FrameError(f"a header cannot be read: {error}") from error
+    except FrameError:
+        raise
+    except Exception as error:  # whatever a peer sends ends its own connection alone
+        raise FrameError(f"a header cannot be read: {error!r:.200}") from error
     if not isinstance(fields, dict) or not isinstance(fields.get("kind"), str) or unpacker.tell() != len(header):
         raise FrameError("a header must end with a map that has a 'kind'")
     return fields, arrays
@@ -212,12 +264,16 @@ def _allocated(announced: Any, tensor_bytes: int) -> list[np.ndarray[Any, Any]]:
     left, found = tensor_bytes, []
     for each in announced:
         dtype, shape = _checked(each)
-        # numpy refuses what would be too large but for a zero among its sizes, so that counts as one here.
-        left -= max(1, math.prod(size or 1 for size in shape)) * dtype.itemsize
+        left -= _bytes_of(dtype, shape)
         if left < 0:
             raise FrameError(f"the tensors of a frame are over the limit of {tensor_bytes} bytes")
         found.append((dtype, shape))
     return [np.empty(shape, dtype) for dtype, shape in found]
+
+
+def _bytes_of(dtype: np.dtype[Any], shape: Sequence[int]) -> int:
+    """Return what a tensor counts for the limit: a size of zero counts as one, as numpy refuses what is too large."""
+    return math.prod(size or 1 for size in shape) * dtype.itemsize
 
 
 def _checked(announced: Any) -> tuple[np.dtype[Any], tuple[int, ...]]:

@@ -45,6 +45,8 @@ log = logging.getLogger(__name__)
 LOAD_SECONDS: Final = 180.0  # as long as a stage's own process may take to start
 BLAS_THREADS: Final = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")  # read when a BLAS is loaded
 _CHUNK: Final = 1 << 20  # bytes written at once
+_TURN_BYTES: Final = 8 << 20  # read from one worker before others have their turn
+_TURN_RECEIPTS: Final = 256
 _LOOK_SECONDS: Final = 0.25  # between looks at what takes too long
 _BYE_SECONDS: Final = 1.0
 _GOODBYE_SECONDS: Final = 5.0  # that a worker has to close its connection once it was told Bye or Refused
@@ -222,13 +224,19 @@ class Links:
             self._lose(link, f"it broke the protocol: {error}")
 
     def _read(self, link: _Link) -> None:
-        while True:
+        """Take what has come, but leave some for the next turn where it does not end: others have their turns, too.
+
+        What a TLS connection has decrypted is taken to its end, as it would wake nobody.
+        """
+        left, receipts = _TURN_BYTES, 0
+        while (left > 0 and receipts < _TURN_RECEIPTS) or _decrypted(link.connection):
             try:
                 count = link.connection.recv_into(link.reader.wanted())
             except _LATER:
                 return
             if not count:
                 raise EOFError
+            left, receipts = left - count, receipts + 1
             link.heard = time.monotonic()
             link.reader.received(count)
             for frame in link.reader.frames():
@@ -249,7 +257,8 @@ class Links:
         elif kind == frames.DRAIN and link.hello:
             self._listener.draining(link.worker)
         elif kind == frames.PING:
-            self._put(link, {"kind": frames.PONG})
+            if not link.out:  # else it has not even taken what it was sent before
+                self._put(link, {"kind": frames.PONG})
         elif kind != frames.PONG:
             raise frames.FrameError(f"a {kind!r:.40} was not expected")
 
@@ -417,6 +426,10 @@ class Links:
         if self._door is not None:
             self._door.close()
         self._selector.close()
+
+
+def _decrypted(connection: socket.socket) -> bool:
+    return isinstance(connection, ssl.SSLSocket) and connection.pending() > 0
 
 
 def _is_result(result: Any) -> bool:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import fastavro
 
 from lineage import reasons
-from lineage.errors import WireError
+from lineage.errors import WireError, unreadable
 from lineage.limits import DEFAULT_LIMITS, MAX_QUANTILES, Limits, too_large
 from lineage.message import DeadLetter, Outcome, PlanWord, Query
 from lineage.schemas import (
@@ -103,8 +103,11 @@ class Decoder:
         if len(message) > self._limits.max_message_bytes:
             raise too_large(f"a message of {len(message)} bytes", self._limits.max_message_bytes, "max_message_bytes")
         # By way of Avro it is held to the same limits, and comes out as the same types, as any other query.
-        query, _ = self._own.query(encode_query(Query(read_inputs(message)), self._limits), HEADER_BYTES)
-        return query
+        try:
+            encoded = encode_query(Query(read_inputs(message, self._limits)), self._limits)
+            return self._own.query(encoded, HEADER_BYTES)[0]
+        except Exception as error:
+            raise unreadable(error) from error
 
     def query(self, message: bytes) -> Query:
         decoded = self.message(message)
@@ -124,7 +127,10 @@ class Decoder:
             return self.outcome(message)
         if len(message) > self._limits.max_message_bytes:
             raise too_large(f"a message of {len(message)} bytes", self._limits.max_message_bytes, "max_message_bytes")
-        return read_outcome(message)
+        try:
+            return read_outcome(message, self._limits)
+        except Exception as error:
+            raise unreadable(error) from error
 
     def message(self, message: bytes) -> Query | Outcome:
         decoded = self._decode(message, self._limits.max_message_bytes)
@@ -163,6 +169,8 @@ class Decoder:
             raise WireError(reasons.CORRUPT, "the message ends early") from error
         except UnicodeDecodeError as error:
             raise WireError(reasons.CORRUPT, f"a text is not UTF-8: {error.reason}") from error
+        except Exception as error:
+            raise unreadable(error) from error
         if end != len(message):
             raise WireError(reasons.CORRUPT, f"{len(message) - end} bytes follow the message's end")
         return decoded

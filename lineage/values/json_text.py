@@ -1,8 +1,8 @@
 """A query's inputs and an outcome as JSON, which has neither tensors nor bytes.
 
 A tensor is {"dtype": "float32", "shape": [2, 3], "data": [[...], [...]]}; in inputs the shape may be left out, and the
-data may be flat. Bytes are {"base64": "..."}. Numbers that JSON lacks are the texts "NaN", "Infinity" and "-Infinity",
-which a tensor's data may hold as well.
+data may be flat. A large one is {"dtype", "shape", "base64"} (`lineage.values.json_tensors`). Bytes are {"base64":
+"..."}. Numbers that JSON lacks are the texts "NaN", "Infinity" and "-Infinity", which a tensor's data may hold as well.
 """
 
 from __future__ import annotations
@@ -11,23 +11,30 @@ import base64
 import binascii
 import json
 import math
-from typing import Any, Final
-
-import numpy as np
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
 
 from lineage import reasons
 from lineage.errors import WireError
+from lineage.limits import DEFAULT_LIMITS, Limits, too_large
 from lineage.message import Outcome, StageTiming
-from lineage.values.tensors import BFLOAT16, DTYPES, Bfloat16, is_tensor
+from lineage.values.json_tensors import NON_FINITE, describes_tensor, read_tensor, show_tensor
+from lineage.values.tensors import is_tensor
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 MIME: Final = "application/json"
-_TENSOR_KEYS = frozenset({"dtype", "shape", "data"})
+_dumps = json.JSONEncoder(ensure_ascii=False).encode
+_SCALARS = frozenset({type(None), bool, int, float})
 _BYTES_KEYS = frozenset({"base64"})
-_NON_FINITE = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}
 
 
-def read_inputs(text: str | bytes) -> dict[str, Any]:
-    """Read a query's inputs from a JSON object. Raises `WireError` (CORRUPT, BAD_INPUT) naming the place in it."""
+def read_inputs(text: str | bytes, limits: Limits = DEFAULT_LIMITS) -> dict[str, Any]:
+    """Read a query's inputs from a JSON object.
+
+    Raises `WireError` (CORRUPT, BAD_INPUT, TOO_LARGE) naming the place in it.
+    """
     try:
         value = json.loads(text)
     except json.JSONDecodeError as error:
@@ -37,28 +44,82 @@ def read_inputs(text: str | bytes) -> dict[str, Any]:
         raise WireError(reasons.CORRUPT, f"not JSON that can be read: {error}") from error
     if not isinstance(value, dict):
         raise WireError(reasons.BAD_INPUT, f"a JSON object of named inputs is needed, not {type(value).__name__}")
-    return {name: read_value(item, name) for name, item in value.items()}
+    return _named(value, "", limits)
 
 
-def read_value(value: Any, where: str = "inputs") -> Any:
-    """Turn a JSON value into one that can travel. Raises `WireError` (BAD_INPUT) naming the place in the inputs."""
-    if isinstance(value, list):
-        return [read_value(item, f"{where}[{index}]") for index, item in enumerate(value)]
-    if not isinstance(value, dict):
-        return value
-    if value.keys() == _BYTES_KEYS:
-        return _bytes(value["base64"], where)
-    if {"dtype", "data"} <= value.keys() <= _TENSOR_KEYS:
-        return _tensor(value, where)
-    return {name: read_value(item, f"{where}.{name}") for name, item in value.items()}
+def read_value(value: Any, where: str = "inputs", limits: Limits = DEFAULT_LIMITS) -> Any:
+    """Turn a JSON value into one that can travel.
+
+    Raises `WireError` (BAD_INPUT, TOO_LARGE) naming the place in the inputs.
+    """
+    return _Reading(limits).value(value, where, 0)
 
 
-def write_outcome(outcome: Outcome, request_id: str, seconds: float) -> bytes:
-    return json.dumps(show_outcome(outcome, request_id, seconds), ensure_ascii=False).encode()
+def _named(values: dict[str, Any], where: str, limits: Limits) -> dict[str, Any]:
+    reading = _Reading(limits)
+    return {name: reading.value(item, f"{where}{name:.40}", 0) for name, item in values.items()}
 
 
-def read_outcome(text: bytes) -> Outcome:
-    """Read what `write_outcome` has written. Raises `WireError` (CORRUPT, BAD_INPUT) for anything else."""
+class _Reading:
+    """Reads the values of one message, as many and as deep as its limits allow."""
+
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+        self._left = limits.max_values
+
+    def value(self, value: Any, where: str, depth: int) -> Any:
+        if not isinstance(value, (list, dict)):
+            return value
+        if isinstance(value, dict):
+            if value.keys() == _BYTES_KEYS:
+                return _bytes(value["base64"], where)
+            if describes_tensor(value):
+                return read_tensor(value, where, self._limits)
+        self._left -= len(value)
+        if self._left < 0:
+            raise too_large(f"{where}: the number of values in the message", self._limits.max_values, "max_values")
+        if depth == self._limits.max_depth:
+            raise too_large(f"{where}: the message's nesting", self._limits.max_depth, "max_depth")
+        if isinstance(value, list):
+            return [self.value(item, f"{where}[{index}]", depth + 1) for index, item in enumerate(value)]
+        return {name: self.value(item, f"{where}.{name:.40}", depth + 1) for name, item in value.items()}
+
+
+def write_outcome(outcome: Outcome, request_id: str, seconds: float, most: int | None = None) -> bytes:
+    """Write what `show_outcome` shows. Raises `WireError` (TOO_LARGE) as soon as that has more than `most` bytes."""
+    pieces, size = [], 0
+    for piece in _outcome_pieces(outcome, request_id, seconds):
+        pieces.append(piece.encode("utf-8", "replace"))
+        size += len(pieces[-1])
+        if most is not None and size > most:
+            raise too_large("an outcome in JSON", most, "max_message_bytes")
+    return b"".join(pieces)
+
+
+def _outcome_pieces(outcome: Outcome, request_id: str, seconds: float) -> Iterator[str]:
+    shown = show_outcome(replace(outcome, outputs={}), request_id, seconds)
+    del shown["outputs"]
+    yield _dumps(shown)[:-1] + ', "outputs": '
+    yield from _pieces(outcome.outputs)
+    yield "}"
+
+
+def _pieces(value: Any) -> Iterator[str]:
+    """Yield a value's text, no piece longer than a tensor or a string: between them other threads go on."""
+    named = isinstance(value, dict)
+    if not (named or isinstance(value, list)) or _SCALARS.issuperset(map(type, value.values() if named else value)):
+        yield _dumps(show_value(value))
+        return
+    before = "{" if named else "["
+    for each in value.items() if named else value:
+        yield f"{before}{_dumps(each[0])}: " if named else before
+        yield from _pieces(each[1] if named else each)
+        before = ", "
+    yield "}" if named else "]"
+
+
+def read_outcome(text: bytes, limits: Limits = DEFAULT_LIMITS) -> Outcome:
+    """Read what `write_outcome` has written. Raises `WireError` (CORRUPT, BAD_INPUT, TOO_LARGE) for anything else."""
     try:
         told = json.loads(text)
         timings = [
@@ -73,9 +134,9 @@ def read_outcome(text: bytes) -> Outcome:
             )
             for one in told["timings"]
         ]
-        outputs, flags = read_value(told["outputs"], "outputs"), read_value(told["flags"], "flags")
+        outputs, flags = (_named(told[name], f"{name}.", limits) for name in ("outputs", "flags"))
         return Outcome(told["kind"], outputs, told["reason"], told["text"], told["stage"], timings, flags)
-    except (ValueError, RecursionError, LookupError, TypeError) as error:
+    except (ValueError, RecursionError, LookupError, TypeError, AttributeError) as error:
         raise WireError(reasons.CORRUPT, f"not an outcome in JSON: {error!r}") from error
 
 
@@ -87,9 +148,9 @@ def show_value(value: Any) -> Any:
     if isinstance(value, bytes):
         return {"base64": base64.b64encode(value).decode("ascii")}
     if isinstance(value, float):
-        return value if math.isfinite(value) else _NON_FINITE[str(value)]
+        return value if math.isfinite(value) else NON_FINITE[str(value)]
     if is_tensor(value):
-        return _show_tensor(value)
+        return show_tensor(value)
     return value
 
 
@@ -132,35 +193,3 @@ def _bytes(text: Any, where: str) -> bytes:
         return base64.b64decode(text, validate=True)
     except (TypeError, ValueError, binascii.Error) as error:
         raise WireError(reasons.BAD_INPUT, f"{where}: not base64: {error}") from error
-
-
-def _tensor(value: dict[str, Any], where: str) -> Any:
-    name = value["dtype"]
-    dtype = np.dtype("<f4") if name == BFLOAT16 else DTYPES.get(name) if isinstance(name, str) else None
-    if dtype is None:
-        raise WireError(
-            reasons.BAD_INPUT, f"{where}: there is no dtype {name!r}; use one of {', '.join((*DTYPES, BFLOAT16))}"
-        )
-    try:
-        array = np.array(value["data"], dtype=dtype)
-        if "shape" in value:
-            array = array.reshape(value["shape"])
-    except (TypeError, ValueError, OverflowError) as error:
-        raise WireError(reasons.BAD_INPUT, f"{where}: not a tensor of {name}: {error}") from error
-    if name == BFLOAT16:
-        bits = array.view("<u4")
-        rounded = bits + 0x7FFF + ((bits >> 16) & 1)  # to the nearest, ties to even
-        return Bfloat16((rounded >> 16).astype(np.uint16))
-    return array
-
-
-def _show_tensor(tensor: Any) -> dict[str, Any]:
-    if isinstance(tensor, Bfloat16):
-        name, array = BFLOAT16, tensor.float32()
-    elif isinstance(tensor, np.ndarray):
-        name, array = tensor.dtype.name, tensor
-    else:  # torch's, which stands for bfloat16 alone
-        name, array = str(tensor.dtype).removeprefix("torch."), tensor.float().numpy()
-    # A complex number is a pair of real and imaginary part.
-    plain = np.stack([array.real, array.imag], axis=-1) if array.dtype.kind == "c" else array
-    return {"dtype": name, "shape": list(array.shape), "data": show_value(plain.tolist())}

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from lineage.limits import Limits
 
-__all__ = ["BFLOAT16", "DTYPES", "DTYPE_NAMES", "WIRE_DTYPES", "Bfloat16", "is_tensor", "pack", "view"]
+__all__ = ["BFLOAT16", "DTYPES", "DTYPE_NAMES", "WIRE_DTYPES", "Bfloat16", "is_tensor", "named", "pack", "view"]
 
 DTYPE_NAMES: Final[frozenset[str]] = frozenset((*DTYPES, BFLOAT16))
 # By the bytes that stand on the wire, so that a dtype is found without making a string of it. bfloat16 has its bits.
@@ -36,16 +36,21 @@ _WIRE_BOOL: Final = b"bool"
 
 def pack(value: Any, limits: Limits) -> dict[str, Any]:
     """The Avro record of a tensor. Raises WireError for a dtype that does not travel or a tensor over the limits."""
-    try:
-        name, array = plain.tensor(value)
-    except PlainError as error:
-        raise WireError(reasons.NOT_ENCODABLE, str(error)) from error
+    name, array = named(value)
     size = array.nbytes or _spread(array.shape) * array.itemsize
     if size > limits.max_tensor_bytes:
         raise too_large(f"a tensor of shape {array.shape}", limits.max_tensor_bytes, "max_tensor_bytes")
     if array.ndim > limits.max_rank:
         raise too_large(f"a tensor of rank {array.ndim}", limits.max_rank, "max_rank")
     return {"dtype": name, "shape": array.shape, "data": array.tobytes()}
+
+
+def named(value: Any) -> tuple[str, np.ndarray[Any, Any]]:
+    """Return a tensor's dtype and little-endian array (of bfloat16 its bits). Raises WireError for others."""
+    try:
+        return plain.tensor(value)
+    except PlainError as error:
+        raise WireError(reasons.NOT_ENCODABLE, str(error)) from error
 
 
 def view(message: bytes, at: int, size: int, dtype: bytes, shape: list[int], limits: Limits) -> Any:

@@ -23,7 +23,6 @@ from lineage.limits import DEFAULT_LIMITS, Limits
 from lineage.message import Query
 from lineage.trace import new_trace
 from lineage.values.codec import Decoder, encode_query
-from lineage.values.json_text import MIME
 from producers.load import schedule
 from producers.load.tally import LoadResult, Tally
 
@@ -144,7 +143,7 @@ def _again(query: Recorded, *, budgets: bool) -> Shot:
 
 
 def _in_avro(value: bytes, content_type: bytes | None) -> bytes:
-    if content_type != MIME.encode():
+    if not wire.is_json(content_type or b""):
         return value
     try:
         return encode_query(Decoder(DEFAULT_LIMITS).json_query(value))

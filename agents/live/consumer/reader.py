@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeVar
 from aiokafka.structs import ConsumerRecord
 from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, Consumer, KafkaError, KafkaException, TopicPartition
 
-from agents.live.consumer.lenient import read_leniently
+from agents.live.consumer.lenient import LenientReader
 from checkpoint.inputs import Bounds
 from lineage.errors import BrokerError
 from producers.header_pairs import header_pairs
@@ -104,6 +104,7 @@ class GroupReader:
     def __init__(self, membership: Membership, topic: str, receiver: Receiver) -> None:
         self._membership = membership
         self._topic = topic
+        self._lenient = LenientReader(membership.settings, topic)
         self._receiver = receiver
         self._loop = asyncio.get_running_loop()
         self.leave_on_stop = True
@@ -317,7 +318,7 @@ class GroupReader:
         kind, timestamp = message.timestamp()
         pairs: Any = header_pairs(message)
         if pairs is None:
-            pairs = read_leniently(self._membership.settings, self._topic, message.partition(), message.offset())
+            pairs = self._lenient.headers(message.partition(), message.offset())
         return ConsumerRecord(
             message.topic(), message.partition(), message.offset(), timestamp, int(kind == TIMESTAMP_LOG_APPEND_TIME),
             message.key(), message.value(), None, -1, -1, tuple(pairs),

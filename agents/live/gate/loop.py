@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from confluent_kafka import KafkaError, TopicPartition
 
 from agents.core.gathering import Gathering
+from agents.live.gate.conversion import Conversions
 from agents.live.gate.fencing import is_fencing, ousted
 from agents.live.gate.transaction import AbortedError, Record, Turn
 from agents.live.gate.wire import Poison
@@ -45,7 +46,7 @@ ROUND_SECONDS = 60.0  # a round waits for a broker that restarts; one that takes
 GATHER_SECONDS = 0.02  # between two transactions, at most
 GATHER_SHARE = 0.05  # of the SLO, at most
 _POLL_SECONDS = 0.1
-_HOLDING_POLL_SECONDS = 0.001  # while outcomes wait for states, or for payloads: those come another way
+_HOLDING_POLL_SECONDS = 0.001  # while outcomes wait for states, payloads or their JSON: those come another way
 _WRITE_SECONDS = 60.0  # a broker that restarts is back by then
 _LOAD_SECONDS = 120.0
 _MEND_SECONDS = 30.0
@@ -91,6 +92,7 @@ class Gate:
         self._rereading = means.rereading
         self._mender = means.mender
         self._metrics = means.metrics
+        self._conversions = Conversions(means.wire.message)
         self._new_core = means.core
         self._tell = means.tell
         self._states = means.states
@@ -135,6 +137,9 @@ class Gate:
             self._turned_at = time.monotonic()
             self.round()
 
+    def close(self) -> None:
+        self._conversions.close()
+
     def what_hangs(self) -> str:
         """Say what is wrong where rounds do not follow one another; called from another thread."""
         since = time.monotonic() - self._turned_at
@@ -148,7 +153,8 @@ class Gate:
             time.sleep(self._gathered)
             self._ways = [way + self._gathered for way in self._ways]
             now = self._hear(self._consumer.consume(MOST_OUTCOMES, 0))
-        releases = self._core.collect(now, MOST_OUTCOMES)
+        self._conversions.look()
+        releases = self._core.collect(now, MOST_OUTCOMES, self._conversions.ready)
         quiet = time.monotonic() - self._committed_at < _QUIET_COMMIT_SECONDS
         if releases or self._letters or not quiet:
             self._write(releases)
@@ -170,13 +176,13 @@ class Gate:
         return now
 
     def _next(self) -> list[Any]:
-        held = self._rereading.busy or (self._states is not None and self._core.held > 0)
+        held = self._rereading.busy or self._conversions.waiting or (self._states is not None and self._core.held > 0)
         first = self._consumer.poll(_HOLDING_POLL_SECONDS if held else _POLL_SECONDS)
         return [] if first is None else [first, *self._consumer.consume(MOST_OUTCOMES - 1, 0)]
 
     def _heed_room(self) -> None:
         """Stop reading while the core is full of outcomes that may not leave yet. Group callbacks go on."""
-        if self._core.room:
+        if self._core.room and self._conversions.room:
             self._resume(self._paused)
         elif fresh := self._standing.keys() - self._paused:
             self._consumer.pause(self._partitions(fresh))
@@ -270,7 +276,7 @@ class Gate:
 
     def _record(self, release: Release) -> Record:
         carried = release.source.payload
-        return Record(self._topics.egress, release.partition, carried.key, *self._wire.message(release))
+        return Record(self._topics.egress, release.partition, carried.key, *self._conversions.message(release))
 
     def _note(
         self, releases: Sequence[Release], records: Sequence[Record], commits: dict[int, tuple[int, str]]

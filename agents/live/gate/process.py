@@ -227,6 +227,7 @@ def serve(config: GateProcessConfig, stopping: Callable[[], bool]) -> None:
         log.info("gate %s.%d: serving", name, config.replica)
         membership.work(gate, stopping)
     finally:
+        gate.close()
         teller.close()
         writer.close()
         if states is not None:

@@ -14,10 +14,9 @@ from agents.core.request import Delivery, Loss
 from agents.live.dead_letters import dead_letter, letter_headers
 from lineage import headers as header_codec
 from lineage import reasons
-from lineage.errors import WireError
+from lineage.errors import WireError, unreadable
 from lineage.flags import cut
 from lineage.headers import Headers
-from lineage.limits import too_large
 from lineage.marks import foreign
 from lineage.message import FAILED, Outcome
 from lineage.metric_names import GATE
@@ -129,7 +128,7 @@ class Wire:
     def message(self, release: Release) -> tuple[bytes, Pairs]:
         """The value and headers to put on the egress; an outcome too large to be sent becomes a failed one."""
         carried: Carried = release.source.payload
-        if (header_codec.ACCEPT, _JSON) in carried.headers:
+        if header_codec.json_asked(carried.headers):
             return self._in_json(release), [*carried.headers, (header_codec.CONTENT_TYPE, _JSON)]
         if not release.own and carried.value is not None:
             return carried.value, carried.headers
@@ -142,15 +141,12 @@ class Wire:
 
     def _in_json(self, release: Release) -> bytes:
         seconds = max(0.0, time.time() - release.source.sent)
-        value = write_outcome(release.outcome, release.request_id, seconds)
-        if len(value) <= self._limits.max_message_bytes:
-            return value
-        if _cut(release):
-            return self._in_json(release)
-        too_much = too_large(
-            f"an outcome of {len(value)} bytes in JSON", self._limits.max_message_bytes, "max_message_bytes"
-        )
-        return write_outcome(_failed(too_much), release.request_id, seconds)
+        try:
+            return write_outcome(release.outcome, release.request_id, seconds, self._limits.max_message_bytes)
+        except Exception as error:  # noqa: BLE001 - whatever it is, it is this outcome's alone
+            if _cut(release):
+                return self._in_json(release)
+            return write_outcome(_failed(unreadable(error)), release.request_id, seconds)
 
     def letter(self, poison: Poison) -> tuple[bytes, Pairs]:
         request_id = poison.stand_in.request_id if poison.stand_in is not None else ""
@@ -164,11 +160,13 @@ class Wire:
         try:
             headers = header_codec.decode(pairs)
             self._check_hop(message, headers)
-        except WireError as error:
+        except Exception as raised:  # noqa: BLE001 - whatever it is, it is wrong with this record alone
+            error = unreadable(raised)
             return Poison(_raw(message, pairs), error.reason, str(error), _nameless(message, error))
         try:
             outcome = self._outcome(message.value()) if values else None
-        except WireError as error:
+        except Exception as raised:  # noqa: BLE001
+            error = unreadable(raised)
             carried = Carried(message.key(), None, pairs, _failed(error))
             return Poison(_raw(message, pairs), error.reason, str(error), _delivery(message, headers, carried))
         value = message.value() if values else None
@@ -217,7 +215,8 @@ def _nameless(message: Any, error: WireError) -> Delivery | None:
     if error.request_id is None:
         return None
     appended_us = max(0, message.timestamp()[1] * 1000)
-    headers = Headers(error.request_id, appended_us, appended_us)
+    asked = header_codec.json_asked(header_pairs(message))
+    headers = Headers(error.request_id, appended_us, appended_us, extra=asked)
     carried = Carried(message.key(), None, [*header_codec.encode(headers)], _failed(error))
     return _delivery(message, headers, carried)
 

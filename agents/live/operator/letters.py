@@ -25,7 +25,6 @@ from lineage.errors import UsageError, WireError
 from lineage.ids import MAX_REQUEST_ID
 from lineage.message import DeadLetter
 from lineage.values.codec import Decoder, encode_dead_letter
-from lineage.values.json_text import MIME
 from producers.cluster import Reader
 from producers.header_pairs import header_pairs
 from producers.schema_log import SchemaLog
@@ -169,7 +168,7 @@ class Letters:
     # Inside ----------------------------------------------------------------------------------------------------
 
     def _query(self, pairs: _Pairs, value: bytes | None) -> Query:
-        if (wire.CONTENT_TYPE, MIME.encode()) in pairs:
+        if any(name == wire.CONTENT_TYPE and wire.is_json(said or b"") for name, said in pairs):
             return self._decoder.json_query(value or b"")
         return self._decoder.query(value or b"")
 

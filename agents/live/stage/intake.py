@@ -5,16 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-import numpy as np
 from aiokafka.structs import ConsumerRecord
 
 from agents.core.request import Delivery, Loss
 from agents.live.stage.emission import Carried
 from lineage import headers, reasons
-from lineage.errors import WireError
+from lineage.errors import WireError, unreadable
+from lineage.limits import DEFAULT_LIMITS
 from lineage.marks import foreign
 from lineage.message import FAILED, Outcome, Query
-from lineage.values.json_text import MIME
+from lineage.values.json_tensors import elements, flattened
 from lineage.values.tensors import DTYPES
 
 if TYPE_CHECKING:
@@ -65,17 +65,13 @@ def _others(inputs: Mapping[str, Any]) -> str:
 
 def _tensor(value: list[Any], dtype: str) -> Any:
     """The tensor of a list of numbers; None where it is none, or would not hold them."""
-    try:
-        given = np.array(value)
-    except ValueError:  # rows of different lengths
-        return None
-    kinds = {"f": "iuf", "c": "iufc", "i": "iu", "u": "iu", "b": "b"}
     wanted = DTYPES[dtype]
-    if given.dtype.kind not in kinds.get(wanted.kind, ""):
+    try:
+        flat, shape = flattened(value, DEFAULT_LIMITS)
+        made = elements(flat, "float64" if wanted.kind == "c" else dtype)
+        return made.astype(wanted, copy=False).reshape(shape)
+    except (WireError, ValueError, OverflowError):
         return None
-    with np.errstate(over="ignore"):
-        made = given.astype(wanted)
-    return made if wanted.kind in "fcb" or np.array_equal(made, given) else None
 
 
 def describe(value: Any) -> tuple[str, tuple[int, ...]]:
@@ -133,7 +129,6 @@ def effective(sent_us: int, deadline_us: int, appended_us: int, slo_us: int) -> 
     return Times(start, start + budget, skewed, budget != asked)
 
 
-_JSON = MIME.encode()
 _LOG_APPEND_TIME = 1
 _MAX_CLASS_BYTES = 64
 _OVERHEAD = 4_000  # bytes of a decoded message in memory, beside its value
@@ -182,8 +177,8 @@ class Intake:
         carried: Carried = delivery.payload
         try:
             self._read_value(delivery, record.value, carried)
-        except WireError as error:
-            raise PoisonError(error, delivery) from error
+        except Exception as error:
+            raise PoisonError(unreadable(error), delivery) from error
         delivery.size = len(record.value or b"") + _OVERHEAD
         return delivery
 
@@ -196,6 +191,7 @@ class Intake:
     def again(self, fetch: Fetch, record: ConsumerRecord | None) -> tuple[Carried, Loss | None]:
         """Give what was dropped of a record that is read again; None: the log does not have it any more."""
         text = "a part that waited for other parts is gone from the log: the topic's retention is too short"
+        asked = [] if record is None else headers.json_asked(record.headers)
         if record is not None:
             try:
                 return self.delivery(record).payload, None
@@ -203,7 +199,7 @@ class Intake:
                 text = f"a part that waited for other parts could not be read again: {poison}"
         part = fetch.part
         assert part is not None  # the core asked for it
-        known = headers.Headers(part.request_id, int(part.sent * 1e6), int(part.deadline * 1e6))
+        known = headers.Headers(part.request_id, int(part.sent * 1e6), int(part.deadline * 1e6), extra=asked)
         nothing = ConsumerRecord(
             "", fetch.partition, fetch.offset, int(part.appended * 1e3), 0, None, None, None, -1, -1, ()
         )
@@ -215,13 +211,14 @@ class Intake:
             # A client may leave its times out; between stages they are never missing.
             appended_us = record.timestamp * 1000 if self._root else None
             decoded = headers.decode(record.headers, appended_us=appended_us, slo_us=self._slo_us)
-        except WireError as error:
-            raise PoisonError(error, self._unplaced(record, error.request_id or "")) from error
+        except Exception as error:
+            told = unreadable(error)
+            raise PoisonError(told, self._unplaced(record, told.request_id or "")) from error
         try:
             _check_record(record)
             return self._placed(record, decoded)
-        except WireError as error:
-            raise PoisonError(error, self._unplaced(record, decoded.request_id)) from error
+        except Exception as error:
+            raise PoisonError(unreadable(error), self._unplaced(record, decoded.request_id)) from error
 
     def remembered(self, record: ConsumerRecord) -> Delivery | None:
         """What memory needs of a record taken before; None where it has no use for it.
@@ -287,7 +284,8 @@ class Intake:
         """Make a delivery of a record whose headers say too little: sent when appended, due as the SLO has it."""
         appended = record.timestamp / 1000
         sent_us = record.timestamp * 1000
-        known = headers.Headers(request_id, sent_us, sent_us + self._slo_us) if request_id else None
+        asked = headers.json_asked(record.headers)
+        known = headers.Headers(request_id, sent_us, sent_us + self._slo_us, extra=asked) if request_id else None
         return Delivery(
             request_id,
             record.partition,
@@ -303,7 +301,7 @@ class Intake:
     def _read_value(self, delivery: Delivery, value: bytes | None, carried: Carried) -> None:
         if value is None:
             raise WireError(reasons.NOT_AVRO, "the message has no value")
-        json = self._root and carried.headers is not None and carried.headers.content_type == _JSON
+        json = self._root and carried.headers is not None and headers.is_json(carried.headers.content_type)
         message = self._decoder.json_query(value) if json else self._decoder.message(value)
         if isinstance(message, Outcome) != bool(delivery.lost):
             wanted = "an outcome" if delivery.lost else "a query"

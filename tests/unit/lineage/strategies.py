@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
 from lineage.message import DROPPED, FAILED, PREDICTION, DeadLetter, Outcome, PlanWord, Query, StageTiming
-from lineage.values.tensors import DTYPES
+from lineage.values.tensors import DTYPES, Bfloat16
 
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 names = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
@@ -19,6 +19,7 @@ tensors = st.sampled_from(sorted(DTYPES)).flatmap(
         npst.array_shapes(min_dims=0, max_dims=4, min_side=0, max_side=4),
     )
 )
+bfloat16s = npst.arrays(np.uint16, npst.array_shapes(min_dims=0, max_dims=3, min_side=0, max_side=4)).map(Bfloat16)
 scalars = st.none() | st.booleans() | longs | st.floats() | texts | st.binary(max_size=40) | tensors
 values = st.recursive(
     scalars, lambda inner: st.lists(inner, max_size=4) | st.dictionaries(names, inner, max_size=4), max_leaves=12
@@ -82,6 +83,8 @@ def same(one, other):  # noqa: PLR0911  one for each type
         )
     if type(one) is not type(other):
         return False
+    if isinstance(one, Bfloat16):
+        return np.array_equal(one.float32(), other.float32(), equal_nan=True)
     if isinstance(one, float):
         return (math.isnan(one) and math.isnan(other)) or (
             one == other and math.copysign(1, one) == math.copysign(1, other)

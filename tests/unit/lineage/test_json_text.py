@@ -2,28 +2,128 @@ import json
 
 import numpy as np
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
+from lineage import reasons
 from lineage.errors import WireError
 from lineage.limits import Limits
 from lineage.message import PREDICTION, Outcome, Query, StageTiming
 from lineage.values.codec import Decoder, encode_query
 from lineage.values.json_text import read_inputs, read_outcome, read_value, show_outcome, show_value, write_outcome
-from lineage.values.tensors import Bfloat16
+from lineage.values.tensors import DTYPES, Bfloat16
+
+from .hostile_bytes import refusal
+from .strategies import bfloat16s, outcomes, same, tensors
+
+WIDE = np.resize(np.array([1.5, -0.0, np.inf, -np.inf, np.nan]), 10_001)
 
 
-@pytest.mark.parametrize(
-    "array",
-    [
-        np.arange(6, dtype=np.float32).reshape(2, 3),
-        np.array([True, False]),
-        np.array(7, dtype=np.int64),
-        np.zeros((0, 3), dtype=np.uint8),
-    ],
+def through_json(value):
+    return read_value(json.loads(json.dumps(show_value(value), allow_nan=False)))
+
+
+@given(
+    tensors | bfloat16s | st.sampled_from(sorted(DTYPES)).map(lambda name: np.resize(np.arange(7).astype(name), 10_001))
 )
-def test_a_tensor_survives_json(array):
-    again = read_value(json.loads(json.dumps(show_value(array))))
-    assert (again.dtype, again.shape) == (array.dtype, array.shape)
-    assert np.array_equal(again, array)
+@example(WIDE.astype(">f4").reshape(73, 137))
+@example(WIDE.astype(np.complex64))
+@example(np.asfortranarray(WIDE.astype(np.float16).reshape(73, 137)))
+@example(Bfloat16(np.arange(65536, dtype=np.uint16)))
+@example(np.array([2**64 - 1], np.uint64))
+@example(np.zeros((2, 0, 3), np.complex128))
+def test_a_tensor_comes_back_equal_from_json(tensor):
+    array = tensor.bits if isinstance(tensor, Bfloat16) else tensor
+    again, shown = through_json(tensor), show_value(tensor)
+    if isinstance(tensor, np.ndarray) and tensor.dtype.kind in "fc":  # the bits of a NaN are not told
+        assert again.dtype == tensor.dtype.newbyteorder("<")
+        assert np.array_equal(again, tensor, equal_nan=True)
+        assert np.array_equal(np.signbit(again.real), np.signbit(tensor.real) & ~np.isnan(tensor.real))
+    else:
+        assert same(tensor, again)
+    assert ("base64" in shown) == (array.size > 10_000)
+    assert ("data" in shown) == (array.size <= 10_000)
+
+
+numbers = st.booleans() | st.integers(-(2**70), 2**70) | st.integers(-300, 300) | st.floats() | st.text(max_size=3)
+numbers |= st.sampled_from(["NaN", "Infinity", "-Infinity", "1", "nan", 1.0, 1.7, 65_520, 1e39, 2, -1, None, [1], {}])
+
+
+def held(dtype, number):
+    """Whether a tensor of this dtype can hold what a JSON value says."""
+    if dtype.kind == "b":
+        return type(number) is bool
+    if dtype.kind in "iu":
+        whole = type(number) is int or (type(number) is float and number.is_integer())
+        return whole and np.iinfo(dtype).min <= int(number) <= np.iinfo(dtype).max
+    if type(number) is str:
+        return number in {"NaN", "Infinity", "-Infinity"}
+    with np.errstate(over="ignore"):
+        return type(number) in {int, float} and (not np.isfinite(number) or np.isfinite(dtype.type(number)))
+
+
+@given(st.sampled_from([name for name in DTYPES if "complex" not in name]), st.lists(numbers, max_size=4))
+@example("int32", [1.7])
+@example("int8", [float("nan")])
+@example("bool", [2])
+@example("float32", [1e39])
+@example("float16", ["1"])
+def test_a_tensor_holds_what_was_said_or_is_refused(name, said):
+    dtype, value = DTYPES[name], {"x": {"dtype": name, "data": said}}
+    if all(held(dtype, number) for number in said):
+        read = read_value(value)["x"]
+        assert read.dtype == dtype
+        assert np.array_equal(
+            read, np.array([dtype.type(float(n) if type(n) is str else n) for n in said], dtype), True
+        )
+        return
+    with pytest.raises(WireError, match=f"inputs.x: not a tensor of {name}") as caught:
+        read_value(value)
+    assert caught.value.reason == reasons.BAD_INPUT
+
+
+pieces = st.recursive(
+    numbers,
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.sampled_from(["dtype", "shape", "data", "base64", "x"]), inner, max_size=4)
+        | st.fixed_dictionaries(
+            {"dtype": st.sampled_from([*DTYPES, "bfloat16", ""]), "shape": st.lists(inner, max_size=3)},
+            optional={"data": inner, "base64": st.sampled_from(["", "AAAAAAAA", "AQID", 1])},
+        )
+    ),
+)
+
+
+@given(st.dictionaries(st.text(max_size=3), pieces, max_size=4))
+@example({"x": {"dtype": "int8", "data": [], "shape": [0, 2**62, 2**62]}})
+@example({"x": {"dtype": "bool", "base64": "Ag==", "shape": [1]}})
+@example({"x": {"dtype": "complex64", "data": [[1, 2, 3]]}})
+@example({"\ud800": "\ud800"})
+def test_whatever_the_json_it_is_a_query_or_refused(value):
+    text = json.dumps(value).encode()
+    refusal(Decoder().json_query, text)
+    refusal(Decoder().released, text)
+
+
+@pytest.mark.parametrize("depth", [17, 100, 330, 600, 900, 5_000])
+@pytest.mark.parametrize("ends", [("[", "]"), ('{"a": ', "}")])
+@pytest.mark.parametrize("around", ['{"x": %s}', '{"x": {"dtype": "int8", "data": %s}}', '{"x": [0, {"y": %s}]}'])
+def test_json_of_any_depth_is_refused(around, ends, depth):
+    text = (around % (ends[0] * depth + "1" + ends[1] * depth)).encode()
+    outcome = b'{"timings": [], "kind": "prediction", "flags": {}, "outputs": ' + text + b"}"
+    for read, message in ((Decoder().json_query, text), (Decoder().released, outcome)):
+        with pytest.raises(WireError) as caught:
+            read(message)
+        assert caught.value.reason in {reasons.TOO_LARGE, reasons.CORRUPT, reasons.BAD_INPUT}
+
+
+def test_json_is_as_deep_and_as_large_as_avro_may_be():
+    limits = Limits(max_depth=2, max_values=4)
+    Decoder(limits).json_query(b'{"x": [[1, 2]]}')
+    for text, limit in ((b'{"x": [[[1]]]}', "max_depth"), (b'{"x": [1, 2, 3, 4, 5]}', "max_values")):
+        with pytest.raises(WireError, match=limit):
+            Decoder(limits).json_query(text)
 
 
 def test_a_bfloat16_tensor_is_rounded_to_the_nearest():
@@ -97,6 +197,18 @@ def test_an_outcome_is_shown_whole():
     assert shown["timings"][0] == {
         "stage": "a", "queue_ms": 1.0, "wait_ms": 2.0, "exec_ms": 34.568, "batch": 4, "model": "m:C", "version": "2",
     }  # fmt: skip
+
+
+@given(outcomes)
+def test_an_outcome_is_written_as_it_is_shown(outcome):
+    assert json.loads(write_outcome(outcome, "q", 0.5)) == json.loads(json.dumps(show_outcome(outcome, "q", 0.5)))
+
+
+def test_no_more_of_an_outcome_is_written_than_may_be():
+    tensors = {str(number): np.zeros(10_000) for number in range(100)}
+    with pytest.raises(WireError, match="over the limit of 200000") as caught:
+        write_outcome(Outcome(PREDICTION, tensors), "q", 0.5, 200_000)
+    assert caught.value.reason == reasons.TOO_LARGE
 
 
 def test_an_outcome_comes_back_from_json():

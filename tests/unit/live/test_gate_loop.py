@@ -15,11 +15,13 @@ from agents.core import gate
 from agents.core.gate import GateCore
 from agents.core.joins import Fetch
 from agents.core.request import Delivery
+from agents.live.gate import conversion
 from agents.live.gate.loop import Gate, GateTopics, Means
 from agents.live.gate.memory import Rereading
 from agents.live.gate.transaction import AbortedError
 from agents.live.metrics import GateMetrics
 from lineage.errors import BrokerError
+from lineage.headers import ACCEPT
 from lineage.hops import Hop
 from lineage.marks import Mark, Version
 from lineage.message import PREDICTION, Outcome
@@ -169,6 +171,61 @@ class Bench:
 
     def durable(self):
         self.known.alive = {MARK}
+
+
+LONG = 1 << 20
+
+
+def test_a_long_conversion_holds_nobody_but_its_partition(bench, monkeypatch):
+    monkeypatch.setattr(gate, "HELD_LIMIT", 100)
+    free, written = threading.Event(), []
+
+    def long(taken):
+        """Every third outcome of partition 0 is long, and asked for in JSON."""
+        delivery = read(taken)
+        if (taken.partition(), taken.offset() % 3) == (0, 1):
+            delivery.size = LONG
+            delivery.payload.headers = [(ACCEPT, b"application/json; charset=utf-8")]
+        return delivery
+
+    def message(release):
+        if release.source.size == LONG:
+            assert threading.current_thread() is not threading.main_thread()
+            assert free.wait(60)
+        return release.request_id.encode(), []
+
+    write = bench.writer.write
+    bench.gate._wire.read, bench.gate._conversions._message = long, message
+    monkeypatch.setattr(bench.writer, "write", lambda turn, *more: (write(turn, *more), written.extend(turn.records)))
+    bench.give(1)
+    bench.durable()
+    until(lambda: bench.rounds(1) or len(written) >= 31, 60)
+    assert [record.value for record in written if record.partition == 1] == [b"q1.%d" % n for n in range(30)]
+    assert [record.value for record in written if record.partition == 0] == [b"q0.0"]
+    free.set()
+    until(lambda: bench.rounds(1) or len(written) == 60, 60)
+    assert [record.value for record in written if record.partition == 0] == [b"q0.%d" % n for n in range(30)]
+    assert not bench.gate._conversions.waiting
+    bench.gate.close()
+
+
+def test_the_gate_stops_reading_while_too_much_waits_for_its_conversion(bench, monkeypatch):
+    monkeypatch.setattr(conversion, "_MOST_WAITING", 3 * LONG)
+    free = threading.Event()
+
+    def long(taken):
+        delivery = read(taken)
+        delivery.size, delivery.payload.headers = LONG, [(ACCEPT, b"application/json")]
+        return delivery
+
+    bench.gate._wire.read = long
+    bench.gate._conversions._message = lambda _release: (free.wait(60), (b"", []))[1]
+    bench.durable()
+    bench.rounds(30)
+    assert bench.consumer.positions[0] == 3
+    free.set()
+    until(lambda: bench.rounds(1) or bench.writer.released == 30, 60)
+    bench.gate.close()
 
 
 @pytest.fixture

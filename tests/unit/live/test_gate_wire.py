@@ -182,3 +182,37 @@ def test_an_outcome_that_is_too_large_in_json_fails_instead():
     message = Message(headers.encode(replace(SAID, extra=ASKED)), large)
     told = json.loads(wire().message(release(wire().read(message)))[0])
     assert (told["kind"], told["reason"]) == (FAILED, reasons.TOO_LARGE)
+
+
+@pytest.mark.parametrize("error", [RecursionError(), MemoryError(), KeyError("x"), AssertionError()], ids=repr)
+def test_an_error_that_nobody_foresaw_is_one_reports_alone(error, monkeypatch):
+    def fails(*_, **__):
+        raise error
+
+    reading = wire()
+    monkeypatch.setattr(reading, "_outcome", fails)
+    poison = reading.read(Message())
+    assert (poison.reason, poison.stand_in.payload.outcome.kind) == (reasons.CORRUPT, FAILED)
+    monkeypatch.setattr(headers, "decode", fails)
+    assert isinstance(wire().read(Message()), Poison)
+
+
+@pytest.mark.parametrize("accept", [b"application/json", b"Application/Json; q=1", b"text/html, application/json"])
+@pytest.mark.parametrize(
+    "message",
+    [
+        Message(),
+        Message(body=b"not an outcome"),
+        Message(body=None),
+        Message(pairs=[pair for pair in headers.encode(SAID) if pair[0] != headers.SENT]),
+        Message(headers.encode(replace(SAID, hop=None))),
+        Message(body=codec.encode_outcome(Outcome("dropped", reason="expired", stage="a"))),
+    ],
+)
+def test_whoever_asks_for_json_is_answered_in_json_whatever_became_of_the_query(message, accept):
+    reading = wire()
+    taken = reading.read(replace(message, pairs=[*message.pairs, (headers.ACCEPT, accept)]))
+    delivery = taken.stand_in if isinstance(taken, Poison) else taken
+    value, pairs = reading.message(release(delivery))
+    assert json.loads(value)["request_id"] == "r1"
+    assert (headers.CONTENT_TYPE, b"application/json") in pairs

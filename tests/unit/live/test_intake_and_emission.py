@@ -136,6 +136,78 @@ def test_json_that_cannot_be_taken(predecessors, value, pairs, reason, text):
     assert caught.value.reason == reason
 
 
+JSON_TYPES = [
+    b"application/json",
+    b"application/json; charset=utf-8",
+    b"Application/JSON ;q=1",
+    b"application/json;x=" + b"x" * 9_000,
+    b"text/x, APPLICATION/json",
+]
+OTHERS = [b"", b"application/jsonl", b"text/json", b"application/json-seq; application/json", b"application/avro"]
+
+
+@pytest.mark.parametrize("said", [*JSON_TYPES, *OTHERS])
+def test_json_is_told_by_its_media_type_alone(said):
+    came = record(JSON, extra_pairs=[(headers.CONTENT_TYPE, said)])
+    try:
+        message = intake().delivery(came).payload.message
+    except PoisonError as error:
+        message = None
+        assert error.reason == reasons.NOT_AVRO  # noqa: PT017
+    assert (message is not None) == (said in JSON_TYPES)
+
+
+UNFORESEEN = [RecursionError(), MemoryError(), KeyError("x"), AssertionError(), ZeroDivisionError(), StopIteration()]
+
+
+class Failing:
+    """Raises where it is used, in whatever way."""
+
+    def __init__(self, error):
+        self._error = error
+
+    def __getattr__(self, _name):
+        raise self._error
+
+
+@pytest.mark.parametrize("error", UNFORESEEN, ids=repr)
+def test_an_error_that_nobody_foresaw_is_one_records_alone(error, monkeypatch):
+    taking = intake()
+    monkeypatch.setattr(taking, "_decoder", Failing(error))
+    with pytest.raises(PoisonError, match=type(error).__name__) as caught:
+        taking.delivery(record())
+    assert (caught.value.reason, caught.value.delivery.request_id) == (reasons.CORRUPT, "r1")
+    for name in ("_placed", "_settle_times"):
+        taking = intake()
+        monkeypatch.setattr(taking, name, lambda *_: Failing(error).any)
+        with pytest.raises(PoisonError):
+            taking.envelope(record())
+    monkeypatch.setattr(headers, "decode", lambda *_, **__: Failing(error).any)
+    with pytest.raises(PoisonError):
+        intake().delivery(record())
+
+
+@pytest.mark.parametrize("accept", [*JSON_TYPES, *OTHERS])
+@pytest.mark.parametrize(
+    "came",
+    [
+        record(b"text"),
+        record(sent_us=SENT_US, extra_pairs=[(headers.SENT, b"yesterday")]),
+        record(key=b"k" * 5000),
+        record(extra_pairs=[(b"\xff", b"")]),
+        record(extra_pairs=[("x-large", b"x" * headers.MAX_EXTRA_BYTES)]),
+    ],
+)
+def test_whoever_asks_for_json_is_told_in_json_that_it_was_refused(came, accept):
+    came = dataclasses.replace(came, headers=(*came.headers, (headers.ACCEPT, accept)))
+    with pytest.raises(PoisonError) as caught:
+        intake().delivery(came)
+    work = caught.value.delivery
+    loss = Emit(EmitKind.OUTCOME, None, HOP, {}, None, work, None, loss=Loss("failed", "r"))
+    sent = Emission("p", "s", Limits()).message(loss)
+    assert bool(headers.json_asked(sent.headers)) == (accept in JSON_TYPES)
+
+
 @pytest.mark.parametrize(("place", "known"), [(("s", 1), True), (("s", 2), False), (("other", 0), False)])
 def test_a_record_rests_on_shards_that_there_are(place, known):
     hop = Hop("a", 0, 3, 5, 4, (Mark(*place, Version(1, 1)),))

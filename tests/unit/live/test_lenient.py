@@ -1,11 +1,20 @@
 """The headers of a record whose header keys are not UTF-8 are read all the same, from the bytes of a fetch."""
 
+import asyncio
+
 import pytest
 from aiokafka.record.default_records import _DefaultRecordBatchBuilderPy
+from hypothesis import given
+from hypothesis import strategies as st
 
-from agents.live.consumer.lenient import headers_at
+from agents.live.consumer import lenient
+from agents.live.consumer.lenient import LenientReader, strange_headers
+from lineage.errors import BrokerError
+from producers.connection import ClientSettings
+from tests.mock_cluster import MockCluster, available
+from tests.unit.producers.test_header_pairs import write
 
-GZIP = 1
+GZIP, ZSTD = 1, 4
 
 
 class NotUtf8(str):
@@ -30,15 +39,74 @@ BAD = (None, b"bad", [(NotUtf8("x"), b"2"), ("b", None)])
 READ = ((b"\xff\xfex", b"2"), ("b", None))
 
 
+def marked(raw, compression):
+    """A batch that says that it is compressed in some way, and is not: as one whose codec is not installed."""
+    return raw[:22] + bytes([compression]) + raw[23:]
+
+
 @pytest.mark.parametrize("compression", [0, GZIP])
 def test_a_key_that_is_not_utf8_stays_bytes(compression):
     fetched = batch(8, [GOOD, GOOD]) + batch(10, [GOOD, BAD, GOOD], compression)
-    assert headers_at(fetched, 11) == READ
-    assert headers_at(fetched, 12) == headers_at(fetched, 8) == (("a", b"1"),)
+    assert strange_headers(fetched) == (13, {11: READ})
 
 
-def test_what_is_not_there_is_not_found():
-    whole, cut = batch(0, [BAD, BAD]), batch(5, [GOOD])
-    for offset in (3, 5, 6):  # compacted away; in a batch that the broker has cut; behind the end
-        assert headers_at(whole + cut[:-3], offset) is None
-    assert headers_at(b"", 0) is None
+def test_a_batch_that_cannot_be_read_is_passed_over():
+    for broken in (marked(batch(0, [BAD, BAD]), ZSTD), marked(batch(0, [BAD, BAD]), GZIP)):
+        assert strange_headers(broken + batch(2, [BAD])) == (3, {2: READ})
+
+
+def test_what_the_broker_has_cut_is_not_there():
+    assert strange_headers(batch(0, [BAD, BAD]) + batch(5, [GOOD])[:-3]) == (2, {0: READ, 1: READ})
+    assert strange_headers(b"") == (0, {})
+
+
+batches = st.lists(st.lists(st.booleans(), min_size=1, max_size=6), min_size=1, max_size=8)
+
+
+@given(batches, st.integers(1, 8), st.sampled_from([0, GZIP, ZSTD]))
+def test_a_fetch_is_read_once_whatever_is_strange_in_it(flags, at_once, compression):
+    topic, base = [], 0
+    for number, strange in enumerate(flags):
+        raw = batch(base, [BAD if bad else GOOD for bad in strange])
+        topic.append((base, strange, marked(raw, ZSTD) if compression == ZSTD and number % 2 else raw))
+        base += len(strange)
+    reader, fetches = LenientReader(ClientSettings(bootstrap="nowhere:1"), "t"), []
+
+    def fetch(_tp, offset):
+        fetches.append(offset)
+        there = [raw for start, strange, raw in topic if start + len(strange) > offset]
+        return strange_headers(b"".join(there[:at_once]))
+
+    reader._fetch = fetch
+    for number, (start, strange, _) in enumerate(topic):
+        lost = compression == ZSTD and number % 2
+        for offset in [start + index for index, bad in enumerate(strange) if bad]:
+            assert reader.headers(0, offset) == (() if lost else READ)
+    assert len(fetches) <= -(-len(topic) // at_once)
+
+
+@pytest.mark.skipif(not available(), reason="librdkafka's functions cannot be found")
+def test_hundreds_of_strange_records_are_fetched_once(monkeypatch):
+    cluster, count, clients = MockCluster(), 500, []
+    cluster.topic("t", 1)
+    asyncio.run(
+        write(cluster.bootstrap, "t", [[("a", b"%d" % number), (NotUtf8("x"), b"")] for number in range(count)])
+    )
+    made = lenient.AIOKafkaClient
+    monkeypatch.setattr(lenient, "AIOKafkaClient", lambda **told: clients.append(1) or made(**told))
+    reader = LenientReader(ClientSettings(bootstrap=cluster.bootstrap), "t")
+    assert [reader.headers(0, n)[0] for n in range(count)] == [("a", b"%d" % n) for n in range(count)]
+    assert len(clients) == 1
+
+
+def test_what_the_log_has_no_more_has_no_headers(monkeypatch):
+    async def fetched(_client, _tp, _offset):
+        raise answer
+
+    monkeypatch.setattr(lenient, "_fetched", fetched)
+    monkeypatch.setattr(lenient, "_WITHIN", 0.3)
+    answer = lenient.OffsetOutOfRangeError()
+    assert LenientReader(ClientSettings(bootstrap="127.0.0.1:1"), "t").headers(0, 7) == ()
+    answer = lenient.LeaderNotAvailableError()
+    with pytest.raises(BrokerError, match="cannot be read within"):
+        LenientReader(ClientSettings(bootstrap="127.0.0.1:1"), "t").headers(0, 7)

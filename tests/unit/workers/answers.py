@@ -77,6 +77,7 @@ _ODD_ARRAYS = """
 np.ma.masked_array([1.0,2.0],[0,1]) np.ma.masked np.array([np.nan,np.inf,-np.inf]) np.rec.array([(1,2.0)])
 np.array([2**63+1],np.uint64) np.array([None,'a']) np.broadcast_to(1.5,(4,)) np.ndarray((2,),buffer=bytearray(16))
 frames.plain.Bfloat16(np.array([16256,49152],np.uint16)) np.zeros((2,3)).view(np.recarray)
+np.zeros((0,10**12)) np.zeros((1,)*17) np.zeros((1,)*32) np.zeros(70000) [np.zeros(1)]*300
 """
 _SCALARS = """
 None True 0 -2**63 2**63-1 2**63 -2**63-1 10**40 1.5 float('nan') float('-inf') 1j '' 'käte' '\\ud800' 'a'*70000 b''

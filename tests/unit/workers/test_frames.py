@@ -1,6 +1,7 @@
 """The workers' protocol: golden frames, limits, and streams cut anywhere."""
 
 import struct
+import tracemalloc
 
 import msgpack
 import numpy as np
@@ -110,3 +111,71 @@ def framed(tensors, fields):
 def test_what_is_no_frame_is_refused_before_anything_is_allocated(data, words):
     with pytest.raises(FrameError, match=words):
         read(data)
+
+
+def count(value):
+    if isinstance(value, dict):
+        return 1 + len(value) + sum(map(count, value.values()))
+    return 1 + sum(map(count, value)) if isinstance(value, list) else 1
+
+
+sized = st.sampled_from([0, 1, 15, 16, 31, 32, 255, 256, 65_535, 65_536])
+scalars = st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | st.floats() | st.binary(max_size=40)
+scalars |= st.text(max_size=40) | sized.map(bytes) | sized.map(lambda size: "x" * size) | sized.map(lambda n: [1] * n)
+scalars |= sized.map(lambda n: {str(key): None for key in range(n)})
+scalars |= st.builds(msgpack.ExtType, st.integers(0, 127), st.sampled_from([0, 1, 2, 3, 4, 8, 16, 300]).map(bytes))
+nested = st.recursive(scalars, lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=3), inner))
+
+
+@given(nested, st.integers(-2, 2))
+def test_values_are_counted_as_msgpack_makes_them(value, over):
+    packed, most = msgpack.packb(value), count(value) + over
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(frames, "MOST_VALUES", most)
+        if over >= 0:
+            frames.check_values(packed)
+        elif len(packed) > most:
+            with pytest.raises(FrameError, match=f"over the limit of {most}"):
+                frames.check_values(packed)
+
+
+@given(st.binary(max_size=300))
+def test_whatever_the_bytes_the_count_ends(packed):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(frames, "MOST_VALUES", 20)
+        try:
+            frames.check_values(packed)
+        except FrameError:
+            return
+
+
+ITEMS = [b"\x90", b"\x80", b"\x91\x90", b"\x81\xa1a\x01", b"\xa2ab", b"\xc4\x02ab", b"\xcb" + bytes(8), b"\xdc\0\0"]
+
+
+@pytest.mark.parametrize("item", ITEMS)
+@pytest.mark.parametrize("around", ["results", "tensors"])
+def test_a_header_of_many_small_values_takes_bounded_memory(item, around):
+    times = ((15 << 20) - 100) // len(item)
+    array = b"\xdd" + struct.pack(">I", times) + item * times
+    fields = b"\x82\xa4kind\xa6answer\xa7results" + (array if around == "results" else b"\x90")
+    header = b"\x92" + (array if around == "tensors" else b"\x90") + fields
+    data = struct.pack("<I", len(header)) + header
+    tracemalloc.start()
+    try:
+        with pytest.raises(FrameError, match="the values of a header are over the limit"):
+            read(data)
+        assert tracemalloc.get_traced_memory()[1] < 3 * len(data)
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize("depth", [100, 500, 900, 1_100, 100_000])
+@pytest.mark.parametrize(
+    "where", [b"\x92%s\x81\xa4kind\xa4ping", b"\x92\x91\x92%s\x90\x80", b"\x92\x90\x82\xa4kind\xa4ping\xa1x%s"]
+)
+def test_a_header_of_any_depth_is_a_frame_or_refused(depth, where):
+    header = where % (b"\x91" * depth + b"\x01")
+    try:
+        read(struct.pack("<I", len(header)) + header)
+    except FrameError:
+        return
