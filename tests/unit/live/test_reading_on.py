@@ -1,19 +1,17 @@
-"""Whatever happens to a stage's group and its fetches, it reads on as soon as there is room: everything, once, in order.
+"""Whatever happens to a stage's group and fetches, it reads on as soon as there is room: everything, once, in order.
 
 The reader, the transport and Faust's agent are the real ones, around a model of the client library
 (`tests/modelled_client.py`) that is compared with the library itself.
 """
 
 import asyncio
-import subprocess
-import sys
+import math
 from collections import defaultdict
 from functools import partial
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from confluent_kafka import KafkaError, TopicPartition
+from confluent_kafka import KafkaError
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -22,12 +20,12 @@ from agents.live.consumer.app import build
 from agents.live.consumer.reader import Commit
 from agents.live.groups import Membership
 from producers.connection import ClientSettings
-from tests import mock_cluster
 from tests.modelled_client import Cluster
 
 TOPIC = "t"
 PARTITIONS = range(3)
 CHUNK = 5
+STRUCK = [KafkaError._BAD_MSG, KafkaError._AUTO_OFFSET_RESET]  # what a fetch may end with
 _WITHIN = 60.0  # seconds; what is waited for takes milliseconds
 
 
@@ -69,6 +67,7 @@ class Served:
         self.errors.append(error)
 
     async def take(self, chunk):
+        assert self.consumer.taken <= self.consumer.reader._handed
         if chunk.epoch != self.consumer.epoch:
             return
         for partition, records in chunk.parts:
@@ -120,29 +119,29 @@ class Served:
 
     async def join_anew(self):
         """Be out of the group until another client joins it, and be dealt everything again."""
-        old = self.cluster.newest
+        old, reader = self.cluster.newest, self.consumer.reader
         self.cluster.revoke()
-        with pytest.MonkeyPatch.context() as patch:
-            await until(lambda: self.consumer.reader._out_since is not None)
-            patch.setattr(reading, "_DEAF", -1.0)
-            await until(lambda: self.cluster.newest is not old)
-            patch.undo()
-            await until(lambda: old.closed)
+        await until(lambda: reader._out_since is not None and not reader._revoking)
+        reader._out_since = -math.inf
+        await until(lambda: self.cluster.newest is not old and old.closed)
         await self.deal(dict.fromkeys(PARTITIONS, 50), revoke=False)
+
+
+def step(act, **drawn):
+    return st.fixed_dictionaries(drawn).map(lambda given: partial(act, **given))
 
 
 _PARTITION = st.sampled_from(PARTITIONS)
 _DEALT = st.dictionaries(_PARTITION, st.integers(0, 100), min_size=1)
-_CODES = st.sampled_from([KafkaError._BAD_MSG, KafkaError._AUTO_OFFSET_RESET])
 STEPS = st.one_of(
-    st.builds(lambda partition, count: partial(Served.append, partition=partition, count=count), _PARTITION, st.integers(1, 40)),
-    st.builds(lambda chunks: partial(Served.give_room, chunks=chunks), st.integers(1, 4)),
-    st.just(Served.settle),
-    st.builds(lambda parts, revoke: partial(Served.deal, parts=parts, revoke=revoke), _DEALT, st.booleans()),
-    st.builds(lambda partition, code: partial(Served.strike, partition=partition, code=code), _PARTITION, _CODES),
-    st.builds(lambda lost: partial(Served.commit, lost=lost), st.booleans()),
-    st.just(Served.join_anew),
-)  # fmt: skip
+    step(Served.append, partition=_PARTITION, count=st.integers(1, 40)),
+    step(Served.give_room, chunks=st.integers(1, 4)),
+    step(Served.settle),
+    step(Served.deal, parts=_DEALT, revoke=st.booleans()),
+    step(Served.strike, partition=_PARTITION, code=st.sampled_from(STRUCK)),
+    step(Served.commit, lost=st.booleans()),
+    step(Served.join_anew),
+)
 
 
 async def play(steps):
@@ -158,8 +157,8 @@ async def play(steps):
             await starting
             for partition in PARTITIONS:
                 served.cluster.append(partition, 30)
-            for step in steps:
-                await step(served)
+            for each in steps:
+                await each(served)
             await served.give_room(10_000)
             last = len(served.begun) - 1
             ends = {each: [*range(start, served.cluster.ends[each])] for each, start in served.begun[last].items()}
