@@ -105,7 +105,7 @@ def build(
     @app.agent(channel, name=f"stage:{topic}")  # type: ignore[untyped-decorator]
     async def stage(stream: Any) -> None:
         async for event in stream.noack().events():
-            app.stage_consumer.picked_up()  # the next chunk may come while this one is worked on
+            app.stage_consumer.picked_up(event.value)  # the next chunk may come while this one is worked on
             await take(event.value)
 
     return app

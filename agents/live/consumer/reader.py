@@ -8,6 +8,10 @@ the rest waits in librdkafka's queue.
 
 What an assignment brings is read in two steps. The group's answer is accepted at once, without partitions, so that the
 thread goes on polling while the owner takes over; the partitions follow with the positions that their owner has judged.
+
+librdkafka resets nothing of its own accord. A partition that was paused stays so whoever is dealt it, so every
+assignment ends its pause (`_assign`). A client that is being closed says on what it has to say, and is not heard
+(`_heard_of`).
 """
 
 from __future__ import annotations
@@ -70,6 +74,7 @@ class Commit(NamedTuple):
     metadata: str
 
 
+_Places = frozenset[tuple[int, int]]  # partitions with the offsets that are committed for them
 Parts = list[tuple[int, list[ConsumerRecord]]]  # records by partition, in offset order
 
 
@@ -113,7 +118,7 @@ class GroupReader:
         self._stopping = threading.Event()
         self._ended = asyncio.Event()
         self._open: set[asyncio.Future[Any]] = set()  # what the thread has to settle
-        self._commits: dict[frozenset[tuple[int, int]], Callable[[KafkaError | None], None]] = {}  # under way
+        self._commits: list[tuple[_Places, Callable[[KafkaError | None], None]]] = []  # under way, the oldest first
         self._broken: KafkaError | None = None
         self._epoch: int | None = None  # of what is read; None while nothing is
         self._next: dict[int, int] = {}  # the offset to hand over next, by partition that is read
@@ -124,12 +129,14 @@ class GroupReader:
         self._out_since: float | None = time.monotonic()  # of the group; None while it has us
         self._handed = 0  # chunks given to the application's loop
         self._turns = 0  # assignments and revocations, to notice one within a poll
+        self._clients = 0  # made so far; the newest is ours
         self._consumer: Any = self._made()
         self._thread = threading.Thread(target=self._run, name="consumer", daemon=True)
         self._thread.start()
 
     def _made(self) -> Any:
         member = self._membership
+        self._clients += 1
         return Consumer(
             {
                 "client.id": member.instance,
@@ -151,12 +158,17 @@ class GroupReader:
                 "queued.max.messages.kbytes": max(1, member.fetch_bytes >> 8),  # four partitions' fetches
                 "fetch.queue.backoff.ms": 10,
                 "topic.metadata.refresh.fast.interval.ms": 100,
-                "error_cb": self._heed,
-                "on_commit": self._on_commit,
+                "error_cb": partial(self._heard_of, self._clients, self._heed),
+                "on_commit": partial(self._heard_of, self._clients, self._on_commit),
                 **member.settings.confluent(),
             },
             logger=log,
         )
+
+    def _heard_of(self, client: int, heed: Callable[..., None], *said: Any) -> None:
+        """Heed what a client says, unless another has taken its place: it is closed in a thread of its own."""
+        if client == self._clients:
+            heed(*said)
 
     # For the loop ---------------------------------------------------------------------------------------------------
 
@@ -361,9 +373,7 @@ class GroupReader:
         if consumer is self._consumer and not self._stopping.is_set():
             self._void()
             self._out_since = time.monotonic()
-            for settle in self._commits.values():  # their answers would come with the next poll
-                settle(KafkaError(KafkaError.REBALANCE_IN_PROGRESS))
-            self._commits.clear()
+            self._give_up_commits()  # their answers would come with the next poll
             self._revoking = True
             done = self._on_loop(self._receiver.revoked())
             while not self._stopping.is_set() and not done.is_set():
@@ -390,21 +400,27 @@ class GroupReader:
     def _commit(self, offsets: Mapping[int, Commit], settle: Callable[[KafkaError | None], None]) -> None:
         """Commit: while partitions are revoked at once, else beside the reading."""
         places = [TopicPartition(self._topic, p, commit.offset, commit.metadata) for p, commit in offsets.items()]
-        key = _key(places)
         try:
             if self._revoking:
                 _raise_any(place.error for place in self._consumer.commit(offsets=places, asynchronous=False))
                 settle(None)
             else:
                 self._consumer.commit(offsets=places)
-                self._commits[key] = settle
+                self._commits.append((_key(places), settle))
         except KafkaException as error:
             settle(error.args[0])
 
     def _on_commit(self, error: KafkaError | None, places: Sequence[TopicPartition]) -> None:
-        settle = self._commits.pop(_key(places), None)
-        if settle is not None:
-            settle(error or next((place.error for place in places if place.error is not None), None))
+        key = _key(places)
+        waiting = next((each for each in self._commits if each[0] == key), None)  # several may commit the same
+        if waiting is not None:
+            self._commits.remove(waiting)
+            waiting[1](error or next((place.error for place in places if place.error is not None), None))
+
+    def _give_up_commits(self) -> None:
+        for _, settle in self._commits:
+            settle(KafkaError(KafkaError.REBALANCE_IN_PROGRESS))
+        self._commits.clear()
 
     def _void(self) -> None:
         self._turns += 1
@@ -413,7 +429,7 @@ class GroupReader:
         self._held, self._holding = {}, 0
 
     def _begin(self, epoch: int, starts: dict[int, int]) -> None:
-        if epoch != self._receiver.epoch:
+        if epoch != self._receiver.epoch or self._out_since is not None:
             return  # another assignment is on its way
         self._void()
         self._epoch, self._next = epoch, starts
@@ -425,15 +441,21 @@ class GroupReader:
             self._assign()
 
     def _assign(self) -> None:
-        """Read every partition anew from where it stands; librdkafka cannot seek one that was out of range."""
+        """Read every partition anew from where it stands, whatever was before.
+
+        librdkafka cannot seek one that was out of range, and keeps a pause from one assignment to the next.
+        """
+        places = [TopicPartition(self._topic, *place) for place in sorted(self._next.items())]
+        self._consumer.assign(places)
+        self._consumer.resume(places)
         self._paused = False
-        self._consumer.assign([TopicPartition(self._topic, *place) for place in sorted(self._next.items())])
 
     def _join_anew(self) -> None:
         """Take another client; the one before may take its time to end."""
         log.warning("%s: not a member of the group for %.0f s; rejoining", self._membership.group, _DEAF)
-        threading.Thread(target=self._consumer.close, name="closing", daemon=True).start()
-        self._consumer = self._made()
+        old, self._consumer = self._consumer, self._made()
+        threading.Thread(target=old.close, name="closing", daemon=True).start()
+        self._give_up_commits()
         self._subscribe()
         self._out_since = time.monotonic()
 
@@ -454,7 +476,7 @@ def _settle(waiting: asyncio.Future[Any], result: Any) -> None:
         waiting.set_result(result)
 
 
-def _key(places: Iterable[TopicPartition]) -> frozenset[tuple[int, int]]:
+def _key(places: Iterable[TopicPartition]) -> _Places:
     return frozenset((place.partition, place.offset) for place in places)
 
 

@@ -76,7 +76,8 @@ class StageConsumer(base.Consumer):  # type: ignore[misc]
         self._rebalancing = asyncio.Lock()
         self._looking: set[asyncio.Task[None]] = set()  # at partitions that are out of range
         self.taken = 0  # chunks that the agent has picked up, or that were void
-        self._waiting = 0  # chunks in the agent's channel
+        self._waiting: list[Chunk] = []  # in the agent's channel
+        self._read = -1  # the last epoch that the reader was told to read
         super().__init__(transport, *args, **kwargs)
         self.flow_active = False  # until the first assignment has been judged
 
@@ -104,12 +105,15 @@ class StageConsumer(base.Consumer):  # type: ignore[misc]
     def resume_flow(self) -> None:
         """Take records again, from the positions that the owner has given.
 
-        Faust has emptied the agent's channel before this, untold; what waited there makes room for what comes now.
+        Faust has emptied the agent's channel before this, untold: what is void of it makes room, and the rest is put
+        there again. There is a rest where a recovery of Faust's that an assignment has overtaken resumes the flow, too.
         """
-        self.taken += self._waiting
-        self._waiting = 0
+        waiting, self._waiting = self._waiting, []
         super().resume_flow()
-        if self._starts is not None and not self._closed_flow:
+        for chunk in waiting:
+            self.receive(*chunk)
+        if self._starts is not None and not self._closed_flow and self._read != self.epoch:
+            self._read = self.epoch
             self.reader.read(self.epoch, self._starts)
 
     def close_flow(self) -> None:
@@ -137,15 +141,16 @@ class StageConsumer(base.Consumer):  # type: ignore[misc]
         )
         message.tracked = True  # acks are the tracker's affair
         chunk = Chunk(epoch, parts)
-        self._waiting += 1
+        self._waiting.append(chunk)
         for channel in channels:
             event = Event(self.app, None, chunk, {}, message)
             channel.queue.put_nowait_enhanced(event, on_pressure_high=_nothing, on_pressure_drop=_nothing)
 
-    def picked_up(self) -> None:
+    def picked_up(self, chunk: Chunk) -> None:
         """Let the next chunk come. The agent calls it when it takes one."""
-        self._waiting -= 1
-        self.taken += 1
+        waits = [each for each in self._waiting if each is not chunk]
+        self.taken += len(self._waiting) - len(waits)
+        self._waiting = waits
         self.reader.wake()
 
     def out_of_range(self, epoch: int, partition: int, position: int) -> None:

@@ -1,0 +1,189 @@
+"""Whatever happens to a stage's group and fetches, it reads on as soon as there is room: everything, once, in order.
+
+The reader, the transport and Faust's agent are the real ones, around a model of the client library
+(`tests/modelled_client.py`) that is compared with the library itself.
+"""
+
+import asyncio
+import math
+from collections import defaultdict
+from functools import partial
+from types import SimpleNamespace
+
+import pytest
+from confluent_kafka import KafkaError
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from agents.live.consumer import reader as reading
+from agents.live.consumer.app import build
+from agents.live.consumer.reader import Commit
+from agents.live.groups import Membership
+from producers.connection import ClientSettings
+from tests.modelled_client import Cluster
+
+TOPIC = "t"
+PARTITIONS = range(3)
+CHUNK = 5
+STRUCK = [KafkaError._BAD_MSG, KafkaError._AUTO_OFFSET_RESET]  # what a fetch may end with
+_WITHIN = 60.0  # seconds; what is waited for takes milliseconds
+
+
+async def until(condition):
+    async with asyncio.timeout(_WITHIN):
+        while not condition():  # noqa: ASYNC110 - a thread changes it
+            await asyncio.sleep(0.001)
+
+
+class Served:
+    """A stage's application and its owner, who says where reading begins, and how much of it there is room for."""
+
+    def __init__(self, cluster):
+        self.cluster = cluster
+        self.inputs = SimpleNamespace(bounds=None, admits=lambda *_position: True)
+        self.begun = []  # for each assignment, where its partitions begin
+        self.begin = {}  # where those of the next one will
+        self.taken = defaultdict(list)  # by number of the assignment and partition
+        self.errors = []
+        self.room = asyncio.Semaphore(0)
+        membership = Membership(
+            group="g", instance="g.0", settings=ClientSettings(bootstrap="b:1"), chunk_records=CHUNK
+        )
+        self.app = build(TOPIC, membership, self, self.take, 3600.0)
+
+    # What the transport wants of it.
+
+    def commits(self):
+        return {}
+
+    def committed(self, offsets):
+        pass
+
+    async def assigned(self, partitions):
+        self.begun.append({each: self.begin[each] for each in partitions})
+        return self.begun[-1]
+
+    def crashed(self, error):
+        self.errors.append(error)
+
+    async def take(self, chunk):
+        assert self.consumer.taken <= self.consumer.reader._handed
+        if chunk.epoch != self.consumer.epoch:
+            return
+        for partition, records in chunk.parts:
+            self.taken[len(self.begun) - 1, partition] += [record.offset for record in records]
+        await self.room.acquire()
+
+    # What happens to it.
+
+    @property
+    def consumer(self):
+        return self.app.stage_consumer
+
+    async def give_room(self, chunks):
+        for _ in range(chunks):
+            self.room.release()
+
+    async def append(self, partition, count):
+        self.cluster.append(partition, count)
+
+    async def settle(self):
+        """Let the reader take all that it takes without more room."""
+        await until(lambda: not self.cluster.newest.busy)
+
+    async def deal(self, parts, *, revoke=True):
+        """Deal the partitions; `parts`: which, and after how many hundredths of their logs they are read on."""
+        self.begin = {each: self.cluster.ends[each] * hundredths // 100 for each, hundredths in parts.items()}
+        count = len(self.begun)
+        if revoke:
+            self.cluster.revoke()
+        self.cluster.deal(parts)
+        await until(lambda: len(self.begun) > count)
+
+    async def strike(self, partition, code):
+        self.cluster.strike(partition, code)
+
+    async def commit(self, *, lost):
+        """Commit the same twice, with the answers to come, or never to come as the client is out of its group."""
+        self.cluster.answers = False
+        offsets = {0: Commit(1, "")}
+        commits = [asyncio.ensure_future(self.consumer.reader.commit(offsets)) for _ in range(2)]
+        await until(lambda: self.cluster.newest.committing == len(commits))
+        self.cluster.answers = True
+        if lost:
+            await self.join_anew()
+        else:
+            self.cluster.answer()
+        async with asyncio.timeout(_WITHIN):
+            assert await asyncio.gather(*commits) == [not lost] * 2
+
+    async def join_anew(self):
+        """Be out of the group until another client joins it, and be dealt everything again."""
+        old, reader = self.cluster.newest, self.consumer.reader
+        self.cluster.revoke()
+        await until(lambda: reader._out_since is not None and not reader._revoking)
+        reader._out_since = -math.inf
+        await until(lambda: self.cluster.newest is not old and old.closed)
+        await self.deal(dict.fromkeys(PARTITIONS, 50), revoke=False)
+
+
+def step(act, **drawn):
+    return st.fixed_dictionaries(drawn).map(lambda given: partial(act, **given))
+
+
+_PARTITION = st.sampled_from(PARTITIONS)
+_DEALT = st.dictionaries(_PARTITION, st.integers(0, 100), min_size=1)
+STEPS = st.one_of(
+    step(Served.append, partition=_PARTITION, count=st.integers(1, 40)),
+    step(Served.give_room, chunks=st.integers(1, 4)),
+    step(Served.settle),
+    step(Served.deal, parts=_DEALT, revoke=st.booleans()),
+    step(Served.strike, partition=_PARTITION, code=st.sampled_from(STRUCK)),
+    step(Served.commit, lost=st.booleans()),
+    step(Served.join_anew),
+)
+
+
+async def play(steps):
+    served = Served(Cluster(TOPIC, len(PARTITIONS)))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(reading, "Consumer", served.cluster.client)
+        patch.setattr(reading, "_TURN", 0.001)
+        patch.setattr(reading, "_AGAIN", 0.0)
+        starting = asyncio.ensure_future(served.app.start())
+        await until(lambda: served.cluster.clients and served.cluster.newest.subscribed)
+        try:
+            await served.deal(dict.fromkeys(PARTITIONS, 0), revoke=False)
+            await starting
+            for partition in PARTITIONS:
+                served.cluster.append(partition, 30)
+            for each in steps:
+                await each(served)
+            await served.give_room(10_000)
+            last = len(served.begun) - 1
+            ends = {each: [*range(start, served.cluster.ends[each])] for each, start in served.begun[last].items()}
+            await until(lambda: all(len(served.taken[last, each]) >= len(ends[each]) for each in ends))
+            assert {each: served.taken[last, each] for each in ends} == ends
+            await until(lambda: served.consumer.reader._handed == served.consumer.taken)
+        finally:
+            await served.app.stop()
+    for (number, partition), offsets in served.taken.items():
+        start = served.begun[number][partition]
+        assert offsets == [*range(start, start + len(offsets))]
+    assert not served.errors
+
+
+def dealt(*parts):
+    return [step for each in parts for step in (Served.settle, partial(Served.deal, parts=each))]
+
+
+@given(st.lists(STEPS, max_size=12))
+@example(dealt({0: 50, 1: 0}, {0: 0, 1: 0, 2: 0}))
+@example([Served.settle, Served.join_anew])
+@example(
+    [Served.settle, partial(Served.strike, partition=0, code=KafkaError._BAD_MSG), partial(Served.give_room, chunks=1)]
+)
+@example([partial(Served.commit, lost=True)])
+@example([partial(Served.commit, lost=False)])
+def test_a_stage_reads_on_whatever_happens_to_its_group(steps):
+    asyncio.run(play(steps))
