@@ -73,7 +73,16 @@ def _other_copied(value: Any, *, frozen: bool) -> Any:
 
 def given(values: Mapping[str, Any]) -> dict[str, Any]:
     """Return what a model is given of a query's inputs or parameters: copies, with read-only arrays."""
-    return {name: copied(each, frozen=True) for name, each in values.items()}
+    made = {}
+    for name, value in values.items():
+        kind = type(value)
+        if kind is np.ndarray:
+            array = value.copy()
+            array.setflags(write=False)
+            made[name] = array
+        else:
+            made[name] = value if kind in _ATOMS else copied(value, frozen=True)
+    return made
 
 
 def answers(
@@ -121,9 +130,11 @@ def _attempt(
 def answer_of(output: Any, words: Callable[[BaseException], str], ends: tuple[type[BaseException], ...] = ()) -> Answer:
     """Return what a model made for one query, in values that travel, with its flags where it has some."""
     try:
+        left = [plain.MOST_VALUES]
+        if type(output) is dict:  # as nearly all are
+            return {"outputs": plain.plain_map(output, left)}
         if not isinstance(output, Mapping):
             return failed(BAD_RESULT, f"the model returned {type(output).__name__}, not a mapping")
-        left = [plain.MOST_VALUES]
         made: Answer = {"outputs": plain.plain_map(dict(output), left)}
         flags = getattr(output, "flags", None)
         if flags is not None:

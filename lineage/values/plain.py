@@ -156,13 +156,23 @@ def plain_map(values: Mapping[Any, Any], left: list[int], depth: int = 0) -> dic
     _count(len(values), left, depth)
     made = {}
     for name, value in values.items():
-        if not isinstance(name, str):
-            raise PlainError(f"a name must be a string, not {name!r:.80}")
+        kind = type(value)
+        if type(name) is not str or not name.isascii():
+            name = _name(name)  # noqa: PLW2901
+        if kind in _ATOMS or (kind is np.ndarray and value.dtype in NAME_OF) or (kind is str and value.isascii()):
+            made[name] = value  # as nearly all are
+            continue
         try:
-            made[_text(str.__str__(name))] = plain(value, left, depth)
+            made[name] = plain(value, left, depth)
         except PlainError as error:
-            raise error.within(str.__str__(name)) from error
+            raise error.within(name) from error
     return made
+
+
+def _name(name: Any) -> str:
+    if not isinstance(name, str):
+        raise PlainError(f"a name must be a string, not {name!r:.80}")
+    return _text(str.__str__(name))
 
 
 def _count(count: int, left: list[int], depth: int) -> None:

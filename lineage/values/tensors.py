@@ -17,7 +17,7 @@ from lineage import reasons
 from lineage.errors import WireError
 from lineage.limits import too_large
 from lineage.values import plain
-from lineage.values.plain import BFLOAT16, BITS, DTYPES, Bfloat16, PlainError, is_tensor
+from lineage.values.plain import BFLOAT16, BITS, DTYPES, NAME_OF, Bfloat16, PlainError, is_tensor
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -36,7 +36,8 @@ _WIRE_BOOL: Final = b"bool"
 
 def pack(value: Any, limits: Limits) -> dict[str, Any]:
     """The Avro record of a tensor. Raises WireError for a dtype that does not travel or a tensor over the limits."""
-    name, array = named(value)
+    found = NAME_OF.get(value.dtype) if type(value) is np.ndarray else None
+    name, array = named(value) if found is None else (found, value)
     size = array.nbytes or _spread(array.shape) * array.itemsize
     if size > limits.max_tensor_bytes:
         raise too_large(f"a tensor of shape {array.shape}", limits.max_tensor_bytes, "max_tensor_bytes")

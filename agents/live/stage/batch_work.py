@@ -326,10 +326,10 @@ class BatchWork:
         """The outputs in an answer, with its flags and those of the tables that its inputs were made of."""
         if "outputs" not in answer:
             return self.failed(answer)
-        output = answered(answer)
+        looked, own = prepared.looked[place], answer.get("flags")
+        output = answer["outputs"] if own is None else answered(answer)
         if not isinstance(output, Mapping):
             return Failed(reasons.BAD_RESULT, f"the model returned {type(output).__name__}, not a mapping")
-        looked, own = prepared.looked[place], answer.get("flags")
         if looked is None or not isinstance(own, Mapping | None):
             return output
         return Flagged(output, **{**looked, **(own or {})})

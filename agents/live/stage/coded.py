@@ -20,6 +20,7 @@ from agents.coding.deployed import load_code, read_parities
 from agents.core.agreement import Agreement
 from agents.core.dispatch import VERSION, Dispatch
 from agents.live.stage.batch_work import Prepared
+from agents.models.contract import copied
 from agents.models.flagged import Flagged
 from agents.models.inputs import Inputs
 from agents.models.raised import RaisedLog
@@ -91,7 +92,7 @@ class CodeWork:
     def _encoded(self, queries: list[Arrays], row: int) -> dict[str, Any] | None:
         """The parity query of a place; None where the encoder makes none."""
         try:
-            return _query(self._coding.code.encode(queries, row))
+            return _query(self._coding.code.encode(copied(queries), row))
         except BaseException as error:  # noqa: BLE001 - the author's encoder
             self._raised.words(error, "the encoder")
             return None
@@ -143,7 +144,7 @@ class CodeWork:
         if not rows or all(answer is not None for answer in known):
             return {}
         try:
-            solved = self._coding.code.decode(known, rows)
+            solved = self._coding.code.decode(copied(known), copied(rows))
             missing = [] if solved is None else [n for n, own in enumerate(known) if own is None and n in solved]
             made = {slot: self._fitting(solved[slot]) for slot in missing}  # type: ignore[index]
         except BaseException as error:  # noqa: BLE001 - the author's decoder

@@ -33,7 +33,6 @@ class Carried:
     record: ConsumerRecord  # as it was, for a dead letter
     headers: Headers | None  # None where the headers could not be read
     message: Query | Outcome | None  # None where the value could not be read
-    looked: Flags | None = None  # what the outcome tells of tables that were looked up for the query
 
 
 _TEXT_CHARS = 1000  # of an outcome's explanation: a model's message may hold its whole input

@@ -23,6 +23,7 @@ from agents.live.stage.cached import size_of
 from agents.live.stage.crew import Crew
 from agents.live.stage.lookups import WEIGHTS, key_of
 from agents.live.stage.parts import Known, check_remembers, known_of_hello, lane_of
+from agents.models.contract import copied
 from agents.models.raised import RaisedLog, words_of
 from agents.workers.links import command_of
 from lineage import reasons
@@ -62,7 +63,7 @@ def route_of(spec: StageSpec, replica: int, lookups: Lookups | None) -> Ensemble
             return Weights({})
         row, stale = lookups.row(WEIGHTS, context)
         stale = stale or lookups.behind(request)
-        return Weights({}, None, stale) if row is None else Weights(row.value, list(row.version), stale)
+        return Weights({}, None, stale) if row is None else Weights(copied(row.value), list(row.version), stale)
 
     return Ensemble(
         rules_of(spec, 0),

@@ -112,7 +112,7 @@ class StatefulWork(BatchWork):
 
     def _inputs(self, request: Request) -> Inputs:
         inputs = super()._inputs(request)
-        if self.placed is not None and not self.placed(inputs, request.partition):
+        if self.placed is not None and not self.placed(given_inputs(inputs), request.partition):
             text = (
                 f"partition {request.partition} is not the partition of its state's key; send it with that key, "
                 "partitioned by murmur2"

@@ -4,13 +4,19 @@ from types import SimpleNamespace
 
 import pytest
 
+from agents.core.dispatch import Extra, Group, Recovery
 from agents.core.request import Delivery, Request
+from agents.core.workers import Batch
+from agents.live.stage.batch_work import BatchWork, UserFunctions
 from agents.live.stage.emission import Carried
+from agents.live.stage.extras import CopyWork
 from agents.live.stage.lookups import Lookups
 from lineage.errors import WireError
 from lineage.headers import AFTER, Headers
 from lineage.keys import partition_for
+from lineage.limits import Limits
 from lineage.message import Query
+from lineage.values import codec
 from producers import published
 from producers.published import Row, encode_row, key_of_shared
 from topology.load import parse
@@ -128,3 +134,38 @@ def test_of_its_own_partitions_alone_a_front_finds_what_is_in_them(tables):
         lookups.add({"id": other}, query())
     lookups.own(range(4))
     assert lookups.add({"id": other}, query())[0]["item"] == 1
+
+
+@pytest.mark.parametrize("copy_last", [False, True])
+def test_an_outcome_tells_the_version_that_its_own_answer_was_made_of(copy_last):
+    versions = iter(range(1, 9))
+
+    def add(inputs, _request):
+        version = next(versions)
+        return {**inputs, "user.version": version}, {"versions": {"user": [0, version]}}
+
+    functions = UserFunctions(SimpleNamespace(coding=None, name="s", join=None, split=None, choose=None), ())
+    work = BatchWork(
+        "s", [], functions, joins=False, model_name="m", version="1", signature=None, limits=Limits(),
+        lookups=SimpleNamespace(add=add),
+    )  # fmt: skip
+    carried = Carried(SimpleNamespace(key=b"ada", topic="in"), None, Query({"x": 1}))
+    asked = Request("r", 0, 1.0, 9.0, 2.0, (Delivery("r", 0, 0, 1.0, 9.0, "", None, payload=carried),), {}, 2.5, 3.0)
+    batch, group, copies = Batch(0, [asked], 0.0, 0.0), Group(), CopyWork(work, "m")
+    group.batches.append(batch)
+    own = work.prepare(batch)
+    group.rows[0] = extra = Extra(group, 0)
+    copied = copies.prepare(extra)
+
+    def answer(prepared):
+        return {"outputs": {"made of": prepared.inputs[0]["user.version"]}}
+
+    def by_copy():
+        copies.result(copied, 0, answer(copied), 0.1)
+        ((_, (result,)),) = copies.recover(Recovery(group, (0,)))
+        return result
+
+    turns = [lambda: work.result(own, 0, answer(own), 0.1), by_copy]
+    for result in [turn() for turn in (turns if copy_last else turns[::-1])]:
+        outcome = codec.Decoder().outcome(result.payloads[None])
+        assert outcome.flags["s"]["versions"]["user"] == [0, outcome.outputs["made of"]]
