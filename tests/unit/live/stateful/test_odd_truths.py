@@ -179,7 +179,7 @@ def feedbacks(draw):
 
 does = st.dictionaries(
     st.sampled_from(["observe", "loss", "features", "rating"]),
-    st.integers(0, len(ERRORS) - 1).map(ERRORS.__getitem__)
+    st.integers(0, len(ERRORS) - 1).map(lambda n: ERRORS[n])
     | st.sampled_from([None, 0.5, {"a": [math.nan]}, {"a": [1.0]}, {1: [1.0]}, {"a": "x"}, np.full(2, 1e300)])
     | answers,
 )
