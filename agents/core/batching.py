@@ -2,10 +2,10 @@
 
 While a worker runs a batch, its next one is forming: filled from the queue the moment the running batch starts, then by
 arrivals, up to the worker's limit. A request enters at t_b and is judged then, once; the forming batch starts at t_e,
-the end of the running one, however full it is. An idle worker starts a request at once, or, with a batching delay, when
-its batch is full or the delay since its first request entered is over. Several workers share the queue: an arrival
-enters the forming batch that starts first among those with room. Invariant: while a request waits in the queue, every
-forming batch is full.
+the end of the running one, however full it is; what is over `BATCH_BYTES` then waits for the next. An idle worker
+starts a request at once, or, with a batching delay, when its batch is full or the delay since its first request entered
+is over. Several workers share the queue: an arrival enters the forming batch that starts first among those with room.
+Invariant: while a request waits in the queue, every forming batch is full.
 
 Workers come and go. What was forming for one that drains or is lost returns to the queue and is judged anew; so does
 what a lost one ran, once its owner has decided which of it may run again (`requeue`). Without workers all waits.
@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Final
 
 from agents.core.offline import OfflineQueue
 from agents.core.policy import Load, Policy, Refusal, StageState
-from agents.core.workers import IDLE, Batch, Worker
+from agents.core.workers import IDLE, Batch, Worker, fitting
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -386,10 +386,12 @@ class Batcher:
             self.total_drops += len(self.drops) - before
 
     def _start(self, now: float, slot: Worker) -> None:
-        requests = slot.forming
+        count = fitting(slot.forming)
+        requests = slot.forming[:count]
+        for request in slot.forming[count:]:
+            self._policy.push(now, request)
         for request in requests:
             request.started = now
-        count = len(requests)
         ends = now + slot.duration(count) + self._overhead
         batch = slot.running = Batch(slot.number, requests, now, ends)
         slot.ends = ends

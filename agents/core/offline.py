@@ -15,6 +15,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from agents.core.policy import Refusal
+from agents.core.workers import fitting
 from lineage import reasons
 
 if TYPE_CHECKING:
@@ -50,6 +51,7 @@ class OfflineQueue:
     def take(self, now: float, most: int) -> list[Request]:
         """Give those that run next, which are under way from now on."""
         batch = list(islice(self.waiting, most))
+        del batch[fitting(batch) :]
         for request in batch:
             self.waiting.popleft()
             request.entered = request.started = now

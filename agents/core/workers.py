@@ -10,7 +10,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from agents.core.durations import Duration
     from agents.core.limits import Limit
@@ -65,6 +65,20 @@ class Batch:
 
     def __repr__(self) -> str:
         return f"Batch({self.worker}, {len(self.requests)} requests, {self.started} to {self.expected_end})"
+
+
+BATCH_BYTES: Final = 256 << 20  # of what its requests came in: half of what a frame to a worker process may have
+
+
+def fitting(requests: Sequence[Request]) -> int:
+    """Return how many of these make a batch within `BATCH_BYTES`: one at least."""
+    left = BATCH_BYTES
+    for count, request in enumerate(requests):
+        for part in request.parts:
+            left -= part.size
+        if left < 0 and count:
+            return count
+    return len(requests)
 
 
 class Worker:

@@ -31,7 +31,7 @@ def selection_of(stage: str, said: Mapping[str, Any]) -> Selection:
     except TypeError as error:
         known = ", ".join(getattr(kind, "__dataclass_fields__", {})) or "none"
         raise UsageError(f"selection {name!r} does not take these parameters: {error}; it takes: {known}") from error
-    except (KeyboardInterrupt, GeneratorExit):
+    except KeyboardInterrupt:
         raise
     except BaseException as error:
         raise UsageError(f"selection {name!r} raised {words_of(error)}") from error

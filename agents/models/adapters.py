@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from agents.models.contract import text_of
 from agents.models.inputs import Inputs, check_count, taken
 from lineage.errors import MissingExtraError, ModelError
 from lineage.values.tensors import DTYPE_NAMES
@@ -47,14 +48,16 @@ def load_file(place: str, kind: str, name: str, arguments: Mapping[str, Any], de
         return _LOADERS[kind](look_up_file(name), device, **arguments)
     except ModelError as error:
         raise ModelError(f"{place}: {error}") from error
-    except Exception as error:
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
         package = (error.name or "").partition(".")[0] if isinstance(error, ModuleNotFoundError) else ""
         if package in _EXTRAS:
             raise MissingExtraError(
                 f"{place} needs {package}: {package} is not installed; install the extra: pip install "
                 f"'spillway[{_EXTRAS[package]}]'"
             ) from error
-        first = str(error).partition("\n")[0]
+        first = text_of(error).partition("\n")[0]
         raise ModelError(f"{place}: {name} cannot be loaded: {type(error).__name__}: {first}") from error
 
 

@@ -69,6 +69,8 @@ def try_model(
     place = f"stage {stage!r}: model {name!r}: {type(model).__name__}.initialize"
     try:
         state = first_state(model)
-    except Exception as error:
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
         raise ModelError(f"{place} failed: {words_of(error)}") from error
     check_state(place, state)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from agents.models.contract import given
+
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
@@ -26,6 +28,11 @@ class Inputs(dict[str, Any]):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return (Inputs, (dict(self), self.parameters, self.request_id, self.key))
+
+
+def given_inputs(query: Inputs) -> Inputs:
+    """Return what a model is given of a query: a copy with read-only arrays."""
+    return Inputs(given(query), given(query.parameters), query.request_id, query.key)
 
 
 def taken(query: Mapping[str, Any], names: Sequence[str]) -> Sequence[str]:

@@ -125,7 +125,9 @@ def construct(place: str, name: str, arguments: Mapping[str, Any], device: str =
             raise ModelError(f"{place}: {type(factory).__name__} is not a class; name a class with a predict method")
         try:
             return _find(place, _SERVED[kind])(factory, arguments) if kind else factory(**arguments)
-        except Exception as error:
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
             raise ModelError(f"{place}: constructing it failed: {words_of(error)}") from error
 
 
@@ -159,7 +161,9 @@ def _find(place: str, name: str) -> Any:
                 f"{place}: there is no module {module_name!r} in {here}, beside the pipeline file or on sys.path"
             ) from error
         raise ModelError(f"{place}: importing {module_name!r} failed: {words_of(error)}") from error
-    except Exception as error:
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
         raise ModelError(f"{place}: importing {module_name!r} failed: {words_of(error)}") from error
     for part in attribute.split("."):
         if not hasattr(found, part):

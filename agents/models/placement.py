@@ -21,6 +21,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from agents.models.inputs import Inputs
+from agents.models.raised import words_of
 from agents.models.stateful import Machine, a_keys_state, first_state
 from checkpoint import names
 from checkpoint.state import leaves
@@ -89,8 +90,8 @@ def _stays(place: str, model: Any) -> bool:
         if not machine.pending:
             return False
         machine.update()
-    except Exception as error:  # noqa: BLE001 - user code, which has to serve queries and not this one
-        log.info("%s: the example does not show the state's arrays: %s", place, error)
+    except BaseException as error:  # noqa: BLE001 - user code, which has to serve queries and not this one
+        log.info("%s: the example does not show the state's arrays: %s", place, words_of(error))
         return False
     state = a_keys_state(machine.state) if machine.kind == "keyed" else machine.state
     return state is not None and {*arrays(first_state(model))} <= {*arrays(state)}

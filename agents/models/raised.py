@@ -13,7 +13,9 @@ import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from lineage.errors import ModelError
+from agents.models import contract
+from agents.models.contract import text_of
+from lineage.errors import ModelError, SpillwayError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -38,16 +40,19 @@ class ModelRaisedError(ModelError):
 
 
 def words_of(error: BaseException) -> str:
-    """Name an error and the last line of the user's own code on its way, as in `ValueError: no (models.py:7 in f)`."""
-    if isinstance(error, ModelRaisedError):
-        return str(error)
+    """Name an error and the last line of the user's own code on its way, as in `ValueError: no (models.py:7 in f)`.
+
+    Of an error of Spillway's own it is the text alone. It never raises, whatever the error's class does.
+    """
+    if isinstance(error, SpillwayError):
+        return text_of(error)
     frame = _frame_of(error)
     where = f" ({_short(frame.filename)}:{frame.lineno} in {frame.name})" if frame is not None else ""
-    return f"{type(error).__name__}: {error}{where}"
+    return f"{type(error).__name__}: {text_of(error)}{where}"
 
 
 def trace_of(error: BaseException) -> str:
-    return error.trace if isinstance(error, ModelRaisedError) else "".join(traceback.format_exception(error))
+    return error.trace if isinstance(error, ModelRaisedError) else contract.trace_of(error)
 
 
 class RaisedLog:
@@ -81,8 +86,11 @@ def _frame_of(error: BaseException) -> traceback.FrameSummary | None:
 
 
 def _place_of(error: BaseException, words: str) -> str:
-    """Say where an error was raised, whatever its text: of one from another process the text is all there is."""
-    frame = None if isinstance(error, ModelRaisedError) else _frame_of(error)
+    """Say where an error was raised, whatever its text."""
+    if isinstance(error, ModelRaisedError):
+        lines = [line for line in error.trace.splitlines() if line.startswith('  File "')]
+        return lines[-1] if lines else words
+    frame = _frame_of(error)
     return words if frame is None else f"{type(error).__name__} {frame.filename}:{frame.lineno}"
 
 

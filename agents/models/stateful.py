@@ -189,7 +189,7 @@ class Machine:
             raise ModelError(f"{self._place}: cannot compute: {why}")
         given = self._states(batch) if self.kind == "keyed" else self.state
         before = self._prints(given)
-        outputs = self._model.compute(given, batch)
+        outputs = self._model.compute(given, list(batch))  # a list of its own: it may change that
         if self._prints(given) != before:
             raise ModelError(
                 f"{self._place}.compute changes the state, which it may only read: change a copy, or "
@@ -253,8 +253,6 @@ class Machine:
         aside.compute(batch)
         try:
             aside.update()
-        except (KeyboardInterrupt, GeneratorExit):
-            raise
         except BaseException as error:  # noqa: BLE001 - user code
             return error
         return None

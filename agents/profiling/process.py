@@ -24,6 +24,7 @@ import numpy as np
 
 from agents.live.stage.batch_work import UserFunctions
 from agents.models.bare import BareModel
+from agents.models.contract import given, text_of
 from agents.models.declared import load_declared
 from agents.models.inputs import Inputs
 from agents.models.loading import TORCH_THREADS, limit_torch_threads, load_model
@@ -133,15 +134,17 @@ def timed(
     clock: Callable[[], float] = time.perf_counter,
 ) -> tuple[float, Sequence[Mapping[str, Any]]]:
     """Run one batch; seconds and what came of it."""
-    batch = [Inputs(dict(samples[index % len(samples)]), {}, f"sample-{index}") for index in range(size)]
+    batch = [Inputs(given(samples[index % len(samples)]), {}, f"sample-{index}") for index in range(size)]
     began = clock()
     try:
         outputs = model.predict(batch)
         memory.settle()
-    except (Exception, SystemExit) as error:
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
         raise ModelError(
-            f"{place} failed on a batch of {size}: {type(error).__name__}: {error}; check that the samples fit the "
-            "model and that it can take batches of batching.max"
+            f"{place} failed on a batch of {size}: {type(error).__name__}: {text_of(error)}; check that the samples "
+            "fit the model and that it can take batches of batching.max"
         ) from error
     seconds = clock() - began
     if not hasattr(outputs, "__len__") or len(outputs) != size:
@@ -169,8 +172,10 @@ def _example(spec: StageSpec, example: Any) -> list[Sample]:
     place = f"stage {spec.name!r}: example() of {spec.model!r}"
     try:
         made = example()
-    except Exception as error:
-        raise ModelError(f"{place} failed: {type(error).__name__}: {error}") from error
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
+        raise ModelError(f"{place} failed: {type(error).__name__}: {text_of(error)}") from error
     found = [made] if isinstance(made, Mapping) else list(made) if isinstance(made, (list, tuple)) else []
     if not found or not all(isinstance(one, Mapping) for one in found):
         raise ModelError(f"{place} must return a mapping of inputs, or a list of them, not {made!r:.60}")

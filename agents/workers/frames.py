@@ -8,19 +8,35 @@
 A value in a header is msgpack's null, bool, int (64 bits), float, string, bytes, array or map with string keys; a
 tensor is the extension type 1 with its index as u32. Sizes are checked before anything is allocated: a header by its
 length, tensors by their dtypes and shapes, all of them together. This module needs numpy and msgpack alone, so that a
-worker can have an interpreter of its own.
+worker can have an interpreter of its own; it loads `lineage.values.plain` by its path there.
 """
 
 from __future__ import annotations
 
+import importlib.util
 import math
 import struct
+import sys
 from collections import deque
-from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import msgpack
 import numpy as np
+
+
+def load_by_path(name: str, path: str) -> Any:
+    """Import a module of Spillway's, `path` from its root, in an interpreter that does not have Spillway."""
+    spec: Any = importlib.util.spec_from_file_location(name, Path(__file__).parents[2] / path)
+    module = sys.modules[name] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+try:
+    from lineage.values import plain
+except ModuleNotFoundError:
+    plain = load_by_path("plain", "lineage/values/plain.py")
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -37,18 +53,14 @@ PING: Final = "ping"  # either; answered by PONG
 PONG: Final = "pong"
 FAILED: Final = "failed"  # worker, instead of Hello: the model could not be loaded; text
 
-HEADER_BYTES: Final = 16 << 20
+HEADER_BYTES: Final = 512 << 20
 TENSOR_BYTES: Final = 1 << 30  # of all tensors of a frame
 MOST_TENSORS: Final = 65_536
 MOST_DIMENSIONS: Final = 32
 _LENGTH: Final = struct.Struct("<I")
 _TENSOR: Final = 1
 _TWO: Final = msgpack.Packer().pack_array_header(2)
-_INTEGERS: Final = tuple(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64))
-DTYPES: Final[dict[str, np.dtype[Any]]] = {
-    name: np.dtype(name).newbyteorder("<")
-    for name in ("bool", *_INTEGERS, "float16", "float32", "float64", "complex64", "complex128")
-}
+DTYPES: Final[dict[str, np.dtype[Any]]] = {**plain.DTYPES, plain.BFLOAT16: plain.BITS}
 
 
 class FrameError(Exception):
@@ -64,24 +76,18 @@ def encode(header: dict[str, Any]) -> list[bytes | memoryview]:
     shapes: list[list[Any]] = []
 
     def other(value: Any) -> Any:
-        if isinstance(value, np.ndarray):
-            name = value.dtype.name
-            if name not in DTYPES:
-                raise FrameError(f"a tensor of dtype {name} cannot be sent; use one of {', '.join(DTYPES)}")
-            shapes.append([name, list(value.shape)])
-            tensors.append(np.ascontiguousarray(value, DTYPES[name]))
-            return msgpack.ExtType(_TENSOR, _LENGTH.pack(len(tensors) - 1))
-        if isinstance(value, np.generic):
-            return value.item()
-        if hasattr(value, "__array__"):  # a torch tensor
-            return other(np.asarray(value))
-        if isinstance(value, Mapping):
-            return dict(value)
-        raise FrameError(f"a {type(value).__name__} cannot be sent between a stage and its worker")
+        if not plain.is_tensor(value):
+            value = plain.scalar(value)
+            if not isinstance(value, np.ndarray):
+                return value
+        name, array = plain.tensor(value)
+        shapes.append([name, list(array.shape)])
+        tensors.append(np.ascontiguousarray(array, DTYPES[name]))
+        return msgpack.ExtType(_TENSOR, _LENGTH.pack(len(tensors) - 1))
 
     try:
         body = msgpack.packb(header, default=other)
-    except (ValueError, OverflowError, TypeError, RecursionError) as error:
+    except (plain.PlainError, ValueError, OverflowError, TypeError, RecursionError) as error:
         raise FrameError(f"a value cannot be sent between a stage and its worker: {error}") from error
     packed = _TWO + msgpack.packb(shapes) + body
     if len(packed) > HEADER_BYTES:
@@ -170,23 +176,29 @@ class FrameReader:
 def _unpack(header: bytearray, tensor_bytes: int) -> tuple[dict[str, Any], list[np.ndarray[Any, Any]]]:
     """The fields of a header, and the arrays in them, still to be filled."""
     arrays: list[np.ndarray[Any, Any]] = []
+    values: list[Any] = []  # what stands for each
 
     def tensor(code: int, data: bytes) -> Any:
         if code != _TENSOR or len(data) != _LENGTH.size:
             raise FrameError(f"extension type {code} is unknown")
         (index,) = _LENGTH.unpack(data)
-        if index >= len(arrays):
+        if index >= len(values):
             raise FrameError(f"tensor {index} was not announced")
-        return arrays[index]
+        return values[index]
 
-    unpacker = msgpack.Unpacker(ext_hook=tensor, max_buffer_size=len(header))
+    unpacker = msgpack.Unpacker(ext_hook=tensor, max_buffer_size=len(header), strict_map_key=False)
     unpacker.feed(header)
     try:
         if unpacker.read_array_header() != 2:  # noqa: PLR2004
             raise FrameError("a header must be an array of two")
-        arrays += _allocated(unpacker.unpack(), tensor_bytes)
+        announced = unpacker.unpack()
+        arrays += _allocated(announced, tensor_bytes)
+        values += [
+            plain.Bfloat16(array) if each[0] == plain.BFLOAT16 else array
+            for each, array in zip(announced, arrays, strict=True)
+        ]
         fields = unpacker.unpack()
-    except (ValueError, msgpack.UnpackException, RecursionError) as error:
+    except (ValueError, TypeError, msgpack.UnpackException, RecursionError) as error:
         raise FrameError(f"a header cannot be read: {error}") from error
     if not isinstance(fields, dict) or not isinstance(fields.get("kind"), str) or unpacker.tell() != len(header):
         raise FrameError("a header must end with a map that has a 'kind'")

@@ -27,10 +27,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from agents.models.adapters import placed
+from agents.models.contract import failed
 from agents.workers import frames, shim
 from agents.workers.door import Door, listening
 from agents.workers.identity import source_of
 from agents.workers.tls import PING_SECONDS, SILENT_SECONDS
+from lineage import reasons
 from lineage.errors import ModelError
 
 if TYPE_CHECKING:
@@ -84,9 +86,13 @@ class _Link:
     out: deque[memoryview] = field(default_factory=deque)
     hello: bool = False
     job: Any = None
-    size: int = 0  # queries of the job
-    answered: int = 0
-    sent: int = 0  # the id of the newest batch
+    queries: list[dict[str, Any]] = field(default_factory=list)  # of the job
+    singly: bool = False
+    answered: int = 0  # of these
+    unsent: list[range] = field(default_factory=list)  # of these, what goes in further frames; the next one last
+    frame: range = range(0)  # of these, what the newest frame has
+    seconds: float = 0.0  # that the frames before it ran
+    sent: int = 0  # the id of the newest frame
     bye: bool = False
     heard: float = 0.0  # of another host: when something came from it, and when it got a ping
     pinged: float = 0.0
@@ -280,34 +286,57 @@ class Links:
         first, results, seconds = frame.get("first"), frame.get("results"), frame.get("seconds")
         if frame.get("id") != [self._front, link.sent] or link.job is None:
             return  # of another front, or of a batch that was given up
-        if not (isinstance(results, list) and isinstance(seconds, float) and first == link.answered):
+        frame_of = link.frame
+        if not (isinstance(results, list) and isinstance(seconds, float) and first == link.answered - frame_of.start):
             raise frames.FrameError("its answer has no results")
-        if not results or link.answered + len(results) > link.size or not all(map(_is_result, results)):
-            raise frames.FrameError(f"its answer has {len(results)} results for {link.size} queries")
-        link.answered += len(results)
+        if not results or link.answered + len(results) > frame_of.stop or not all(map(_is_result, results)):
+            raise frames.FrameError(f"its answer has {len(results)} results for {len(frame_of)} queries")
         link.began = time.monotonic()
-        job = link.job
-        if link.answered == link.size:
-            link.job = None
+        self._answered(link, results, link.seconds + seconds)
+        if link.unsent and link.answered == frame_of.stop:
+            link.seconds += seconds
+            self._send_next(link)
+
+    def _answered(self, link: _Link, results: list[Any], seconds: float) -> None:
+        """Tell the listener what came of the job's next queries; with the last of them the job is over."""
+        job, first = link.job, link.answered
+        link.answered += len(results)
+        if link.answered == len(link.queries):
+            link.job, link.queries = None, []
         self._listener.answered(link.worker, job, first, results, seconds)
 
     def _send_batch(self, worker: int, job: Any, queries: list[dict[str, Any]], *, singly: bool) -> None:
         link = self._links.get(worker)
         if link is None:
             return  # it was lost a moment ago, and the loop hears so
-        self._sent += 1
-        link.job, link.size, link.answered = job, len(queries), 0
-        link.sent, link.began = self._sent, time.monotonic()
-        told = {"kind": frames.BATCH, "id": [self._front, self._sent], "queries": queries, "singly": singly}
-        try:
-            self._put(link, told)
-        except frames.FrameError as error:
-            link.job = None
-            failed = [{"error": str(error), "raised": False, "trace": ""} for _ in queries]
-            self._listener.answered(worker, job, 0, failed, 0.0)
+        link.job, link.queries, link.singly = job, queries, singly
+        link.answered, link.seconds, link.unsent = 0, 0.0, [range(len(queries))]
+        self._send_next(link)
+
+    def _send_next(self, link: _Link) -> None:
+        """Send what is left of the job. What one frame cannot hold goes in halves; a query that none can hold fails."""
+        while link.unsent:
+            those = link.unsent.pop()
+            self._sent += 1
+            told = {"id": [self._front, self._sent], "queries": link.queries[those.start : those.stop]}
+            try:
+                buffers = frames.encode({"kind": frames.BATCH, **told, "singly": link.singly})
+            except frames.FrameError as error:
+                if len(those) == 1:
+                    self._answered(link, [failed(reasons.TOO_LARGE, str(error))], link.seconds)
+                else:
+                    half = those.start + len(those) // 2
+                    link.unsent += [range(half, those.stop), range(those.start, half)]
+                continue
+            link.frame, link.sent, link.began = those, self._sent, time.monotonic()
+            self._write_all(link, buffers)
+            return
 
     def _put(self, link: _Link, header: dict[str, Any]) -> None:
-        link.out.extend(memoryview(buffer) for buffer in frames.encode(header))
+        self._write_all(link, frames.encode(header))
+
+    def _write_all(self, link: _Link, buffers: list[bytes | memoryview]) -> None:
+        link.out.extend(map(memoryview, buffers))
         try:
             self._write(link)
         except OSError as error:
@@ -340,8 +369,8 @@ class Links:
             elif link.job is not None and now - link.began > self._timeout:
                 self._lose(
                     link,
-                    f"it ran a batch of {link.size} for more than {self._timeout:g} s, its timeout ('timeout' under "
-                    "'workers' in the pipeline file)",
+                    f"it ran a batch of {len(link.frame)} for more than {self._timeout:g} s, its timeout ('timeout' "
+                    "under 'workers' in the pipeline file)",
                 )
             elif not link.hello and now - link.began > LOAD_SECONDS:
                 self._lose(link, f"it did not load its model within {LOAD_SECONDS:g} s")

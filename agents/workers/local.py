@@ -15,7 +15,6 @@ from agents.models.inputs import Inputs
 from agents.models.loading import limit_torch_threads, load_model
 from agents.models.raised import words_of
 from agents.workers import shim
-from lineage.errors import SpillwayError
 
 
 def load(job: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
@@ -31,13 +30,9 @@ def load(job: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
     }
 
 
-def words(error: BaseException) -> str:
-    return str(error) if isinstance(error, SpillwayError) else words_of(error)
-
-
 def main(descriptor: int, job: dict[str, Any]) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the front decides; a terminal's Ctrl-C reaches both
-    shim.serve(socket.socket(fileno=descriptor), lambda: load(job), Inputs, words)
+    shim.serve(socket.socket(fileno=descriptor), lambda: load(job), Inputs, words_of)
 
 
 if __name__ == "__main__":

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from agents.models.inputs import Inputs
+from agents.models.raised import words_of
 from agents.workers import frames, local, shim
 from agents.workers.tls import HANDSHAKE_SECONDS, Secured, context_of
 from lineage.errors import SpillwayError, UsageError
@@ -80,7 +81,7 @@ class RemoteWorker:
             stream.receive()  # its first ping; or that it does not accept the certificate
             self._stream = stream
             log.info("%s: connected to %s", self._place, self._named)
-            last = shim.work(stream, self._model, self._told, Inputs, local.words, connection.shut)
+            last = shim.work(stream, self._model, self._told, Inputs, words_of, connection.shut)
         finally:
             self._stream = None
             connection.close()

@@ -1,6 +1,7 @@
 """What a worker runs: say Hello, then answer one batch after the other until the front says Bye.
 
-It needs numpy, msgpack and the model's own packages, so that a stage's `python:` may be another interpreter:
+How it runs the model is in `agents/models/contract.py`. It needs numpy, msgpack and the model's own packages, so that a
+stage's `python:` may be another interpreter:
 
     python shim.py FD JOB       JOB is a JSON object: model (module:Class), arguments, path (folders to import from),
                                 torch_threads
@@ -20,19 +21,21 @@ import socket
 import sys
 import threading
 import time
-import traceback
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 try:
+    from agents.models import contract
     from agents.workers import frames
 except ModuleNotFoundError:  # run as a file by an interpreter that has no Spillway
     import frames  # type: ignore[no-redef,import-not-found]
 
+    contract = frames.load_by_path("contract", "agents/models/contract.py")
+
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
 RECEIVE = 1 << 18
+ENDS = (SystemExit,)  # what a model may raise to end its process
 
 
 class Query(dict[str, Any]):
@@ -83,7 +86,9 @@ def serve(
     stream = Stream(connection)
     try:
         model, told = load()
-    except Exception as error:  # noqa: BLE001 - user code; the front says it
+    except ENDS:
+        raise
+    except BaseException as error:  # noqa: BLE001 - user code; the front says it
         with contextlib.suppress(OSError):  # the front may have ended meanwhile
             stream.send({"kind": frames.FAILED, "text": (words or _words)(error)})
         return
@@ -141,51 +146,38 @@ def _answer(
     query: Callable[..., Any],
     words: Callable[[BaseException], str],
 ) -> None:
-    queries = [query(each["inputs"], each["parameters"], each["id"], each["key"]) for each in batch["queries"]]
+    queries = batch["queries"]
     began = time.perf_counter()
+
+    def make(place: int) -> Any:
+        each = queries[place]
+        return query(contract.given(each["inputs"]), contract.given(each["parameters"]), each["id"], each["key"])
+
+    def run(places: range) -> None:
+        answers = contract.answers(lambda _, given: model.predict(given), make, places, words, ENDS)
+        _send(stream, batch, places.start, answers, time.perf_counter() - began)
+
     if not batch.get("singly"):
-        results = _results(model, queries, words)
-        _send(stream, batch, 0, results, time.perf_counter() - began)
+        run(range(len(queries)))
         return
-    for first, each in enumerate(queries):  # whoever ends this process is the first without an answer
-        _send(stream, batch, first, _results(model, [each], words), time.perf_counter() - began)
+    for place in range(len(queries)):  # whoever ends this process is the first without an answer
+        run(range(place, place + 1))
 
 
-def _send(stream: Stream, batch: dict[str, Any], first: int, results: list[Any], seconds: float) -> None:
-    answer = {"kind": frames.ANSWER, "id": batch["id"], "first": first, "seconds": seconds}
+def _send(stream: Stream, batch: dict[str, Any], first: int, answers: list[contract.Answer], seconds: float) -> None:
+    told = {"kind": frames.ANSWER, "id": batch["id"], "first": first, "seconds": seconds}
     try:
-        stream.send(answer | {"results": results})
+        stream.send(told | {"results": answers})
     except frames.FrameError as error:
-        if len(results) > 1:  # the others' travel
-            for place, each in enumerate(results, first):
+        if len(answers) > 1:  # the others' travel
+            for place, each in enumerate(answers, first):
                 _send(stream, batch, place, [each], seconds)
             return
-        stream.send(answer | {"results": [{"error": str(error), "raised": True, "trace": ""}]})
-
-
-def _results(model: Any, queries: Sequence[Any], words: Callable[[BaseException], str]) -> list[dict[str, Any]]:
-    """A result for each query; where the batch raises, or has too few, the queries are run singly."""
-    try:
-        outputs = model.predict(list(queries))
-        if isinstance(outputs, (list, tuple)) and len(outputs) == len(queries):
-            return [_result(each) for each in outputs]
-        given = f"{len(outputs)} results" if isinstance(outputs, (list, tuple)) else type(outputs).__name__
-        failed = {"error": f"predict returned {given} for {len(queries)} queries", "raised": False, "trace": ""}
-    except Exception as error:  # noqa: BLE001 - user code
-        failed = {"error": words(error), "raised": True, "trace": "".join(traceback.format_exception(error))}
-    if len(queries) == 1:
-        return [failed]
-    return [result for each in queries for result in _results(model, [each], words)]
-
-
-def _result(output: Any) -> dict[str, Any]:
-    """What a model made for one query, and its flags where the mapping has some (docs/workers.md)."""
-    flags = getattr(output, "flags", None) if isinstance(output, Mapping) else None
-    return {"outputs": output} if flags is None else {"outputs": output, "flags": flags}
+        stream.send(told | {"results": [contract.failed(contract.BAD_RESULT, str(error))]})
 
 
 def _words(error: BaseException) -> str:
-    return f"{type(error).__name__}: {error}"
+    return f"{type(error).__name__}: {contract.text_of(error)}"
 
 
 def load_plain(model: str, arguments: dict[str, Any]) -> tuple[Any, dict[str, Any]]:

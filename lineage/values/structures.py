@@ -10,6 +10,7 @@ from lineage import reasons
 from lineage.errors import WireError
 from lineage.limits import too_large
 from lineage.values import tensors
+from lineage.values.plain import LONG_LEAST, LONG_MOST, PlainError, scalar
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -25,8 +26,6 @@ _CONSTANTS: dict[Any, Packed] = {
     True: {"of": ("boolean", True)},
     False: {"of": ("boolean", False)},
 }
-_PLAIN_KINDS = frozenset("biufSU")  # not datetimes, whose `item` may be a bare number
-_LONG_LEAST, _LONG_MOST = -(1 << 63), (1 << 63) - 1
 
 
 def pack_map(values: Mapping[str, Any], limits: Limits, left: list[int], depth: int = 0) -> Packed:
@@ -59,7 +58,7 @@ def _pack(value: Any, limits: Limits, left: list[int], depth: int) -> Packed:
     if value is None or kind is bool:
         return _CONSTANTS[value]
     if kind is int:
-        if not _LONG_LEAST <= value <= _LONG_MOST:
+        if not LONG_LEAST <= value <= LONG_MOST:
             raise WireError(reasons.NOT_ENCODABLE, "an int does not fit 64 bits")
         return {"of": ("long", value)}
     if kind is str:
@@ -92,17 +91,11 @@ def _pack_items(items: Sequence[Any], limits: Limits, left: list[int], depth: in
 
 
 def _pack_scalar(value: Any, limits: Limits, left: list[int], depth: int) -> Packed:
-    if isinstance(value, np.generic):
-        plain = value.item() if value.dtype.kind in _PLAIN_KINDS else None
-        if isinstance(plain, (bool, float, str, bytes)) or (isinstance(plain, int) and plain <= _LONG_MOST):
-            return _pack(plain, limits, left, depth)
-        return {"of": (_TENSOR, tensors.pack(np.asarray(value), limits))}
-    if isinstance(value, str):
-        return _pack(str.__str__(value), limits, left, depth)  # not str(value): an enum's is its name
-    for kind in (int, float):
-        if isinstance(value, kind):
-            return _pack(kind(value), limits, left, depth)
-    raise WireError(reasons.NOT_ENCODABLE, f"a value of type {type(value).__qualname__} cannot travel")
+    try:
+        plain = scalar(value)
+    except PlainError as error:
+        raise WireError(reasons.NOT_ENCODABLE, str(error)) from error
+    return _pack(plain, limits, left, depth)
 
 
 def _take(count: int, left: list[int], limits: Limits) -> None:

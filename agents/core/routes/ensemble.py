@@ -138,7 +138,7 @@ class Ensemble:
             return {}
         try:
             asked = self._drawn(query, lanes)
-        except (KeyboardInterrupt, GeneratorExit):
+        except KeyboardInterrupt:
             raise
         except BaseException as error:  # noqa: BLE001 - the author's selection
             what = f"selection {type(self._rules_of(query).selection).__name__}"
@@ -177,7 +177,7 @@ class Ensemble:
         answers = {member: query.answers[member] for member in query.asked if member in query.answers}
         try:
             return self._joined(query, answers)
-        except (KeyboardInterrupt, GeneratorExit):
+        except KeyboardInterrupt:
             raise
         except BaseException as error:  # noqa: BLE001 - the author's selection, and what members answered
             ours = type(error) is UsageError

@@ -142,8 +142,6 @@ class Features:
             made = np.asarray(self.model.features(item), np.float64)
         except ModelError:
             raise
-        except (KeyboardInterrupt, GeneratorExit):
-            raise
         except BaseException as error:
             raise ModelError(f"{type(self.model).__name__}.features({item!r:.80}) raised {words_of(error)}") from error
         if made.shape != (self.model.dimension,) or not np.isfinite(made).all():

@@ -142,8 +142,6 @@ class Thetas:
         parameters, prior = read_theta(self.folder, theta)
         try:
             model = self._model.renewed(parameters)
-        except (KeyboardInterrupt, GeneratorExit):
-            raise
         except BaseException as error:
             raise ModelError(f"{type(self._model).__name__}.renewed raised {words_of(error)}") from error
         model.theta = theta

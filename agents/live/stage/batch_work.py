@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from agents.core.actions import DEFAULT, Failed, Ok, Result, timing_of
 from agents.core.deaths import Care
@@ -18,16 +18,18 @@ from agents.core.routes.ensemble import Joint
 from agents.live.stage.cached import kept
 from agents.live.stage.emission import flags_with, timings_so_far
 from agents.live.stage.guard import Guard
-from agents.models.flagged import answered
-from agents.models.inputs import Inputs
+from agents.models.contract import answers as run_answers
+from agents.models.contract import copied
+from agents.models.flagged import Flagged, answered
+from agents.models.inputs import Inputs, given_inputs
 from agents.models.loading import load_function
-from agents.models.raised import ModelRaisedError, RaisedLog
+from agents.models.raised import ModelRaisedError, RaisedLog, words_of
 from lineage import reasons
 from lineage.errors import WireError
 from lineage.flags import DEFAULT as FLAG
 from lineage.flags import MISSING, checked, cut
 from lineage.message import PREDICTION, Outcome, Query, StageTiming
-from lineage.values import codec
+from lineage.values import codec, plain
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -36,6 +38,7 @@ if TYPE_CHECKING:
     from agents.core.request import Path, Request
     from agents.live.stage.intake import Signature
     from agents.live.stage.lookups import Lookups
+    from agents.models.contract import Answer
     from agents.models.loading import Model
     from lineage.flags import Flags
     from lineage.limits import Limits
@@ -43,6 +46,12 @@ if TYPE_CHECKING:
 
 
 Parts = dict[str, dict[str, Any]]  # predecessor -> its outputs
+_Taken = TypeVar("_Taken")
+_REASONS = frozenset({reasons.MODEL_RAISED, reasons.WRONG_RESULT_COUNT, reasons.BAD_RESULT, reasons.TOO_LARGE})
+
+
+def _anything(_inputs: dict[str, Any]) -> None:
+    """Refuse nothing."""
 
 
 class UserFunctions:
@@ -64,11 +73,21 @@ class UserFunctions:
         self._choose = _optional(spec.name, "choose", spec.choose)
         self._finish = _optional(spec.name, "finish", spec.coding.finish if spec.coding else None)
 
-    def join(self, parts: Parts) -> dict[str, Any]:
-        """Make one query's inputs of what its predecessors delivered; by default `{predecessor.name: value}`."""
+    def join(self, parts: Parts, check: Callable[[dict[str, Any]], None] = _anything) -> dict[str, Any]:
+        """Make one query's inputs of what its predecessors delivered; by default `{predecessor.name: value}`.
+
+        `check` may refuse them, by a WireError.
+        """
         if self._join is None:
-            return {f"{stage}.{name}": value for stage, outputs in parts.items() for name, value in outputs.items()}
-        return self._mapping("join", self._call("join", self._join, parts))
+            made = {f"{stage}.{name}": value for stage, outputs in parts.items() for name, value in outputs.items()}
+            check(made)
+            return made
+        made = self._call("join", self._join, parts, _mapping)
+        check(made)  # before numpy's scalars become plain numbers, which have no dtype
+        try:
+            return _values(made)
+        except _UnfitError as error:
+            raise WireError(reasons.BAD_ROUTE, f"join{error}") from error
 
     def missing(self, request: Request) -> list[str]:
         """The predecessors that a partial join went on without."""
@@ -76,52 +95,73 @@ class UserFunctions:
             return []
         return sorted(set(self._expected(request.path)).difference(part.predecessor for part in request.parts))
 
-    def finish(self, outputs: dict[str, Any]) -> dict[str, Any]:
+    def finish(self, outputs: Mapping[str, Any]) -> dict[str, Any]:
         """Make the stage's outputs of the model's; they are the same but for a coded stage that says otherwise."""
         if self._finish is None:
-            return outputs
-        return self._mapping("finish", self._call("finish", self._finish, outputs))
+            return dict(outputs)
+        return self._call("finish", self._finish, outputs, _values)
 
     def route(self, outputs: dict[str, Any]) -> tuple[tuple[str, ...] | None, dict[str | None, dict[str, Any]]]:
         """Return the chosen successors (None where there is no choice) and what to send to each; None is the gate.
 
         `outputs`: of the stage (`finish`).
         """
-        chosen = self._chosen(outputs)
+        chosen = None
+        if self._choose is not None:
+            chosen = self._call("choose", self._choose, outputs, self._successors_of)
         targets: tuple[str | None, ...] = (chosen if chosen is not None else self._successors) or (None,)
         if self._split is None or targets == (None,):
             return chosen, dict.fromkeys(targets, outputs)
-        shares = self._mapping("split", self._call("split", self._split, outputs))
-        missing = [target for target in targets if target not in shares]
-        if missing:
-            raise WireError(reasons.BAD_ROUTE, f"split returned nothing for {', '.join(map(str, missing))}")
-        return chosen, {target: self._mapping(f"split for {target}", shares[str(target)]) for target in targets}
+        return chosen, self._call("split", self._split, outputs, lambda shares: _shares(shares, targets))
 
-    def _chosen(self, outputs: dict[str, Any]) -> tuple[str, ...] | None:
-        if self._choose is None:
-            return None
-        answer = self._call("choose", self._choose, outputs)
+    def _successors_of(self, answer: Any) -> tuple[str, ...]:
         names = (answer,) if isinstance(answer, str) else tuple(answer if answer is not None else ())
         strangers = [name for name in names if name not in self._successors]
         if strangers:
             known = ", ".join(self._successors)
-            raise WireError(
-                reasons.BAD_ROUTE,
-                f"choose named {strangers[0]!r}, which is not a successor; the successors are {known}",
-            )
+            raise _UnfitError(f" named {strangers[0]!r}, which is not a successor; the successors are {known}")
         return tuple(name for name in self._successors if name in names)
 
-    def _call(self, role: str, function: Callable[..., Any], argument: Any) -> Any:
+    def _call(self, role: str, function: Callable[..., Any], argument: Any, take: Callable[[Any], _Taken]) -> _Taken:
+        """Return what `take` makes of a function's result. The function gets a copy: what it changes is its own."""
         try:
-            return function(argument)
-        except (Exception, SystemExit) as error:
+            return take(function(copied(argument)))
+        except _UnfitError as error:
+            raise WireError(reasons.BAD_ROUTE, f"{role}{error}") from error
+        except BaseException as error:  # user code
             raise WireError(reasons.BAD_ROUTE, f"{role} raised {self.raised.words(error, role)}") from error
 
-    @staticmethod
-    def _mapping(role: str, value: Any) -> dict[str, Any]:
-        if not isinstance(value, Mapping):
-            raise WireError(reasons.BAD_ROUTE, f"{role} returned {type(value).__name__}, not a mapping")
-        return dict(value)
+
+class _UnfitError(Exception):
+    """What a function returned cannot be used; the text goes on from the function's role."""
+
+
+def _mapping(value: Any) -> dict[str, Any]:
+    if not isinstance(value, Mapping):
+        raise _UnfitError(f" returned {type(value).__name__}, not a mapping")
+    return dict(value)
+
+
+def _values(value: Any) -> dict[str, Any]:
+    try:
+        return plain.plain_map(_mapping(value), [plain.MOST_VALUES])
+    except plain.PlainError as error:
+        raise _UnfitError(f" returned what cannot travel: {error}") from error
+
+
+def _shares(shares: Any, targets: tuple[str | None, ...]) -> dict[str | None, dict[str, Any]]:
+    if not isinstance(shares, Mapping):
+        raise _UnfitError(f" returned {type(shares).__name__}, not a mapping")
+    missing = [target for target in targets if target not in shares]
+    if missing:
+        raise _UnfitError(f" returned nothing for {', '.join(map(str, missing))}")
+    made: dict[str | None, dict[str, Any]] = {}
+    for target in targets:
+        try:
+            made[target] = _values(shares[target])
+        except _UnfitError as error:
+            raise _UnfitError(f" for {target}{error}") from error
+    return made
 
 
 def _optional(stage: str, role: str, name: str | None) -> Callable[..., Any] | None:
@@ -141,13 +181,15 @@ class Executed:
 class Prepared:
     """A batch, or an extra of a dispatch, and its inputs.
 
-    `places` are those of the queries that have some; the others have a result.
+    `places` are those of the queries that have some; the others have a result. No model gets these inputs themselves:
+    each run has a copy (`agents.models.contract`).
     """
 
     batch: Any
     results: list[Result | None]
     inputs: list[Inputs] = field(default_factory=list)
     places: list[int] = field(default_factory=list)
+    looked: list[Flags | None] = field(default_factory=list)  # what the outcome tells of tables, by input
     singly: bool = False  # as one of the queries may end its worker, and it is to be known which
 
     @property
@@ -203,28 +245,34 @@ class BatchWork:
         """Run one batch; never raises for what a model or a query does."""
         prepared = self.prepare(batch)
         began = time.perf_counter()
-        outputs = self._outputs(instance, prepared.requests, prepared.inputs) if prepared.inputs else []
-        return self.finish(prepared, outputs, time.perf_counter() - began)
+        answers = self._answers(instance, prepared) if prepared.inputs else {}
+        return self.finish(prepared, answers, time.perf_counter() - began)
 
     def prepare(self, batch: Batch) -> Prepared:
         """The inputs of a batch's queries; what cannot be had of one is its result."""
         prepared = Prepared(batch, [None] * len(batch.requests))
         for place, request in enumerate(batch.requests):
             try:
-                prepared.inputs.append(self._inputs(request))
-                prepared.places.append(place)
+                inputs = self._inputs(request)
+                looked = None
+                if self._lookups is not None:
+                    found, looked = self._lookups.add(inputs, request)
+                    inputs = Inputs(found, inputs.parameters, inputs.request_id, inputs.key)
             except WireError as error:
                 prepared.results[place] = Failed(error.reason, str(error))
+                continue
+            prepared.inputs.append(inputs)
+            prepared.looked.append(looked)
+            prepared.places.append(place)
         prepared.singly = any(request.suspect for request in prepared.requests)
         return prepared
 
-    def finish(self, prepared: Prepared, outputs: Sequence[Any], seconds: float) -> Executed:
-        """The results of a batch whose model took `seconds` and made `outputs`, one for each of the inputs."""
-        ended, requests = time.monotonic(), prepared.batch.requests
-        for place, output in zip(prepared.places, outputs, strict=True):
-            if self._keeps:
-                _keep(prepared.batch, place, output)
-            prepared.results[place] = self._result(requests[place], output, seconds, len(requests))
+    def finish(self, prepared: Prepared, answers: Mapping[int, Answer | Failed], seconds: float) -> Executed:
+        """The results of a batch whose model took `seconds` and gave `answers`, one for each of the inputs."""
+        ended = time.monotonic()
+        for place, answer in answers.items():
+            result = answer if isinstance(answer, Failed) else self.result(prepared, place, answer, seconds)
+            prepared.results[prepared.places[place]] = result
         return prepared.executed(seconds, ended)
 
     def _inputs(self, request: Request) -> Inputs:
@@ -235,70 +283,65 @@ class BatchWork:
             identity = key = ""
         inputs = first.inputs
         if self._joins:
-            inputs = self._functions.join({part.predecessor: part.payload.message.inputs for part in parts})
-            if self._signature is not None:
-                self._signature.check(inputs)
-        if self._lookups is not None:
-            inputs, parts[0].payload.looked = self._lookups.add(inputs, request)
+            check = _anything if self._signature is None else self._signature.check
+            inputs = self._functions.join({part.predecessor: part.payload.message.inputs for part in parts}, check)
         return Inputs(inputs, first.parameters, identity, key)
 
-    def _outputs(self, instance: int, requests: list[Request], inputs: list[Inputs]) -> list[Any]:
-        guard = self.guard
+    def _answers(self, instance: int, prepared: Prepared) -> dict[int, Answer | Failed]:
+        """What the model of an instance answers to each of the inputs; of one that processes died of that it did."""
+        guard, requests = self.guard, prepared.requests
+        places = range(len(requests))
         cares = [guard.care(request) for request in requests] if guard.deaths else []
         if not any(care is not Care.NONE for care in cares):
-            return self._predict(instance, requests, inputs)
-        outputs: list[Any] = [None] * len(inputs)
-        together = [n for n, care in enumerate(cares) if care is Care.NONE]
-        for n, care in enumerate(cares):
+            return dict(zip(places, self._run(instance, prepared, places), strict=True))
+        answers: dict[int, Answer | Failed] = {}
+        for place, care in enumerate(cares):
             if care is Care.FAIL:
-                outputs[n] = guard.guilty(requests[n])
+                answers[place] = guard.guilty(requests[place])
             elif care is Care.ALONE:
-                outputs[n] = self._predict(instance, [requests[n]], [inputs[n]])[0]
+                (answers[place],) = self._run(instance, prepared, [place])
+        together = [place for place in places if place not in answers]
         if together:
-            made = self._predict(instance, [requests[n] for n in together], [inputs[n] for n in together])
-            for n, output in zip(together, made, strict=True):
-                outputs[n] = output
-        return outputs
+            answers |= zip(together, self._run(instance, prepared, together), strict=True)
+        return answers
 
-    def _predict(self, instance: int, requests: list[Request], inputs: list[Inputs]) -> list[Any]:
-        failure = Failed(reasons.MODEL_RAISED, "")
-        try:
-            with self.guard.running(instance, requests):
-                outputs = self._models[instance].predict(inputs)
-            if isinstance(outputs, Sequence) and len(outputs) == len(inputs):
-                return list(outputs)
-            failure = Failed(reasons.WRONG_RESULT_COUNT, _count_text(outputs, len(inputs)))
-        except (Exception, SystemExit) as error:  # noqa: BLE001 - user code
-            failure = Failed(reasons.MODEL_RAISED, self._raised.words(error))
-        if len(inputs) == 1:
-            return [failure]
-        pairs = zip(requests, inputs, strict=True)
-        return [output for request, one in pairs for output in self._predict(instance, [request], [one])]
+    def _run(self, instance: int, prepared: Prepared, places: Sequence[int]) -> list[Answer]:
+        requests, model = prepared.requests, self._models[instance]
+
+        def predict(those: Sequence[int], batch: list[Any]) -> Any:
+            with self.guard.running(instance, [requests[place] for place in those]):
+                return model.predict(batch)
+
+        return run_answers(predict, lambda place: given_inputs(prepared.inputs[place]), places, words_of)
 
     def result(self, prepared: Prepared, place: int, answer: Mapping[str, Any], seconds: float) -> Result:
-        """What a worker process answered to the query at `place` of the inputs (`agents.workers.shim`)."""
-        request = prepared.batch.requests[prepared.places[place]]
-        if "outputs" in answer:
-            if self._keeps:
-                _keep(prepared.batch, prepared.places[place], answer["outputs"])
-            return self._result(request, answered(answer), seconds, len(prepared.batch.requests))
-        return self.failed(answer)
+        """What a model answered to the query at `place` of the inputs (`agents.workers.shim`)."""
+        batch, at = prepared.batch, prepared.places[place]
+        output = self.output(prepared, place, answer)
+        if self._keeps and not isinstance(output, Failed):
+            _keep(batch, at, output)
+        return self._result(batch.requests[at], output, seconds, len(batch.requests))
 
-    @staticmethod
-    def refused(output: Any) -> Failed | None:
-        """Why a model's output is no answer; None where it is one."""
-        if isinstance(output, Failed):
-            return output
+    def output(self, prepared: Prepared, place: int, answer: Mapping[str, Any]) -> Mapping[str, Any] | Failed:
+        """The outputs in an answer, with its flags and those of the tables that its inputs were made of."""
+        if "outputs" not in answer:
+            return self.failed(answer)
+        output = answered(answer)
         if not isinstance(output, Mapping):
             return Failed(reasons.BAD_RESULT, f"the model returned {type(output).__name__}, not a mapping")
-        return None
+        looked, own = prepared.looked[place], answer.get("flags")
+        if looked is None or not isinstance(own, Mapping | None):
+            return output
+        return Flagged(output, **{**looked, **(own or {})})
 
     def failed(self, answer: Mapping[str, Any]) -> Failed:
-        """What a worker process says of a query that it has no outputs for."""
-        if not answer.get("raised"):
-            return Failed(reasons.WRONG_RESULT_COUNT, str(answer.get("error")))
-        error = ModelRaisedError(str(answer.get("error")), str(answer.get("trace")))
-        return Failed(reasons.MODEL_RAISED, self._raised.words(error))
+        """Why an answer has no outputs; what the model raised is logged."""
+        text = str(answer.get("error"))
+        reason = answer.get("reason") or (reasons.MODEL_RAISED if answer.get("raised") else reasons.WRONG_RESULT_COUNT)
+        trace = str(answer.get("trace") or "")
+        if trace:
+            self._raised.words(ModelRaisedError(text, trace))
+        return Failed(reason if reason in _REASONS else reasons.MODEL_RAISED, text)
 
     def made(self, batch: Batch, outputs: Sequence[Any], seconds: float, model: str) -> list[Result | None]:
         """Results of answers that others than the batch's own worker gave, by place; None where there is none.
@@ -333,12 +376,13 @@ class BatchWork:
 
     def finished(self, outputs: Mapping[str, Any]) -> dict[str, Any]:
         """What the stage makes of its model's outputs. Raises WireError where it cannot."""
-        return self._functions.finish(dict(outputs))
+        return self._functions.finish(outputs)
 
-    def _result(self, request: Request, output: Any, seconds: float, size: int, model: str = "") -> Result:
-        wrong = self.refused(output)
-        if wrong is not None:
-            return wrong
+    def _result(
+        self, request: Request, output: Mapping[str, Any] | Failed, seconds: float, size: int, model: str = ""
+    ) -> Result:
+        if isinstance(output, Failed):
+            return output
         timing = StageTiming(
             self._stage,
             request.entered - request.arrived,
@@ -352,8 +396,6 @@ class BatchWork:
         def result() -> Ok:
             said = getattr(output, "flags", None)
             own = None if said is None else checked(said)
-            if self._lookups is not None:
-                own = {**(request.parts[0].payload.looked or {}), **(own or {})}
             ok = self._routed(request, self.finished(output), timing, own)
             if not self._caches:
                 return ok
@@ -368,7 +410,7 @@ class BatchWork:
         except WireError as error:
             reason = reasons.BAD_ROUTE if error.reason == reasons.BAD_ROUTE else reasons.BAD_RESULT
             return Failed(reason, str(error))
-        except Exception as error:  # noqa: BLE001 - a mapping of the user's own may raise anything when it is read
+        except Exception as error:  # noqa: BLE001 - an answer of the author's must not end the stage
             words = self._raised.words(error, "reading a result")
             return Failed(reasons.BAD_RESULT, f"the result cannot be encoded: {words}")
 
@@ -420,9 +462,3 @@ def _keep(batch: Batch, place: int, output: Any) -> None:
     if batch.outputs is None:
         batch.outputs = [None] * len(batch.requests)
     batch.outputs[place] = output if isinstance(output, Mapping) else None
-
-
-def _count_text(outputs: Any, expected: int) -> str:
-    if not isinstance(outputs, Sequence):
-        return f"predict returned {type(outputs).__name__}, not a list"
-    return f"predict returned {len(outputs)} results for {expected} queries"

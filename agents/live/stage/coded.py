@@ -92,8 +92,6 @@ class CodeWork:
         """The parity query of a place; None where the encoder makes none."""
         try:
             return _query(self._coding.code.encode(queries, row))
-        except (KeyboardInterrupt, GeneratorExit):
-            raise
         except BaseException as error:  # noqa: BLE001 - the author's encoder
             self._raised.words(error, "the encoder")
             return None
@@ -148,8 +146,6 @@ class CodeWork:
             solved = self._coding.code.decode(known, rows)
             missing = [] if solved is None else [n for n, own in enumerate(known) if own is None and n in solved]
             made = {slot: self._fitting(solved[slot]) for slot in missing}  # type: ignore[index]
-        except (KeyboardInterrupt, GeneratorExit):
-            raise
         except BaseException as error:  # noqa: BLE001 - the author's decoder
             self._raised.words(error, "the decoder")
             return {}
@@ -162,8 +158,6 @@ class CodeWork:
             if spec.finish is None and not spec.tolerance:
                 return all(np.argmax(value) == np.argmax(made[name]) for name, value in own.items())
             return alike(self._work.finished(own), self._work.finished(made), spec.tolerance)
-        except (KeyboardInterrupt, GeneratorExit):
-            raise
         except BaseException:  # noqa: BLE001 - what cannot be finished, or compared, agrees with nothing
             return False
 
@@ -210,8 +204,6 @@ def _tensors(values: Any, card: Mapping[str, Tensor]) -> Arrays | None:
             return None
         arrays = {name: np.asarray(values[name]) for name in card}
         return arrays if all(card[name].fits(value) for name, value in arrays.items()) else None
-    except (KeyboardInterrupt, GeneratorExit):
-        raise
     except BaseException:  # noqa: BLE001 - a list that is no array, an object of a model's own
         return None
 

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
+from agents.core.actions import Failed
 from agents.core.dispatch import WHY_PAUSED
 from agents.live.stage.batch_work import Prepared
-from agents.models.flagged import answered
 from agents.models.raised import RaisedLog
 
 if TYPE_CHECKING:
@@ -65,11 +65,12 @@ class CopyWork:
     def prepare(self, job: Extra) -> Prepared:
         prepared = self._work.prepare(job.group.batches[0])
         job.outputs = [None] * len(prepared.results)
-        return Prepared(job, prepared.results, prepared.inputs, prepared.places)
+        return Prepared(job, prepared.results, prepared.inputs, prepared.places, prepared.looked)
 
     def result(self, prepared: Prepared, place: int, answer: Mapping[str, Any], seconds: float) -> None:
         """Keep an answer; an error is none, as the batch's own worker may do better."""
-        prepared.batch.outputs[prepared.places[place]] = answered(answer)
+        output = self._work.output(prepared, place, answer)
+        prepared.batch.outputs[prepared.places[place]] = None if isinstance(output, Failed) else output
         prepared.batch.seconds = seconds
 
     def recover(self, recovery: Recovery) -> Made:
@@ -153,8 +154,6 @@ class Extras:
         def guarded() -> tuple[_Result] | None:
             try:
                 return (work(what),)
-            except (KeyboardInterrupt, GeneratorExit):
-                raise
             except BaseException as error:  # noqa: BLE001 - what the author's code and answers do when they are read
                 self._raised.words(error, "making answers of others'")
                 return None

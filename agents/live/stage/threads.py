@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from agents.core.pool import Pool, Start
 from agents.live.clock import Alarm
 from agents.models.execution import Instances
+from agents.models.raised import words_of
 
 if TYPE_CHECKING:
     import asyncio
@@ -114,7 +115,7 @@ class Threads:
         self._driver.attach(worker)
 
     def _is_lost(self, worker: int, error: BaseException) -> None:
-        log.error("%s: another copy of its model cannot be loaded; trying again: %s", self._place, error)
+        log.error("%s: another copy of its model cannot be loaded; trying again: %s", self._place, words_of(error))
         self._pool.lost(self._clock(), worker)
         if not self._closed:
             self._act()
@@ -136,7 +137,7 @@ class Threads:
         with self._loading:
             try:
                 model = self._load_one()
-            except (Exception, SystemExit) as error:  # noqa: BLE001 - user code
+            except BaseException as error:  # noqa: BLE001 - user code
                 self._tell(self._is_lost, worker, error)
                 return
         self._tell(self._is_loaded, worker, model)

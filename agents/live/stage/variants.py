@@ -19,7 +19,6 @@ from agents.live.clock import Clock
 from agents.live.stage.crew import Crew
 from agents.live.stage.members import CrewLane
 from agents.live.stage.parts import Known, known_of_hello
-from agents.models.flagged import answered
 from agents.workers.links import command_of
 from lineage import reasons
 from lineage.errors import UsageError, WireError
@@ -98,19 +97,16 @@ class VariantWork:
         self._work = work
         self.prepare = work.prepare
 
-    def result(self, prepared: Prepared, _place: int, answer: Mapping[str, Any], _seconds: float, /) -> Result:
-        if "outputs" not in answer:
-            return self._work.failed(answer)
-        outputs = answered(answer)
-        wrong = self._work.refused(outputs)
-        if wrong is not None:
-            return wrong
-        said = getattr(outputs, "flags", None)
+    def result(self, prepared: Prepared, place: int, answer: Mapping[str, Any], _seconds: float, /) -> Result:
+        output = self._work.output(prepared, place, answer)
+        if isinstance(output, Failed):
+            return output
+        said = getattr(output, "flags", None)
         try:
             flags = None if said is None else checked(said)
         except WireError as error:
             return Failed(reasons.BAD_RESULT, str(error))
-        return Ok({}, value=Answered(outputs, flags, len(prepared.batch.requests)))
+        return Ok({}, value=Answered(output, flags, len(prepared.batch.requests)))
 
 
 class VariantLane(CrewLane):

@@ -123,7 +123,7 @@ def _placed(model: Any, partitions: int, query: Any, partition: int) -> bool:
     """Whether a query is on the partition of its state's key; True where its model cannot tell, as it will say why."""
     try:
         return partition_for(model.key(query).encode(), partitions) == partition
-    except Exception:  # noqa: BLE001 - user code
+    except BaseException:  # noqa: BLE001 - user code
         return True
 
 

@@ -116,8 +116,6 @@ class Publishing:
             try:
                 for _, value in self._machine.published([key]):
                     rows[name] = encode_row(Row(value, self._epoch, n), self._where.limits)
-            except (KeyboardInterrupt, GeneratorExit):
-                raise
             except BaseException as error:  # noqa: BLE001 - the author's code
                 self._unpublished.add(name)
                 self._raised.words(error, f"publish of key {key!r:.80}")

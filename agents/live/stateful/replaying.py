@@ -164,8 +164,6 @@ class Rehearsal:
     def _rehearse(self, request: Request) -> None:
         try:
             self._means.work.rehearse(Machine(self._place, self._model), request)
-        except (KeyboardInterrupt, GeneratorExit):
-            raise
         except BaseException as error:  # noqa: BLE001 - user code; a primary says what a query does to it
             log.info("%s: a query was rehearsed and failed: %s", self._place, words_of(error))
 

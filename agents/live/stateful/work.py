@@ -19,11 +19,15 @@ from agents.core.actions import Failed, Result
 from agents.core.deaths import Care
 from agents.live.stage.batch_work import BatchWork, Executed
 from agents.live.states import crash_points
+from agents.models.contract import answer_of
+from agents.models.flagged import answered
+from agents.models.inputs import given_inputs
+from agents.models.raised import words_of
 from lineage import reasons
 from lineage.errors import ModelError, WireError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from agents.core.batching import Batch
     from agents.core.request import Request
@@ -90,8 +94,6 @@ class StatefulWork(BatchWork):
         try:
             with self.guard.running(0, batch.requests):
                 touched = machine.update()
-        except (KeyboardInterrupt, GeneratorExit):
-            raise
         except BaseException as error:  # noqa: BLE001 - user code
             return Updated((), time.perf_counter() - began, self._update_error(error, batch.requests))
         return Updated(touched, time.perf_counter() - began)
@@ -102,11 +104,9 @@ class StatefulWork(BatchWork):
         Raises WireError for parts that cannot be joined; they could be when they were taken. Raises UpdateError, and
         what the model's compute raises: a batch that is recorded cannot be left out.
         """
-        machine.compute([self._inputs(request) for request in requests])
+        machine.compute([given_inputs(self._inputs(request)) for request in requests])
         try:
             machine.update()
-        except (KeyboardInterrupt, GeneratorExit):
-            raise
         except BaseException as error:
             raise self._update_error(error, requests) from error
 
@@ -128,11 +128,16 @@ class StatefulWork(BatchWork):
         if self.guard.care(request) is not Care.NONE:
             return
         with self.guard.running(0, [request]):
-            (output,) = machine.compute([self._inputs(request)])
-            self._result(request, output, 0.0, 1)
+            (output,) = machine.compute([given_inputs(self._inputs(request))])
+            self._result(request, self._plain(output), 0.0, 1)
             machine.update()
 
     # Inside ----------------------------------------------------------------------------------------------------
+
+    def _plain(self, output: Any) -> Mapping[str, Any] | Failed:
+        """A model's output in values that travel; what the model keeps of it is its own."""
+        answer = answer_of(output, words_of)
+        return answered(answer) if "outputs" in answer else self.failed(answer)
 
     def _update_error(self, error: BaseException, requests: Sequence[Request]) -> UpdateError:
         queries = [request.request_id for request in requests]
@@ -181,7 +186,7 @@ class StatefulWork(BatchWork):
             failed = {place: one for place, one in outputs.items() if isinstance(one, Failed)}
             if not failed:
                 made = {
-                    place: self._result(requests[place], output, seconds, len(requests))
+                    place: self._result(requests[place], self._plain(output), seconds, len(requests))
                     for place, output in outputs.items()
                 }
                 failed = {place: one for place, one in made.items() if isinstance(one, Failed)}
@@ -199,9 +204,7 @@ class StatefulWork(BatchWork):
         """Compute a batch as a whole; where that raises, find whose query it is, and give these a Failed."""
         try:
             with self.guard.running(0, [requests[place] for place in inputs]):
-                return dict(zip(inputs, machine.compute(list(inputs.values())), strict=True))
-        except (KeyboardInterrupt, GeneratorExit):
-            raise
+                return dict(zip(inputs, machine.compute([given_inputs(one) for one in inputs.values()]), strict=True))
         except BaseException as error:  # noqa: BLE001 - user code
             failure = Failed(reasons.MODEL_RAISED, self._raised.words(error))
         if len(inputs) == 1:
@@ -210,10 +213,8 @@ class StatefulWork(BatchWork):
         for place, one in inputs.items():
             try:
                 with self.guard.running(0, [requests[place]]):
-                    machine.compute([one])
+                    machine.compute([given_inputs(one)])
                 machine.discard()
-            except (KeyboardInterrupt, GeneratorExit):
-                raise
             except BaseException as error:  # noqa: BLE001 - user code
                 guilty[place] = Failed(reasons.MODEL_RAISED, self._raised.words(error))
         # Where each goes alone and all together do not, nobody can be told from the others.
@@ -223,9 +224,7 @@ class StatefulWork(BatchWork):
 def _rehearsed(machine: Machine, inputs: list[Inputs]) -> tuple[bool, BaseException | None]:
     """Whether all went well on a copy; and, if it was the update that did not, what it raised."""
     try:
-        error = machine.rehearse(inputs)
-    except (KeyboardInterrupt, GeneratorExit):
-        raise
+        error = machine.rehearse([given_inputs(one) for one in inputs])
     except BaseException:  # noqa: BLE001 - user code; it is told when it is computed for good
         return False, None
     return error is None, error

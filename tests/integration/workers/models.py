@@ -11,6 +11,10 @@ class Said(dict):
     flags = None
 
 
+def panic():
+    raise BaseException("a panic")  # noqa: TRY002 - as one of Rust comes through PyO3
+
+
 class Obedient:
     version = "7"
 
@@ -32,7 +36,16 @@ class Obedient:
             return answers
         if "env" in batch[0]:
             return [{"env": os.environ.get(each["env"])} for each in batch]
-        return [{"pid": os.getpid(), "n": each.get("n"), "x": each.get("x"), "key": each.key} for each in batch]
+        return [
+            {
+                "pid": os.getpid(),
+                "n": each.get("n"),
+                "x": each.get("x"),
+                "key": each.key,
+                "of": eval(each.get("of", "0")),
+            }
+            for each in batch
+        ]
 
 
 class Broken:

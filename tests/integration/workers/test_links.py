@@ -88,10 +88,50 @@ def test_flags_of_an_answer_come_with_it_and_what_cannot_travel_fails_alone(link
     links.send(0, "job", [query(n=1, flags=said), query(n=2, flags=None)], singly=False)
     assert heard.next("answered")[3] == [{"outputs": {"n": 1}, "flags": said}, {"outputs": {"n": 2}}]
     links.send(0, "job", [query(n=1, flags=said), query(n=2, flags="bad"), query(n=3, flags=None)], singly=False)
-    answers = [heard.next("answered")[2:] for _ in range(3)]
-    assert [first for first, _ in answers] == [0, 1, 2]
-    assert (answers[0][1], answers[2][1]) == ([{"outputs": {"n": 1}, "flags": said}], [{"outputs": {"n": 3}}])
-    assert "cannot be sent" in answers[1][1][0]["error"]
+    first, bad, last = heard.next("answered")[3]
+    assert (first, last) == ({"outputs": {"n": 1}, "flags": said}, {"outputs": {"n": 3}})
+    assert bad["reason"] == "bad-result"
+    assert "cannot travel" in bad["error"]
+
+
+def answers(heard, count):
+    """All results of a job of so many queries, as they come in order."""
+    found = []
+    while len(found) < count:
+        _, _, first, results = heard.next("answered")
+        assert first == len(found)
+        found += results
+    return found
+
+
+def test_a_batch_of_large_texts_is_answered(links, heard):
+    spawned(links, heard)
+    links.send(0, "job", [query(n=n, x="a" * 300_000) for n in range(64)], singly=False)
+    assert [each["outputs"]["n"] for each in answers(heard, 64)] == list(range(64))
+
+
+@pytest.mark.parametrize("singly", [False, True])
+def test_what_one_frame_cannot_hold_goes_in_several_and_what_none_can_hold_fails_alone(
+    links, heard, monkeypatch, singly
+):
+    spawned(links, heard)
+    monkeypatch.setattr(frames, "HEADER_BYTES", 4_000)
+    links.send(0, "job", [query(n=n, x="a" * (5_000 if n in {3, 8, 9} else 900)) for n in range(10)], singly=singly)
+    told = answers(heard, 10)
+    assert [each["outputs"]["n"] for each in told if "outputs" in each] == [0, 1, 2, 4, 5, 6, 7]
+    assert [n for n, each in enumerate(told) if each.get("reason") == "too-large"] == [3, 8, 9]
+    links.send(0, "more", [query(x="a" * 5_000)], singly=singly)
+    assert answers(heard, 1)[0]["reason"] == "too-large"
+    links.send(0, "more", [query(n=1)], singly=singly)
+    assert answers(heard, 1)[0]["outputs"]["n"] == 1
+
+
+@pytest.mark.parametrize("value", ["{1: 2}", "object()", "2**64", "'a' * (1 << 20)", "[0] * 300_000", "panic()"])
+def test_a_worker_survives_its_answer(links, heard, value):
+    pid = spawned(links, heard)["pid"]
+    links.send(0, "job", [query(n=1), query(of=value), query(n=3)], singly=False)
+    first, _, last = answers(heard, 3)
+    assert (first["outputs"]["pid"], last["outputs"]["pid"]) == (pid, pid)
 
 
 def test_a_model_that_cannot_be_loaded_is_told_with_its_cause(links, heard):

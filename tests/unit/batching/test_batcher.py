@@ -1,13 +1,16 @@
 """Hand-worked cases of batch forming. A batch of n takes 10 + n unless a test says otherwise."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from agents.core.batching import Batcher
 from agents.core.durations import RunningEstimate
 from agents.core.policies import make
 from agents.core.policies.fifo import Fifo
 from agents.core.policy import Policy, Refusal, StageState, StageView
-from agents.core.request import Request
+from agents.core.request import Delivery, Request
+from agents.core.workers import BATCH_BYTES
 from lineage import reasons
 from lineage.errors import UsageError
 
@@ -351,3 +354,25 @@ def test_the_base_policy_neither_refuses_nor_reports():
     assert base.judge(0.0, 0.0, request("a")) is None
     assert base.report(0.0, batcher().load()) is None
     assert base.next_expiry() is None
+
+
+def heavy(name: str, size: int, **more) -> Request:
+    return Request(name, 0, 0.0, 1e9, 0.0, (Delivery(name, 0, 0, 0.0, 1e9, "", None, size=size),), {}, **more)
+
+
+@given(st.lists(st.integers(0, 2 * BATCH_BYTES), max_size=30), st.integers(1, 8), st.integers(1, 3), st.booleans())
+def test_a_batch_is_bounded_by_bytes_and_all_are_run_once(sizes, most, workers, offline):
+    made = batcher(batch=most, workers=workers)
+    for number, size in enumerate(sizes):
+        made.push(0.0, heavy(str(number), size, offline=offline))
+    now, ran = 0.0, []
+    while made.starts:
+        batches, made.starts = made.starts, []
+        for batch in batches:
+            held = [request.parts[0].size for request in batch.requests]
+            assert len(held) == 1 or sum(held) <= BATCH_BYTES
+            assert len(held) <= most
+            ran += names(batch.requests)
+            now += 1.0
+            made.complete(now, batch.worker)
+    assert sorted(ran) == sorted(map(str, range(len(sizes))))

@@ -182,7 +182,7 @@ def test_what_a_model_says_of_an_answer_goes_on_with_what_came():
     told = [DECODER.query(result.payloads["b"]).flags for result in results[:2]]
     assert told == [{**came, "s": {"confidence": 0.5}}, came]
     assert [result.flags for result in results[:2]] == [{"confidence": 0.5}, {}]
-    assert results[2] == Failed(reasons.BAD_RESULT, "flag 'mine' cannot travel: object is not JSON")
+    assert results[2] == Failed(reasons.BAD_RESULT, "flag mine: a value of type object cannot travel")
 
 
 @pytest.mark.parametrize("flags", [{"mine": 1}, [1], None])
