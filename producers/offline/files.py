@@ -1,6 +1,7 @@
 """The files of an offline job: inputs, outputs, and beside these what it needs to go on after a crash.
 
-A row of the outputs is one line of JSON, in the order of the inputs. A line that is cut off is no row. `OUTPUTS.job`
+A row of the outputs is one line of JSON, in the order of the inputs; what no line can hold (half of a surrogate pair,
+say) makes it a row with an error. A line that is cut off is no row. `OUTPUTS.job`
 names the job and its inputs, says since when its outcomes may have come that are not written, and how often those
 queries have been asked; it is written anew as a whole, before anything is sent that it has to know of.
 """
@@ -11,11 +12,13 @@ import fcntl
 import json
 import os
 import zipfile
-from typing import IO, TYPE_CHECKING, Any, Self
+from typing import IO, TYPE_CHECKING, Any, Final, Self
 
 import numpy as np
 
 from lineage.errors import UsageError, WireError
+from lineage.message import FAILED
+from lineage.reasons import BAD_INPUT, BAD_RESULT
 from lineage.values.json_text import read_inputs
 
 if TYPE_CHECKING:
@@ -24,6 +27,8 @@ if TYPE_CHECKING:
 
 Row = dict[str, Any] | WireError
 """The inputs of a query, or what is wrong with them."""
+UNFIT: Final = (ValueError, TypeError, LookupError, ArithmeticError, AttributeError, RecursionError)
+"""What a value raises that cannot be read, sent, shown or written; it ends no job."""
 
 
 class Inputs:
@@ -67,6 +72,27 @@ def _read(line: bytes, number: int) -> Row:
         return read_inputs(line)
     except WireError as error:
         return WireError(error.reason, f"line {number + 1}: {error}")
+    except UNFIT as error:
+        return WireError(BAD_INPUT, f"line {number + 1}: {words_of(error)}")
+
+
+def words_of(error: Exception) -> str:
+    """Name an error that some value has caused."""
+    return f"{type(error).__name__}: {error}"
+
+
+def error_row(number: int, kind: str, reason: str, text: str) -> dict[str, Any]:
+    return {"row": number, "error": {"kind": kind, "reason": reason, "text": text}}
+
+
+def _line_of(row: Mapping[str, Any]) -> tuple[bytes, bool]:
+    """A row as a line, and whether it has an error."""
+    try:
+        return json.dumps(row, ensure_ascii=False, allow_nan=False).encode() + b"\n", "error" in row
+    except UNFIT as error:
+        told = row.get("error") or {"kind": FAILED, "reason": BAD_RESULT, "text": f"no line of JSON: {words_of(error)}"}
+    told = {name: str(text).encode("utf-8", "backslashreplace").decode() for name, text in told.items()}
+    return json.dumps({"row": row["row"], "error": told}, ensure_ascii=False).encode() + b"\n", True
 
 
 class Outputs:
@@ -135,10 +161,13 @@ class Outputs:
         new.write_text(json.dumps(told), "utf-8")
         new.replace(self._job_file)
 
-    def write(self, rows: list[dict[str, Any]]) -> None:
-        self._file.write(b"".join(json.dumps(row, ensure_ascii=False).encode() + b"\n" for row in rows))
+    def write(self, rows: list[dict[str, Any]]) -> int:
+        """Write rows; gives how many of them have an error, those that no line can hold too."""
+        lines = [_line_of(row) for row in rows]
+        self._file.write(b"".join(line for line, _ in lines))
         self._file.flush()
         self.written += len(rows)
+        return sum(failed for _, failed in lines)
 
     def __enter__(self) -> Self:
         return self

@@ -19,7 +19,7 @@ from lineage.errors import WireError
 from lineage.headers import OFFLINE, PRIORITY
 from lineage.message import DROPPED, FAILED, PREDICTION
 from lineage.values.json_text import show_value
-from producers.offline.files import Inputs, Outputs
+from producers.offline.files import UNFIT, Inputs, Outputs, error_row, words_of
 from producers.offline.listening import Released, Words
 from producers.offline.pace import Pace
 
@@ -166,9 +166,8 @@ class Job:
             self._send([*self._again(), *self._next(rows)])
         self._note(began)
         self._take(_POLL)
-        self._outputs.write(written := self._window.take_written(self._outputs.written))
+        state.errors += self._outputs.write(self._window.take_written(self._outputs.written))
         state.written = self._outputs.written
-        state.errors += sum("error" in row for row in written)
         state.under_way = self._window.under_way
         state.paused_seconds += time.time() - began if state.paused else 0.0
         if began - self._told >= _POLL:
@@ -193,7 +192,7 @@ class Job:
         for one in queries:
             one.at = one.at or time.time()
             if isinstance(one.inputs, WireError):
-                one.answer = _error(one.row, FAILED, one.inputs.reason, str(one.inputs))
+                one.answer = error_row(one.row, FAILED, one.inputs.reason, str(one.inputs))
                 continue
             try:
                 future = self._submit(
@@ -204,7 +203,10 @@ class Job:
                     headers=_HEADERS,
                 )
             except WireError as error:
-                one.answer = _error(one.row, FAILED, error.reason, str(error))
+                one.answer = error_row(one.row, FAILED, error.reason, str(error))
+                continue
+            except UNFIT as error:
+                one.answer = error_row(one.row, FAILED, reasons.BAD_INPUT, words_of(error))
                 continue
             future.add_done_callback(partial(self._report, one, one.attempt))
 
@@ -227,19 +229,24 @@ class Job:
         try:
             self._answered(one, future.result())
         except WireError as error:  # an asyncio client's, which sends later
-            one.answer = _error(one.row, FAILED, error.reason, str(error))
+            one.answer = error_row(one.row, FAILED, error.reason, str(error))
+        except UNFIT as error:
+            one.answer = error_row(one.row, FAILED, reasons.BAD_INPUT, words_of(error))
         except TimeoutError as error:  # the client's
             one.lost += 1
             self._once_more(one)
             if one.lost >= _ATTEMPTS:
-                one.answer = _error(one.row, FAILED, "no-outcome", str(error))
+                one.answer = error_row(one.row, FAILED, "no-outcome", str(error))
 
     def _answered(self, one: _Asked, outcome: Outcome) -> None:
         if outcome.kind == DROPPED and outcome.reason == reasons.NO_SPARE_TIME:
             self._state.handed_back += 1
             self._once_more(one)
         else:
-            one.answer = _row(one.row, outcome)
+            try:
+                one.answer = _row(one.row, outcome)
+            except UNFIT as error:
+                one.answer = error_row(one.row, FAILED, reasons.BAD_RESULT, f"no line of JSON: {words_of(error)}")
 
     @staticmethod
     def _once_more(one: _Asked) -> None:
@@ -278,14 +285,10 @@ class Job:
 
 def _row(number: int, outcome: Outcome) -> dict[str, Any]:
     if outcome.kind != PREDICTION:
-        return _error(number, outcome.kind, outcome.reason, outcome.text)
+        return error_row(number, outcome.kind, outcome.reason, outcome.text)
     flags = {
         stage: {name: flag for name, flag in said.items() if name != _WHY} if isinstance(said, dict) else said
         for stage, said in outcome.flags.items()
     }
     row = {"row": number, "outputs": show_value(outcome.outputs)}
     return row | {"flags": show_value(flags)} if flags else row
-
-
-def _error(number: int, kind: str, reason: str, text: str) -> dict[str, Any]:
-    return {"row": number, "error": {"kind": kind, "reason": reason, "text": text}}

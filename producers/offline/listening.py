@@ -10,6 +10,7 @@ from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from lineage.errors import BrokerError, WireError
 from lineage.headers import identify
+from lineage.message import FAILED, Outcome
 from lineage.reasons import UNKNOWN_SCHEMA
 from lineage.values.codec import Decoder
 from producers.cluster import Reader
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from lineage.limits import Limits
-    from lineage.message import Outcome, PlanWord
+    from lineage.message import PlanWord
     from producers.connection import ClientSettings
 
 log = logging.getLogger(__name__)
@@ -109,11 +110,14 @@ class Released:
         if not request_id.startswith(self._prefix):
             return None
         try:
+            try:
+                return request_id, self._decoder.released(message.value() or b"")
+            except WireError as unreadable:
+                if unreadable.reason != UNKNOWN_SCHEMA or not self._schemas.relearn():
+                    raise
             return request_id, self._decoder.released(message.value() or b"")
         except WireError as unreadable:
-            if unreadable.reason != UNKNOWN_SCHEMA or not self._schemas.relearn():
-                raise
-        return request_id, self._decoder.released(message.value() or b"")
+            return request_id, Outcome(FAILED, {}, unreadable.reason, f"its outcome cannot be read: {unreadable}")
 
     def __enter__(self) -> Self:
         return self
