@@ -67,7 +67,7 @@ def _tensor(value: list[Any], dtype: str) -> Any:
     """The tensor of a list of numbers; None where it is none, or would not hold them."""
     wanted = DTYPES[dtype]
     try:
-        flat, shape = flattened(value, DEFAULT_LIMITS)
+        flat, shape = flattened(value, DEFAULT_LIMITS.max_rank)
         made = elements(flat, "float64" if wanted.kind == "c" else dtype)
         return made.astype(wanted, copy=False).reshape(shape)
     except (WireError, ValueError, OverflowError):

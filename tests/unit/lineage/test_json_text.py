@@ -108,11 +108,23 @@ def test_whatever_the_json_it_is_a_query_or_refused(value):
 
 @pytest.mark.parametrize("depth", [17, 100, 330, 600, 900, 5_000])
 @pytest.mark.parametrize("ends", [("[", "]"), ('{"a": ', "}")])
-@pytest.mark.parametrize("around", ['{"x": %s}', '{"x": {"dtype": "int8", "data": %s}}', '{"x": [0, {"y": %s}]}'])
+@pytest.mark.parametrize(
+    "around",
+    [
+        '{"x": %s}',
+        '{"x": [0, {"y": %s}]}',
+        '{"x": {"dtype": "int8", "data": %s}}',
+        '{"x": {"dtype": "int8", "data": [1, %s]}}',
+        '{"x": {"dtype": "int8", "shape": %s, "data": [1]}}',
+        '{"x": {"dtype": "int8", "shape": [1], "base64": %s}}',
+        '{"x": {"dtype": %s, "data": [1]}}',
+        '{"x": {"base64": %s}}',
+    ],
+)
 def test_json_of_any_depth_is_refused(around, ends, depth):
     text = (around % (ends[0] * depth + "1" + ends[1] * depth)).encode()
     outcome = b'{"timings": [], "kind": "prediction", "flags": {}, "outputs": ' + text + b"}"
-    for read, message in ((Decoder().json_query, text), (Decoder().released, outcome)):
+    for read, message in ((Decoder().json_query, text), (read_inputs, text), (Decoder().released, outcome)):
         with pytest.raises(WireError) as caught:
             read(message)
         assert caught.value.reason in {reasons.TOO_LARGE, reasons.CORRUPT, reasons.BAD_INPUT}
