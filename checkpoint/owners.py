@@ -120,7 +120,7 @@ def decode(key: bytes | None, value: bytes) -> Word:
         word: Word = _KINDS[name.partition("/")[0]](**fields)
         if word.key != name:
             raise CheckpointError(f"it has the key {name!r:.80} instead of {word.key!r:.80}")
-    except (ValueError, TypeError, LookupError, AttributeError, OverflowError) as error:
+    except (ValueError, TypeError, LookupError, AttributeError, OverflowError, RecursionError) as error:
         raise CheckpointError(f"not an ownership record: {error}") from error
     return word
 

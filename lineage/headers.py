@@ -241,13 +241,19 @@ def identify(pairs: Iterable[tuple[str | bytes, bytes | None]] | None) -> str:
 
 def is_json(media: bytes) -> bool:
     """Whether a header names JSON among its media types, which may have parameters and be written in any case."""
-    return media == _JSON or any(each.partition(b";")[0].strip().lower() == _JSON for each in media.split(b","))
+    return (
+        media == _JSON
+        or (b"/" in media
+        and any(each.partition(b";")[0].strip().lower() == _JSON for each in media.split(b",")))
+    )
 
 
 def json_asked(pairs: Iterable[tuple[str | bytes, bytes | None]] | None) -> list[Pair]:
     """Return the header by which a client asks for its outcome in JSON, whatever the others say; empty for Avro."""
-    asked = any(key == ACCEPT and value and is_json(value) for key, value in pairs or ())
-    return [(ACCEPT, _JSON)] if asked else []
+    for key, value in pairs or ():
+        if key == ACCEPT and value and is_json(value):
+            return [(ACCEPT, _JSON)]
+    return []
 
 
 def is_offline(headers: Headers) -> bool:

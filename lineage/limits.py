@@ -47,6 +47,8 @@ class Limits:
 
 
 DEFAULT_LIMITS = Limits()
+LOOSEST_LIMITS = Limits(max_depth=_DEEPEST, max_rank=_NUMPY_RANK, max_values=1 << 40, max_tensor_bytes=1 << 40)
+"""For what a user reads on this machine: it is held to the pipeline's limits when it is sent."""
 
 
 def limit_of_text(most: int, limits: Limits) -> str:

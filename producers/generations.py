@@ -151,7 +151,7 @@ class Followed:
         name = key.decode("utf-8", "replace")
         try:
             event = json.loads(value or b"null")
-        except ValueError:
+        except (ValueError, RecursionError):
             event = None
         with self._changed:
             if name not in self._seen:

@@ -19,7 +19,7 @@ from lineage.values.codec import Decoder, encode_query
 from producers.table import READ_SECONDS, Table
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Callable, Collection
 
     from lineage.limits import Limits
     from producers.connection import ClientSettings
@@ -80,8 +80,13 @@ class Published:
         shards: int,
         limits: Limits = DEFAULT_LIMITS,
         own: bool = False,
+        changed: Callable[[bytes, Row | None], None] = lambda _key, _row: None,
     ) -> None:
-        """`partitions` and `shards` are those of the stage that publishes; `own`: none is read until `follow`."""
+        """`partitions` and `shards` are those of the stage that publishes; `own`: none is read until `follow`.
+
+        `changed` is told of each row that has come or gone, on a thread of the table's.
+        """
+        self._heard = changed
         self._topic = topic
         self._partitions, self._shards = partitions, shards
         self._decoder = Decoder(limits)
@@ -124,9 +129,15 @@ class Published:
         row = self._rows.get(key.encode("utf-8", "replace"))
         return self._rows.get(key_of_shared(self.shard_of(key))) if row is None else row
 
+    def rows_of(self, key: str) -> tuple[bytes, ...]:
+        """The keys of the rows that `find` looks at, as things are."""
+        own = key.encode("utf-8", "replace")
+        return (own,) if own in self._rows else (own, key_of_shared(self.shard_of(key)))
+
     def _changed(self, key: bytes, value: bytes | None) -> None:
         if value is None:
             self._rows.pop(key, None)
+            self._heard(key, None)
             return
         try:
             row = decode_row(value, self._decoder)
@@ -136,3 +147,4 @@ class Published:
         known = self._rows.get(key)
         if known is None or row.version >= known.version:
             self._rows[key] = row
+            self._heard(key, row)

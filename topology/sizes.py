@@ -77,7 +77,7 @@ def record_fields(value: bytes, kinds: Mapping[str, type]) -> tuple[dict[str, An
     """
     try:
         fields = json.loads(value)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise CheckpointError(f"it is not JSON: {error}") from error
     if not isinstance(fields, dict):
         raise CheckpointError("it is not a JSON object")

@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from agents.core.batching import Batch, Batcher
     from agents.core.cache import PredictionCache
     from agents.core.dispatch import Dispatch
+    from agents.core.holding import Versions
     from agents.core.paths import PathPredictor
     from agents.core.policy import Refusal, StageState
     from agents.core.request import Delivery, Request
@@ -88,7 +89,7 @@ class StageCore(Intake):
         dispatch: Dispatch | None = None,
         default: bool = False,
         holds: bool = False,
-        awaits: Callable[[Work], bool] | None = None,
+        awaits: Versions | None = None,
     ) -> None:
         """`rule`: how this stage joins; needed if it has several predecessors.
 
@@ -98,7 +99,7 @@ class StageCore(Intake):
         which needs a `key_of`, the driver drains `take_hits`, too. With a `dispatch` it runs what that asks for after
         every call, and brings answers that were made by `recovered`; where it `holds`, they wait for the last moment
         (`agents.core.last_moments`). With a `default`, what is not answered by then, and what the policy refuses, comes
-        as a hit on `DEFAULT`. `awaits`: whether a query has to wait before it enters (`agents.core.holding`).
+        as a hit on `DEFAULT`. `awaits`: what queries may have to wait for before they enter (`agents.core.holding`).
         """
         if graph.is_join(stage) and rule is None:
             raise ValueError(f"stage {stage} joins and needs a join rule")

@@ -106,6 +106,8 @@ class Decoder:
         try:
             encoded = encode_query(Query(read_inputs(message, self._limits)), self._limits)
             return self._own.query(encoded, HEADER_BYTES)[0]
+        except WireError:
+            raise
         except Exception as error:
             raise unreadable(error) from error
 
@@ -129,6 +131,8 @@ class Decoder:
             raise too_large(f"a message of {len(message)} bytes", self._limits.max_message_bytes, "max_message_bytes")
         try:
             return read_outcome(message, self._limits)
+        except WireError:
+            raise
         except Exception as error:
             raise unreadable(error) from error
 
@@ -165,6 +169,8 @@ class Decoder:
                 decoded, end = self._own.outcome(message, HEADER_BYTES)
             else:
                 return self._decode_foreign(header, message)
+        except WireError:
+            raise
         except (IndexError, struct.error) as error:
             raise WireError(reasons.CORRUPT, "the message ends early") from error
         except UnicodeDecodeError as error:

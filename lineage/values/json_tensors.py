@@ -47,13 +47,14 @@ def read_tensor(value: dict[str, Any], where: str, limits: Limits) -> Any:
     element = WIRE_DTYPES.get(name.encode("utf-8", "replace")) if isinstance(name, str) else None
     if element is None:
         known = ", ".join((*DTYPES, BFLOAT16))
-        raise WireError(reasons.BAD_INPUT, f"{where}: there is no dtype {name!r:.80}; use one of {known}")
+        told = repr(name)[:80] if isinstance(name, str) else f"that is a {type(name).__name__}"
+        raise WireError(reasons.BAD_INPUT, f"{where}: there is no dtype {told}; use one of {known}")
     try:
         if "base64" in value:
             array = _of_bytes(base64.b64decode(value["base64"], validate=True), name, element)
             shape: tuple[int, ...] = array.shape
         else:
-            flat, shape = flattened(value["data"], limits)
+            flat, shape = flattened(value["data"], limits.max_rank + (name in _REALS))
             if len(flat) * element.itemsize > limits.max_tensor_bytes * (1 + (name in _REALS)):
                 raise too_large(
                     f"{where}: a tensor of {len(flat)} numbers", limits.max_tensor_bytes, "max_tensor_bytes"
@@ -61,7 +62,7 @@ def read_tensor(value: dict[str, Any], where: str, limits: Limits) -> Any:
             array = elements(flat, name)
             shape = _without_pairs(shape, flat) if name in _REALS and "shape" not in value else shape
         array = array.reshape(_checked(value["shape"]) if "shape" in value else shape)
-    except (TypeError, ValueError, OverflowError) as error:
+    except (TypeError, ValueError, OverflowError, RecursionError) as error:  # the last by telling of what is deep
         raise WireError(reasons.BAD_INPUT, f"{where}: not a tensor of {name}: {error}") from error
     return Bfloat16(array) if name == BFLOAT16 else array
 
@@ -79,13 +80,13 @@ def show_tensor(tensor: Any) -> dict[str, Any]:
     return shown | {"data": data if array.dtype.kind != "f" or np.isfinite(array).all() else _in_text(data)}
 
 
-def flattened(data: Any, limits: Limits) -> tuple[list[Any], tuple[int, ...]]:
+def flattened(data: Any, most: int) -> tuple[list[Any], tuple[int, ...]]:
     """The elements of lists in lists of one length at each level, and their shape. Raises ValueError for others."""
     level: list[Any] = [data]
     shape: list[int] = []
     while level and type(level[0]) is list:
-        if len(shape) > limits.max_rank:  # one more, of pairs
-            raise too_large("the rank of a tensor", limits.max_rank, "max_rank")
+        if len(shape) == most:
+            raise too_large("the rank of a tensor", most, "max_rank")
         if {*map(type, level)} != {list} or len({*map(len, level)}) > 1:
             raise ValueError("its rows differ in length")
         shape.append(len(level[0]))

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from lineage import reasons
 from lineage.errors import WireError
-from lineage.limits import DEFAULT_LIMITS, Limits, too_large
+from lineage.limits import LOOSEST_LIMITS, Limits, too_large
 from lineage.message import Outcome, StageTiming
 from lineage.values.json_tensors import NON_FINITE, describes_tensor, read_tensor, show_tensor
 from lineage.values.tensors import is_tensor
@@ -30,7 +30,7 @@ _SCALARS = frozenset({type(None), bool, int, float})
 _BYTES_KEYS = frozenset({"base64"})
 
 
-def read_inputs(text: str | bytes, limits: Limits = DEFAULT_LIMITS) -> dict[str, Any]:
+def read_inputs(text: str | bytes, limits: Limits = LOOSEST_LIMITS) -> dict[str, Any]:
     """Read a query's inputs from a JSON object.
 
     Raises `WireError` (CORRUPT, BAD_INPUT, TOO_LARGE) naming the place in it.
@@ -47,7 +47,7 @@ def read_inputs(text: str | bytes, limits: Limits = DEFAULT_LIMITS) -> dict[str,
     return _named(value, "", limits)
 
 
-def read_value(value: Any, where: str = "inputs", limits: Limits = DEFAULT_LIMITS) -> Any:
+def read_value(value: Any, where: str = "inputs", limits: Limits = LOOSEST_LIMITS) -> Any:
     """Turn a JSON value into one that can travel.
 
     Raises `WireError` (BAD_INPUT, TOO_LARGE) naming the place in the inputs.
@@ -118,7 +118,7 @@ def _pieces(value: Any) -> Iterator[str]:
     yield "}" if named else "]"
 
 
-def read_outcome(text: bytes, limits: Limits = DEFAULT_LIMITS) -> Outcome:
+def read_outcome(text: bytes, limits: Limits = LOOSEST_LIMITS) -> Outcome:
     """Read what `write_outcome` has written. Raises `WireError` (CORRUPT, BAD_INPUT, TOO_LARGE) for anything else."""
     try:
         told = json.loads(text)

@@ -139,7 +139,7 @@ def decode(value: bytes) -> Manifest:
     """Read a record's value. Raises SpecError that says what is wrong with it."""
     try:
         return Manifest.model_validate(json.loads(value))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         if not isinstance(error, ValidationError):
             raise SpecError(f"it is not JSON: {error}") from error
         first = error.errors()[0]

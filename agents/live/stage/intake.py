@@ -11,7 +11,7 @@ from agents.core.request import Delivery, Loss
 from agents.live.stage.emission import Carried
 from lineage import headers, reasons
 from lineage.errors import WireError, unreadable
-from lineage.limits import DEFAULT_LIMITS
+from lineage.limits import LOOSEST_LIMITS
 from lineage.marks import foreign
 from lineage.message import FAILED, Outcome, Query
 from lineage.values.json_tensors import elements, flattened
@@ -67,7 +67,7 @@ def _tensor(value: list[Any], dtype: str) -> Any:
     """The tensor of a list of numbers; None where it is none, or would not hold them."""
     wanted = DTYPES[dtype]
     try:
-        flat, shape = flattened(value, DEFAULT_LIMITS)
+        flat, shape = flattened(value, LOOSEST_LIMITS.max_rank)
         made = elements(flat, "float64" if wanted.kind == "c" else dtype)
         return made.astype(wanted, copy=False).reshape(shape)
     except (WireError, ValueError, OverflowError):

@@ -7,9 +7,12 @@ row has all that it may be, so whichever of the two logs is read first, weights 
 
 from __future__ import annotations
 
+from collections import deque
 from contextlib import ExitStack
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Self
 
+from agents.core.holding import Want
 from lineage import reasons
 from lineage.errors import UsageError, WireError
 from lineage.flags import KEYS, REQUEST, STALE, VERSIONS
@@ -21,8 +24,9 @@ from topology.sections import TableSpec
 from topology.topics import generations_of, table_of
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
+    from collections.abc import Collection, Hashable, Iterable
 
+    from agents.core.holding import Version
     from agents.core.request import Request
     from agents.live.stage.emission import Carried
     from lineage.flags import Flags
@@ -33,6 +37,9 @@ if TYPE_CHECKING:
 
 WEIGHTS: Final = "weights"
 """The table of an ensemble's learner."""
+
+
+_CHANGES: Final = 10_000  # of rows, that are kept for who waits for one
 
 
 def _tables(stage: StageSpec) -> dict[str, TableSpec]:
@@ -60,12 +67,19 @@ class Lookups:
     def __init__(self, settings: ClientSettings, spec: PipelineSpec, stage: StageSpec) -> None:
         self._tables: dict[str, tuple[TableSpec, Published]] = {}
         self._generations: dict[str, Followed] = {}
+        self._changes: deque[tuple[Hashable, Version | None]] = deque(maxlen=_CHANGES)
         publishing = {each.name: each for each in (*spec.learners, *spec.stages)}
         for name, table in _tables(stage).items():
             shards = publishing[table.of].shards
             topic, limits = table_of(spec, table.of), spec.limits.merged()
             published = Published(
-                settings, topic, partitions=spec.partitions, shards=shards, limits=limits, own=table.own
+                settings,
+                topic,
+                partitions=spec.partitions,
+                shards=shards,
+                limits=limits,
+                own=table.own,
+                changed=partial(self._changed, name),
             )
             self._tables[name] = table, published
             if (log := generations_of(spec, table.of)) is not None:
@@ -109,17 +123,33 @@ class Lookups:
 
     def behind(self, request: Request) -> bool:
         """Whether a query came with a token of a version that the table does not have of its key."""
+        return bool(self.wants(request))
+
+    def wants(self, request: Request) -> tuple[Want, ...]:
+        """The rows of which one has to reach the version of the query's token; none where that is there."""
         carried = request.parts[0].payload
         token = None if carried.headers is None else after_of(carried.headers.extra)
         if token is None:
-            return False
-        for table, published in self._tables.values():
+            return ()
+        for name, (table, published) in self._tables.items():
             key = key_of(carried) if table.key is None else carried.message.inputs.get(table.key)
             if table.of == token.learner and isinstance(key, str) and self._is_of(published, key, token):
-                row = published.find(key)
-                if row is None or row.version < (token.epoch, token.n):
-                    return True
-        return False
+                row, version = published.find(key), (token.epoch, token.n)
+                if row is None or row.version < version:
+                    return tuple(Want((name, each), version) for each in published.rows_of(key))
+        return ()
+
+    def news(self) -> dict[Hashable, Version | None] | None:
+        """The rows that changed since this was asked before, with their versions; None where not all are known."""
+        changes = self._changes
+        if len(changes) > _CHANGES // 2:  # before any can have fallen out
+            changes.clear()
+            return None
+        return dict(changes.popleft() for _ in range(len(changes)))
+
+    def _changed(self, name: str, key: bytes, row: Row | None) -> None:
+        """On a table's thread."""
+        self._changes.append(((name, key), None if row is None else row.version))
 
     @staticmethod
     def _is_of(published: Published, key: str, token: Token) -> bool:

@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
-    from agents.core.actions import Work
     from agents.core.dispatch import Dispatch
+    from agents.core.holding import Versions
     from agents.core.laned_stage import Combines
     from agents.live.stage.config import StageProcessConfig
     from agents.live.stage.lookups import Lookups
@@ -178,7 +178,7 @@ def build_core(
     threads: int | None = None,
     cache: Mapping[str, Any] | None = None,
     dispatch: Dispatch | None = None,
-    awaits: Callable[[Work], bool] | None = None,
+    awaits: Versions | None = None,
     route: Combines | None = None,
 ) -> StageCore:
     """Build the core with its policy; durations start from the stage's profile and are then measured.

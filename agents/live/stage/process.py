@@ -390,7 +390,7 @@ class StageProcess(Serving):
         more["cache"] = cache = build_cache(config.spec, self._known)
         self._metrics.cache = cache.get("cache")
         more["dispatch"] = self._metrics.dispatch = None if self._beside is None else self._beside.dispatch
-        more["awaits"] = None if self._lookups is None else self._lookups.behind
+        more["awaits"] = self._lookups
         if config.spec.ensemble is not None:
             more["route"] = route_of(config.spec, config.replica, self._lookups)
         core = build_core(*where, config.policy, self._journal(), **more)

@@ -108,7 +108,19 @@ def test_whatever_the_json_it_is_a_query_or_refused(value):
 
 @pytest.mark.parametrize("depth", [17, 100, 330, 600, 900, 5_000])
 @pytest.mark.parametrize("ends", [("[", "]"), ('{"a": ', "}")])
-@pytest.mark.parametrize("around", ['{"x": %s}', '{"x": {"dtype": "int8", "data": %s}}', '{"x": [0, {"y": %s}]}'])
+@pytest.mark.parametrize(
+    "around",
+    [
+        '{"x": %s}',
+        '{"x": [0, {"y": %s}]}',
+        '{"x": {"dtype": "int8", "data": %s}}',
+        '{"x": {"dtype": "int8", "data": [1, %s]}}',
+        '{"x": {"dtype": "int8", "shape": %s, "data": [1]}}',
+        '{"x": {"dtype": "int8", "shape": [1], "base64": %s}}',
+        '{"x": {"dtype": %s, "data": [1]}}',
+        '{"x": {"base64": %s}}',
+    ],
+)
 def test_json_of_any_depth_is_refused(around, ends, depth):
     text = (around % (ends[0] * depth + "1" + ends[1] * depth)).encode()
     outcome = b'{"timings": [], "kind": "prediction", "flags": {}, "outputs": ' + text + b"}"
@@ -116,11 +128,15 @@ def test_json_of_any_depth_is_refused(around, ends, depth):
         with pytest.raises(WireError) as caught:
             read(message)
         assert caught.value.reason in {reasons.TOO_LARGE, reasons.CORRUPT, reasons.BAD_INPUT}
+    refusal(read_inputs, text)  # of a file here, which is held to the pipeline's limits when it is sent
 
 
 def test_json_is_as_deep_and_as_large_as_avro_may_be():
     limits = Limits(max_depth=2, max_values=4)
     Decoder(limits).json_query(b'{"x": [[1, 2]]}')
+    wide = b'{"x": %s}' % json.dumps([[[0]] * 300] * 200).encode()
+    assert np.shape(Decoder(Limits(max_values=200_000)).json_query(wide).inputs["x"]) == (200, 300, 1)
+    assert np.shape(read_inputs(wide)["x"]) == (200, 300, 1)
     for text, limit in ((b'{"x": [[[1]]]}', "max_depth"), (b'{"x": [1, 2, 3, 4, 5]}', "max_values")):
         with pytest.raises(WireError, match=limit):
             Decoder(limits).json_query(text)

@@ -114,6 +114,32 @@ def test_a_query_waits_for_the_version_that_its_token_names(lookups, tables, aft
     assert flags.get("stale", False) is behind
 
 
+SHARED = key_of_shared(SHARD)
+
+
+def test_who_waits_is_told_of_what_it_waits_for(lookups, tables):
+    asked = query(after=f"taste/{SHARD}/2/8", id="ada")
+    assert lookups.wants(asked) == ((("user", b"ada"), (2, 8)), (("user", SHARED), (2, 8)))
+    tables.put(SHARED, 1, 2, 7)
+    tables.put(b"ada", 1, 2, 6)
+    tables.put(b"ada", 1, 2, 5)  # older, so no news
+    assert lookups.wants(asked) == ((("user", b"ada"), (2, 8)),)  # its own row is what it is given
+    both = {(table, b"ada"): (2, 6) for table in ("user", "item")}
+    assert lookups.news() == both | {(table, SHARED): (2, 7) for table in ("user", "item")}
+    tables.change(b"ada", None)
+    tables.put(SHARED, 1, 2, 8)
+    assert not lookups.wants(asked)
+    assert lookups.news()["user", b"ada"] is None
+    assert lookups.news() == {}
+
+
+def test_more_changes_than_are_kept_may_be_any(lookups, tables, monkeypatch):
+    for number in range(20_000):
+        lookups._changed("user", b"%d" % number, Row(1, 1, number))
+    assert lookups.news() is None
+    assert lookups.news() == {}
+
+
 def test_of_its_own_partitions_alone_a_front_finds_what_is_in_them(tables):
     spec = parse(PIPELINE.replace("key: id}", "key: id, own: true}")).spec
     lookups = Lookups(None, spec, spec.stage("rank"))
