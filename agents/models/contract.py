@@ -38,18 +38,19 @@ Answer = dict[str, Any]
 """`outputs` and, where the model gives some, `flags`; or `error`, `reason` and `trace`."""
 
 _MOST_TEXT: Final = 4_096  # characters
-_ATOMS: Final = frozenset({type(None), bool, int, float, str, bytes})
+ATOMS: Final = frozenset({type(None), bool, int, float, str, bytes})
 
 
 def copied(value: Any, *, frozen: bool = False) -> Any:
     """Return a copy of a value, its containers and its tensors. `frozen`: arrays are read-only."""
     kind = type(value)
-    if kind in _ATOMS:
-        return value
     if kind is np.ndarray:
         made = value.copy()
-        made.flags.writeable = not frozen
+        if frozen:
+            made.setflags(write=False)
         return made
+    if kind in ATOMS:
+        return value
     if kind is dict:
         return {name: copied(each, frozen=frozen) for name, each in value.items()}
     if kind is list:
@@ -73,16 +74,7 @@ def _other_copied(value: Any, *, frozen: bool) -> Any:
 
 def given(values: Mapping[str, Any]) -> dict[str, Any]:
     """Return what a model is given of a query's inputs or parameters: copies, with read-only arrays."""
-    made = {}
-    for name, value in values.items():
-        kind = type(value)
-        if kind is np.ndarray:
-            array = value.copy()
-            array.setflags(write=False)
-            made[name] = array
-        else:
-            made[name] = value if kind in _ATOMS else copied(value, frozen=True)
-    return made
+    return {name: copied(each, frozen=True) for name, each in values.items()}
 
 
 def answers(
@@ -91,18 +83,21 @@ def answers(
     places: Sequence[int],
     words: Callable[[BaseException], str],
     ends: tuple[type[BaseException], ...] = (),
+    *,
+    raw: bool = False,
 ) -> list[Answer]:
     """Return an answer for each of `places`: of one call of `predict`, else of a call for each.
 
     `predict` is called with places and a batch, which `make` gives the model's inputs of, anew for each call. `words`
-    names what was raised; what is of `ends` is not caught.
+    names what was raised; what is of `ends` is not caught. `raw`: a dict is left as the model made it, as its encoder
+    refuses what cannot travel.
     """
-    whole = _attempt(predict, make, places, words, ends)
+    whole = _attempt(predict, make, places, words, ends, raw=raw)
     if isinstance(whole, list):
         return whole
     if len(places) == 1:
         return [whole]
-    return [answer for place in places for answer in answers(predict, make, [place], words, ends)]
+    return [answer for place in places for answer in answers(predict, make, [place], words, ends, raw=raw)]
 
 
 def _attempt(
@@ -111,6 +106,8 @@ def _attempt(
     places: Sequence[int],
     words: Callable[[BaseException], str],
     ends: tuple[type[BaseException], ...],
+    *,
+    raw: bool,
 ) -> list[Answer] | Answer:
     """Return the answers of one call, or why there is none for each query."""
     try:
@@ -124,7 +121,9 @@ def _attempt(
         return failed(RAISED, words(error), trace_of(error))
     if len(outputs) != len(places):
         return failed(COUNT, f"predict returned {len(outputs)} results for {len(places)} queries")
-    return [answer_of(output, words, ends) for output in outputs]
+    return [
+        {"outputs": output} if raw and type(output) is dict else answer_of(output, words, ends) for output in outputs
+    ]
 
 
 def answer_of(output: Any, words: Callable[[BaseException], str], ends: tuple[type[BaseException], ...] = ()) -> Answer:

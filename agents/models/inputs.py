@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from agents.models.contract import given
+from agents.models.contract import ATOMS, copied, given
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -32,7 +32,12 @@ class Inputs(dict[str, Any]):
 
 def given_inputs(query: Inputs) -> Inputs:
     """Return what a model is given of a query: a copy with read-only arrays."""
-    return Inputs(given(query), given(query.parameters), query.request_id, query.key)
+    parameters = query.parameters
+    made = Inputs(query, given(parameters) if parameters else {}, query.request_id, query.key)
+    for name, value in query.items():
+        if type(value) not in ATOMS:
+            made[name] = copied(value, frozen=True)
+    return made
 
 
 def taken(query: Mapping[str, Any], names: Sequence[str]) -> Sequence[str]:

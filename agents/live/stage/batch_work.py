@@ -73,6 +73,11 @@ class UserFunctions:
         self._choose = _optional(spec.name, "choose", spec.choose)
         self._finish = _optional(spec.name, "finish", spec.coding.finish if spec.coding else None)
 
+    @property
+    def any(self) -> bool:
+        """Whether an author's function gets the model's outputs."""
+        return any(each is not None for each in (self._finish, self._split, self._choose))
+
     def join(self, parts: Parts, check: Callable[[dict[str, Any]], None] = _anything) -> dict[str, Any]:
         """Make one query's inputs of what its predecessors delivered; by default `{predecessor.name: value}`.
 
@@ -240,6 +245,7 @@ class BatchWork:
         self._signature = signature
         self._limits = limits
         self._raised = functions.raised
+        self._raw = not (caches or keeps or functions.any)  # whether a model's outputs are only encoded
 
     def run(self, instance: int, batch: Batch) -> Executed:
         """Run one batch; never raises for what a model or a query does."""
@@ -312,7 +318,8 @@ class BatchWork:
             with self.guard.running(instance, [requests[place] for place in those]):
                 return model.predict(batch)
 
-        return run_answers(predict, lambda place: given_inputs(prepared.inputs[place]), places, words_of)
+        inputs = prepared.inputs
+        return run_answers(predict, lambda place: given_inputs(inputs[place]), places, words_of, raw=self._raw)
 
     def result(self, prepared: Prepared, place: int, answer: Mapping[str, Any], seconds: float) -> Result:
         """What a model answered to the query at `place` of the inputs (`agents.workers.shim`)."""
@@ -328,7 +335,7 @@ class BatchWork:
             return self.failed(answer)
         looked, own = prepared.looked[place], answer.get("flags")
         output = answer["outputs"] if own is None else answered(answer)
-        if not isinstance(output, Mapping):
+        if type(output) is not dict and not isinstance(output, Mapping):
             return Failed(reasons.BAD_RESULT, f"the model returned {type(output).__name__}, not a mapping")
         if looked is None or not isinstance(own, Mapping | None):
             return output
