@@ -24,7 +24,8 @@ TENSORS += [
     "[torch.ones(1), {'a': (torch.ones(2, dtype=torch.bfloat16),)}]",
 ]  # fmt: skip
 ODD = [
-    "torch.ones(2, dtype=torch.complex32)", "torch.ones(2).to_sparse()", "torch.ones(2, device='meta')", "torch.float32",
+    "torch.ones(2, dtype=torch.complex32)", "torch.ones(2).to_sparse()", "torch.ones(2, device='meta')",
+    "torch.float32",
     "torch.quantize_per_tensor(torch.ones(2), 0.1, 0, torch.qint8)", "torch.nn.Linear(1, 1)", "torch.Generator()",
     "{torch.ones(1): 1}", "torch.nested.nested_tensor([torch.ones(1), torch.ones(2)])", "torch.device('cpu')",
 ]  # fmt: skip

@@ -58,11 +58,6 @@ ERRORS = [
 ]
 
 
-def called(error):
-    """What a text has of an error: of one of Spillway's own its words alone."""
-    return str(error) if isinstance(error, UsageError) else type(error).__name__
-
-
 ODD = [
     [],
     [1],
@@ -194,7 +189,7 @@ def test_a_query_that_a_selection_raises_for_costs_the_others_nothing(error):
     ends = played(Once(), lambda: "cat")
     assert [isinstance(one, Joint) for one in ends].count(False) == 1
     (failed,) = [one for one in ends if not isinstance(one, Joint)]
-    assert failed.text.startswith(f"selection Once raised {called(error)}")
+    assert failed.text.startswith(f"selection Once raised {type(error).__name__}")
 
 
 def test_scores_that_are_no_numbers_spoil_no_mean():
@@ -231,7 +226,7 @@ class Unmakeable:
 
 @pytest.mark.parametrize("which", [n for n, error in enumerate(ERRORS) if not isinstance(error, TypeError)])
 def test_a_selection_that_cannot_be_made_is_refused(which):
-    with pytest.raises(UsageError, match=f"Unmakeable' raised {called(ERRORS[which])}"):
+    with pytest.raises(UsageError, match=f"Unmakeable' raised {type(ERRORS[which]).__name__}"):
         selection_of("kind", {"name": "tests.unit.core.test_odd_answers:Unmakeable", "which": which})
 
 

@@ -26,7 +26,7 @@ from checkpoint.state import leaves
 from lineage.limits import DEFAULT_LIMITS, Limits
 from lineage.message import Query
 from producers.published import Row, encode_row
-from tests.unit.core.test_odd_answers import ERRORS, answers, called
+from tests.unit.core.test_odd_answers import ERRORS, answers
 
 MEMBERS = ["a", "b"]
 DOES = {}
@@ -257,5 +257,5 @@ def test_whatever_is_raised_fails_the_query_that_it_is_raised_for(where, error):
         shard.take([request(number + n, {"bad": draw.random() < 0.3}, "k") for n in range(3)])
     failed = [result for result in shard.results.values() if isinstance(result, Failed)]
     assert bool(failed) == (where != "publish")
-    assert all(called(error) in each.text for each in failed)
+    assert all(type(error).__name__ in each.text for each in failed)
     assert shard.machine.state["k"]["n"] == 24 - len(failed) == shard.replayed().state["k"]["n"]
