@@ -238,7 +238,9 @@ class Gate:
             return  # revoked while it was in hand
         start = self._memory.read_on(partition, position, _LOAD_SECONDS)
         if start is not None:
-            self._consumer.seek(TopicPartition(self._topics.outcomes, partition, start))
+            place = TopicPartition(self._topics.outcomes, partition, start)
+            self._consumer.incremental_unassign([place])  # librdkafka cannot seek one that was out of range
+            self._consumer.incremental_assign([place])
 
     def _judge(self, error: Any) -> None:
         if is_fencing(error):
