@@ -20,8 +20,8 @@ from agents.core.request import Delivery
 from agents.live.gate import conversion
 from agents.live.gate.loop import Gate, GateTopics, Means
 from agents.live.gate.memory import Rereading
+from agents.live.gate.metrics import GateMetrics
 from agents.live.gate.transaction import AbortedError
-from agents.live.metrics import GateMetrics
 from lineage.errors import BrokerError
 from lineage.headers import ACCEPT
 from lineage.hops import Hop
@@ -247,6 +247,25 @@ def test_the_gate_stops_reading_while_too_much_waits_for_its_conversion(bench, m
 @pytest.fixture
 def bench(monkeypatch):
     return Bench(monkeypatch)
+
+
+@pytest.mark.parametrize("seconds", [0.0, 0.2, 0.999, 1.0, 1.001, 3.0])
+def test_an_outcome_counts_when_clients_could_read_it(bench, monkeypatch, seconds):
+    now = SimpleNamespace(seconds=NOW)
+    write = bench.writer.write
+
+    def slow(turn, *more):
+        write(turn, *more)
+        now.seconds += seconds  # a transaction that takes so long
+
+    monkeypatch.setattr(bench.writer, "write", slow)
+    bench.gate._clock = lambda: now.seconds
+    bench.durable()
+    until(lambda: bench.rounds(1) or bench.writer.released, 60)
+    metrics, first = bench.gate._metrics, bench.writer.released
+    assert (metrics.good, metrics.late) == ((first, 0) if seconds <= 1.0 else (0, first))  # each has a second
+    buckets = dict(zip(metrics.latency["prediction"].bounds, metrics.latency["prediction"].counts, strict=False))
+    assert sum(count for bound, count in buckets.items() if bound >= seconds > bound / 2) == (first if seconds else 0)
 
 
 def test_what_is_held_stops_the_reading_until_it_leaves(bench):
