@@ -62,10 +62,11 @@ class StatefulWork(BatchWork):
     """Computes and updates on a machine; only ever from one thread.
 
     `placed`: of a stage that publishes its keys' states, tells whether a query is on the partition of its state's key,
-    where they are looked up.
+    where they are looked up. `control`: of a learner, gives what its queries are computed by beside themselves.
     """
 
     placed: Callable[[Inputs, int], bool] | None = None
+    control: Callable[[], Any] | None = None
 
     def compute(self, machine: Machine, batch: Batch, *, tried: bool = False) -> Computed:
         """Compute one batch; never raises for what a model or a query does. `tried`: on a copy of the state first."""
@@ -112,6 +113,7 @@ class StatefulWork(BatchWork):
 
     def _inputs(self, request: Request) -> Inputs:
         inputs = super()._inputs(request)
+        inputs.control = None if self.control is None else self.control()
         if self.placed is not None and not self.placed(given_inputs(inputs), request.partition):
             text = (
                 f"partition {request.partition} is not the partition of its state's key; send it with that key, "
