@@ -70,7 +70,7 @@ class Rules:
     members: tuple[str, ...] = ()
     """All that there are, serving or not."""
     told: Mapping[str, Any] | None = None
-    """What an outcome tells the learner of it (`agents.learning.learner`); None: nothing."""
+    """What an outcome says of it; None: nothing."""
 
 
 @dataclass(frozen=True, slots=True)
