@@ -304,9 +304,7 @@ class EmbeddedBroker:
             if (so_far := self._work_done()) != done:
                 done, give_up = so_far, time.monotonic() + self._start_timeout
             if time.monotonic() > give_up:
-                return (
-                    f"it did not answer, and did nothing, for {self._start_timeout:g} s; {diagnose(self.folder.log)}"
-                )
+                return f"it did not answer, and did nothing, for {self._start_timeout:g} s; {diagnose(self.folder.log)}"
             time.sleep(_POLL_SECONDS)
         return None
 
