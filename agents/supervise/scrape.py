@@ -14,7 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from agents.supervise.registry import entries
 from lineage import metric_names as names
-from lineage.message import DROPPED
+from lineage.message import DROPPED, PREDICTION
 from lineage.metric_names import STATE_BACKUP_LAG_VERSIONS
 from topology.sizes import FROM_FILE
 
@@ -399,6 +399,8 @@ def _distribution(samples: Iterable[object]) -> Distribution:
     total = 0.0
     for sample in samples:
         name, labels, value = sample.name, sample.labels, sample.value  # type: ignore[attr-defined]
+        if labels.get(names.KIND, PREDICTION) != PREDICTION:
+            continue  # latency is that of predictions
         if name.endswith("_bucket"):
             buckets[float(labels["le"])] += value
         elif name.endswith("_sum"):

@@ -65,6 +65,8 @@ def acls(source: Source) -> None:
 def delete(source: Source, *, yes: bool) -> None:
     """Delete a pipeline's topics and consumer groups, with all queries, outcomes, states and dead letters.
 
+    Those of its learners go with them.
+
     Refused while the pipeline is served from here, or while one of its consumer groups has members.
 
     \b
@@ -75,10 +77,12 @@ def delete(source: Source, *, yes: bool) -> None:
     if served is not None and served.alive():
         raise UsageError(f"{spec.name} is served by process {served.pid}: stop it first")
     settings = source.settings
-    there = live_topics.present(settings, [topic.name for topic in topic_plan(spec)])
+    specs = [spec, *(learner.spec for learner in source.pipeline.learners)]
+    planned = dict.fromkeys(topic.name for each in specs for topic in topic_plan(each))  # some are of several
+    there = live_topics.present(settings, planned)
     if not there:
         click.echo(f"{settings.bootstrap} has no topic of {spec.name}")
         return
     confirmed(f"delete {len(there)} topics of {spec.name} on {settings.bootstrap}, with all their records", yes=yes)
-    live_topics.delete(settings, there, group_ids(spec))
+    live_topics.delete(settings, there, [group for each in specs for group in group_ids(each)])
     click.echo(f"{len(there)} topics of {spec.name} are deleted")

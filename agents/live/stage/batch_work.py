@@ -32,7 +32,7 @@ from lineage.message import PREDICTION, Outcome, Query, StageTiming
 from lineage.values import codec, plain
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from agents.core.batching import Batch
     from agents.core.request import Path, Request
@@ -117,15 +117,33 @@ class UserFunctions:
         targets: tuple[str | None, ...] = (chosen if chosen is not None else self._successors) or (None,)
         if self._split is None or targets == (None,):
             return chosen, dict.fromkeys(targets, outputs)
-        return chosen, self._call("split", self._split, outputs, lambda shares: _shares(shares, targets))
+        return chosen, self._call("split", self._split, outputs, lambda shares: self._shares(shares, targets))
 
     def _successors_of(self, answer: Any) -> tuple[str, ...]:
         names = (answer,) if isinstance(answer, str) else tuple(answer if answer is not None else ())
-        strangers = [name for name in names if name not in self._successors]
-        if strangers:
-            known = ", ".join(self._successors)
-            raise _UnfitError(f" named {strangers[0]!r}, which is not a successor; the successors are {known}")
+        self._refuse_strangers(names)
         return tuple(name for name in self._successors if name in names)
+
+    def _shares(self, shares: Any, targets: tuple[str | None, ...]) -> dict[str | None, dict[str, Any]]:
+        if not isinstance(shares, Mapping):
+            raise _UnfitError(f" returned {type(shares).__name__}, not a mapping")
+        self._refuse_strangers(shares)
+        missing = [target for target in targets if target not in shares]
+        if missing:
+            raise _UnfitError(f" returned nothing for {', '.join(map(str, missing))}")
+        made: dict[str | None, dict[str, Any]] = {}
+        for target in targets:
+            try:
+                made[target] = _values(shares[target])
+            except _UnfitError as error:
+                raise _UnfitError(f" for {target}{error}") from error
+        return made
+
+    def _refuse_strangers(self, names: Iterable[Any]) -> None:
+        for name in names:
+            if name not in self._successors:
+                known = ", ".join(self._successors)
+                raise _UnfitError(f" named {name!r:.80}, which is not a successor; the successors are {known}")
 
     def _call(self, role: str, function: Callable[..., Any], argument: Any, take: Callable[[Any], _Taken]) -> _Taken:
         """Return what `take` makes of a function's result. The function gets a copy: what it changes is its own."""
@@ -152,21 +170,6 @@ def _values(value: Any) -> dict[str, Any]:
         return plain.plain_map(_mapping(value), [plain.MOST_VALUES])
     except plain.PlainError as error:
         raise _UnfitError(f" returned what cannot travel: {error}") from error
-
-
-def _shares(shares: Any, targets: tuple[str | None, ...]) -> dict[str | None, dict[str, Any]]:
-    if not isinstance(shares, Mapping):
-        raise _UnfitError(f" returned {type(shares).__name__}, not a mapping")
-    missing = [target for target in targets if target not in shares]
-    if missing:
-        raise _UnfitError(f" returned nothing for {', '.join(map(str, missing))}")
-    made: dict[str | None, dict[str, Any]] = {}
-    for target in targets:
-        try:
-            made[target] = _values(shares[target])
-        except _UnfitError as error:
-            raise _UnfitError(f" for {target}{error}") from error
-    return made
 
 
 def _optional(stage: str, role: str, name: str | None) -> Callable[..., Any] | None:
@@ -266,6 +269,10 @@ class BatchWork:
                     inputs = Inputs(found, inputs.parameters, inputs.request_id, inputs.key)
             except WireError as error:
                 prepared.results[place] = Failed(error.reason, str(error))
+                continue
+            except BaseException as error:  # noqa: BLE001 - what an author's join returned may raise anything
+                words = self._raised.words(error, "reading the inputs")
+                prepared.results[place] = Failed(reasons.BAD_ROUTE, f"the inputs cannot be read: {words}")
                 continue
             prepared.inputs.append(inputs)
             prepared.looked.append(looked)
@@ -417,7 +424,7 @@ class BatchWork:
         except WireError as error:
             reason = reasons.BAD_ROUTE if error.reason == reasons.BAD_ROUTE else reasons.BAD_RESULT
             return Failed(reason, str(error))
-        except Exception as error:  # noqa: BLE001 - an answer of the author's must not end the stage
+        except BaseException as error:  # noqa: BLE001 - an answer of the author's must not end the stage
             words = self._raised.words(error, "reading a result")
             return Failed(reasons.BAD_RESULT, f"the result cannot be encoded: {words}")
 

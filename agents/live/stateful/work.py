@@ -82,6 +82,9 @@ class StatefulWork(BatchWork):
                 inputs[place] = self._inputs(request)
             except WireError as error:
                 results[place] = Failed(error.reason, str(error))
+            except BaseException as error:  # noqa: BLE001 - what an author's join returned may raise anything
+                words = self._raised.words(error, "reading the inputs")
+                results[place] = Failed(reasons.BAD_ROUTE, f"the inputs cannot be read: {words}")
         guilty = self._rehearse(machine, requests, inputs, results) if tried and inputs else 0
         began = time.perf_counter()
         seconds = self._compute(machine, requests, inputs, results) if inputs else 0.0

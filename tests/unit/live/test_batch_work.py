@@ -96,6 +96,8 @@ def test_choosing_nobody_ends_the_request_here():
         functions("a", choose=lambda outputs: 1 / 0),
         functions("a", choose=lambda outputs: exec("raise SystemExit")),
         functions("a", split=lambda outputs: {}),
+        functions("a", split=lambda outputs: {"a": {}, "b": {}}),
+        functions("a", split=lambda outputs: {"a": {}, None: {}}),
         functions("a", split=lambda outputs: "no mapping"),
     ],
 )
