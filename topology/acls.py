@@ -5,21 +5,19 @@ Nothing that a client may write is obeyed (docs/security.md): clients write quer
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from topology import topics
 from topology.topics import topic_plan
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Collection, Iterator
 
     from topology.load import Pipeline
     from topology.spec import PipelineSpec
 
 Role = Literal["client", "stage", "gate", "learner", "supervisor", "operator"]
 ROLES: Final[tuple[Role, ...]] = ("client", "stage", "gate", "learner", "supervisor", "operator")
-_OURS: Final = ROLES[1:]
 
 
 class Access(NamedTuple):
@@ -29,7 +27,7 @@ class Access(NamedTuple):
     read: tuple[Role, ...]
 
 
-# By kind of topic, as its name ends. Of a learner's pipeline its stage is a learner; elsewhere a learner is none.
+# By kind of topic, as its name ends. Of a learner's pipeline the stage is a learner, and stages read what it publishes.
 ACCESS: Final = {
     "ingress": Access(("client", "supervisor", "operator"), ("stage", "operator")),
     "STAGE": Access(("stage",), ("stage", "operator")),
@@ -42,17 +40,16 @@ ACCESS: Final = {
     "generations": Access(("supervisor", "operator"), ("stage", "supervisor", "operator")),
     "control": Access(("stage", "operator"), ("stage", "gate", "supervisor", "operator")),
     "beat": Access(("stage", "supervisor", "operator"), ("stage", "supervisor", "operator")),
-    "schemas": Access(("stage", "gate", "supervisor", "operator"), ("client", *_OURS)),
+    "schemas": Access(("stage", "gate", "supervisor", "operator"), ROLES),
     "plan": Access(("stage", "gate"), ("stage", "gate", "supervisor", "operator")),
     "owners": Access(("stage", "gate", "supervisor", "operator"), ("stage", "gate", "supervisor", "operator")),
     "sizes": Access(("stage", "supervisor", "operator"), ("stage", "learner", "supervisor", "operator")),
     "models": Access(("operator",), ("stage", "supervisor", "operator")),
 }
-_FOR_OTHERS: Final = ("table", "generations")  # of a learner: what stages of its parent read
+_TOOL: Final = 'kafka-acls.sh --bootstrap-server "$BOOTSTRAP" --command-config "$ADMIN" --add'
 
 
-@dataclass(frozen=True, slots=True)
-class Grant:
+class Grant(NamedTuple):
     """What a role may do; `prefixed`: with all whose names begin so."""
 
     role: Role
@@ -65,10 +62,7 @@ class Grant:
         """The line for Kafka's own tool; principals are called `principals`-ROLE."""
         told = [f"--operation {operation}" for operation in self.operations]
         told += [f"--{self.resource} {self.name}", *["--resource-pattern-type prefixed"] * self.prefixed]
-        return f"{_TOOL} --add --allow-principal User:{principals}-{self.role} {' '.join(told)}"
-
-
-_TOOL: Final = 'kafka-acls.sh --bootstrap-server "$BOOTSTRAP" --command-config "$ADMIN"'
+        return f"{_TOOL} --allow-principal User:{principals}-{self.role} {' '.join(told)}"
 
 
 def kind_of(spec: PipelineSpec, topic: str) -> str:
@@ -85,35 +79,27 @@ def grants(pipeline: Pipeline) -> Iterator[Grant]:
     for learner in pipeline.learners:
         yield from _of_one(learner.spec, "learner")
     if any(stage.variants is not None and stage.variants.registered for stage in pipeline.spec.stages):
-        yield from _of_topic(topics.MODELS, ACCESS["models"])
+        yield from _of_topic(topics.MODELS, *ACCESS["models"])
         yield Grant("operator", ("Create",), "topic", topics.MODELS)
 
 
 def _of_one(spec: PipelineSpec, stage: Role) -> Iterator[Grant]:
+    """`stage`: the role of its stages."""
     for topic in topic_plan(spec):
         kind = kind_of(spec, topic.name)
-        told = ACCESS[kind]
-        if stage == "learner":
-            others: tuple[Role, ...] = ("stage",) if kind in _FOR_OTHERS else ()
-            told = Access(_with(told.write, stage), (*others, *_with(told.read, stage)))
-        yield from _of_topic(topic.name, told)
+        write, read = ({stage if role == "stage" else role for role in told} for told in ACCESS[kind])
+        yield from _of_topic(topic.name, write, read | ({"stage"} if kind in {"table", "generations"} else set()))
     prefix = f"{spec.name}."
     for role in (stage, "gate", "supervisor", "operator"):
         yield Grant(role, ("DescribeConfigs",), "topic", prefix, prefixed=True)
-        yield Grant(role, ("Read", "Delete") if role == "operator" else ("Read",), "group", prefix, prefixed=True)
+        yield Grant(role, ("Read", *["Delete"] * (role == "operator")), "group", prefix, prefixed=True)
     for role in ("supervisor", "operator"):
-        yield Grant(role, ("Create", "Delete") if role == "operator" else ("Create",), "topic", prefix, prefixed=True)
+        yield Grant(role, ("Create", *["Delete"] * (role == "operator")), "topic", prefix, prefixed=True)
     for role in (stage, "gate"):
         yield Grant(role, ("Write",), "transactional-id", prefix, prefixed=True)
 
 
-def _of_topic(name: str, told: Access) -> Iterator[Grant]:
+def _of_topic(name: str, write: Collection[Role], read: Collection[Role]) -> Iterator[Grant]:
     for role in ROLES:
-        operations = ("Write",) * (role in told.write) + ("Read",) * (role in told.read)
-        if operations:
-            yield Grant(role, operations, "topic", name)
-
-
-def _with(roles: tuple[Role, ...], stage: Role) -> tuple[Role, ...]:
-    """With a learner for the stage that it is."""
-    return tuple(dict.fromkeys(stage if role == "stage" else role for role in roles))
+        if role in write or role in read:
+            yield Grant(role, ("Write",) * (role in write) + ("Read",) * (role in read), "topic", name)

@@ -1,7 +1,7 @@
 """A registered variant as a model of a stage. No pickle is ever loaded, and no other file than the registered one.
 
 The file's name comes of a record: it is a hash, and so leads nowhere out of the repository. What is loaded are the very
-bytes that were hashed, whatever becomes of the file meanwhile; no format may name another file.
+bytes that were hashed, whatever becomes of the file meanwhile.
 
 Its outputs are the same whatever made it: `label`, and `scores`, what the model says of each class, where it says so.
 """

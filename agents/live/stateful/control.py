@@ -9,7 +9,7 @@ that the state has, too: a primary that reads late changes nothing back.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING
 
 from agents.live.sizes import Sizes
 from producers.generations import Followed
@@ -17,28 +17,14 @@ from topology import topics
 from topology.ensembles import record_key
 
 if TYPE_CHECKING:
-    from contextlib import AbstractContextManager
-
     from agents.live.stage.config import StageProcessConfig
     from producers.connection import ClientSettings
     from topology.ensembles import Served
     from topology.load import Pipeline
 
 
-class Control(Protocol):
-    """A log of owners, followed while the context is open. `now` may be called on any thread."""
-
-    @property
-    def log(self) -> AbstractContextManager[Any]: ...
-
-    def read(self) -> None:
-        """Wait until the log is read to its end; not for long where it cannot be."""
-
-    def now(self) -> Any: ...
-
-
 class Sections:
-    """The newest section of an ensemble that is of the pipeline file."""
+    """The newest section of an ensemble that is of the pipeline file. `log` is followed while its context is open."""
 
     def __init__(self, settings: ClientSettings, parent: Pipeline, stage: str) -> None:
         self.log = Sizes(settings, parent.spec.name)
@@ -47,6 +33,7 @@ class Sections:
         self._newest: Served | None = None
 
     def read(self) -> None:
+        """Wait until the log is read to its end; not for long where it cannot be."""
         self.log.newest()
 
     def now(self) -> Served | None:
@@ -74,7 +61,7 @@ class HeldGenerations:
         return {str(number): known.known[number].theta for number in known.held}
 
 
-def control_of(config: StageProcessConfig) -> Control | None:
+def control_of(config: StageProcessConfig) -> Sections | HeldGenerations | None:
     """What the stage goes by; None of one that is no learner with owners who say something."""
     if config.spec.has_generations:
         return HeldGenerations(config.settings, config.pipeline.spec.name)
