@@ -124,6 +124,7 @@ OUTCOMES_TOTAL: Final = "spillway_outcomes_total"  # by kind and reason
 # The supervisor's, by place.
 PLACE_RESTARTS_TOTAL: Final = "spillway_place_restarts_total"
 PLACE_FLAPPING: Final = "spillway_place_flapping"  # 1 where it dies again and again, or is given up
+UNANSWERED_SECONDS: Final = "spillway_unanswered_seconds"  # for which queries have waited and none was answered
 
 # The tuner's; those that have a stage, by of_stage.
 TUNER_EXCESS: Final = "spillway_tuner_excess_ratio"  # the largest live arrival rate by the plan's sample's
@@ -139,3 +140,4 @@ LATENCY_SECONDS: Final = "spillway_latency_seconds"
 HELD: Final = "spillway_held"
 STATE_HOLD_SECONDS: Final = "spillway_state_hold_seconds"  # that an outcome waited for versions to be durable
 TRANSACTION_SECONDS: Final = "spillway_transaction_seconds"
+ABORTED_TOTAL: Final = "spillway_transactions_aborted_total"

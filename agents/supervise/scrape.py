@@ -70,6 +70,10 @@ class Figures:
     dead_letters: Mapping[str, int]
     good: int
     late: int
+    aborted: int = 0  # transactions of the gate
+    defaults: int = 0  # queries that got the default outputs
+    combined: int = 0  # queries of an ensemble
+    partial: int = 0  # of them, those without all members
     hold: float = math.nan  # of the gate: the median for which outcomes waited for versions to be durable
     hold_p99: float = math.nan
     marks: float = math.nan  # mean bytes of marks in a message
@@ -123,6 +127,10 @@ def figures(entry: Entry, now: Snapshot, before: Snapshot | None) -> Figures:
         dead_letters={reason: int(count) for reason, count in now.dead_letters.items()},
         good=int(now.value(names.GOOD_TOTAL)),
         late=int(now.value(names.LATE_TOTAL)),
+        aborted=int(now.value(names.ABORTED_TOTAL)),
+        defaults=int(now.value(names.DEFAULTS_TOTAL)),
+        combined=int(now.value(names.COMBINED_TOTAL)),
+        partial=int(now.value(names.PARTIAL_TOTAL)),
         hold=hold.quantile(0.5),
         hold_p99=hold.quantile(0.99),
         marks=_since(now, before, names.HOPS_MARKS_BYTES).mean(),

@@ -176,6 +176,12 @@ def details(figures: Figures) -> list[str]:
     lines += [f"{figures.name}: {stage} is {what}" for stage, what in sorted(figures.tuning.items())]
     if figures.role == "gate":
         lines.append(f"{figures.name}: {figures.good} good, {figures.late} late")
+    if figures.aborted:
+        lines.append(f"{figures.name}: {figures.aborted} transactions aborted and done again")
+    if figures.defaults:
+        lines.append(f"{figures.name}: {figures.defaults} queries got the default outputs")
+    if figures.partial:
+        lines.append(f"{figures.name}: {figures.partial} of {figures.combined} combined without all members")
     if not math.isnan(figures.hold):
         waited = f"{_milliseconds(figures.hold)} ms (p99 {_milliseconds(figures.hold_p99)})"
         lines.append(f"{figures.name}: outcomes waited {waited} for versions to become durable")

@@ -268,6 +268,7 @@ class Gate:
         try:
             self._writer.write(turn, self._consumer.consumer_group_metadata(), _WRITE_SECONDS)
         except AbortedError as error:
+            self._metrics.aborted += 1
             log.warning("%s; restarting from the committed offsets", error)
             self._begin_again()
             return

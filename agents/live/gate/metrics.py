@@ -35,6 +35,7 @@ class GateMetrics(Collector):
         self.late = 0
         self.flags_cut = 0
         self.emitted = 0
+        self.aborted = 0
         self.outcomes: Counter[tuple[str, ...]] = Counter()  # by (kind, reason)
         self.dead_letters: Counter[tuple[str, ...]] = Counter()  # by (reason,)
         self.committed: dict[int, int] = {}
@@ -68,6 +69,7 @@ class GateMetrics(Collector):
         )
         yield make.distribution(names.INTAKE_SECONDS, "From an outcome's timestamp to the gate", self.intake)
         yield make.distribution(names.TRANSACTION_SECONDS, "Commit of a transaction", self.transaction)
+        yield make.counter(names.ABORTED_TOTAL, "Transactions that were aborted, and decided again", self.aborted)
         if self.hold is not None:
             yield make.distribution(
                 names.STATE_HOLD_SECONDS, "Time that outcomes waited for durable versions", self.hold

@@ -281,6 +281,7 @@ def test_an_abort_while_the_gate_is_full_does_not_stop_it_for_good(bench):
     bench.durable()
     bench.rounds(100)
     assert bench.writer.aborts == 0
+    assert bench.gate._metrics.aborted == 1
     assert bench.writer.released == 30
     assert bench.consumer.paused == set()
 

@@ -160,6 +160,23 @@ def test_members_are_shown_with_who_changed_them_and_why_one_does_not_serve():
     assert not any("its ensemble" in line for line in details(figures(STAGE, parse(page(metrics), 1.0), None)))
 
 
+def test_what_was_aborted_defaulted_and_combined_in_part_is_counted():
+    gate = GateMetrics("p")
+    assert not any("aborted" in line for line in details(figures(GATE, parse(page(gate), 1.0), None)))
+    gate.aborted = 2
+    assert "gate.0: 2 transactions aborted and done again" in details(figures(GATE, parse(page(gate), 1.0), None))
+    metrics = a_stage()
+    metrics.defaults = lambda: 3
+    lanes = SimpleNamespace(ready=dict, refused={}, caches=dict)
+    members = SimpleNamespace(wanted=dict, troubles={}, record=None)
+    metrics.lanes = MemberFigures(lanes, Shares(combined=9, partial=4), members)
+    shown = figures(STAGE, parse(page(metrics), 1.0), None)
+    assert "detect.0: 3 queries got the default outputs" in details(shown)
+    assert "detect.0: 4 of 9 combined without all members" in details(shown)
+    told = shown.as_json()
+    assert (told["defaults"], told["partial"], told["combined"]) == (3, 4, 9)
+
+
 def test_partitions_that_are_stopped_are_shown():
     metrics = a_stage()
     metrics.stopped |= {2: 40, 10: 7}
