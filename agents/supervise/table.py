@@ -160,6 +160,9 @@ def details(figures: Figures) -> list[str]:
         lines.append(f"{figures.name}: {agreed} ({figures.graded} graded)")
     if figures.uncoded:
         lines.append(f"{figures.name}: coding is paused: {WHY_PAUSED.get(figures.uncoded, figures.uncoded)}")
+    if figures.batch_unmet:
+        unmet = "one query alone often takes longer than the objective of batches"
+        lines.append(f"{figures.name}: {unmet}; they hold up to {figures.batch_limit}")
     if figures.order:
         ready = "" if figures.workers == figures.wanted else f", {figures.workers} ready"
         lines.append(f"{figures.name}: {figures.wanted} workers wanted{ready}; ordered by {figures.order}")
