@@ -170,12 +170,7 @@ def details(figures: Figures) -> list[str]:
         f"{figures.name}: {member}'s cache: {counts.get('hits', 0)} hits, {counts.get('misses', 0)} misses"
         for member, counts in sorted(figures.caches.items())
     ]
-    if figures.members:
-        told = ", ".join(f"{name} {ready}/{wanted}" for name, (ready, wanted) in figures.members.items())
-        lines.append(f"{figures.name}: members ready: {told}")
-    if figures.ensemble:
-        lines.append(f"{figures.name}: its ensemble was changed by {figures.ensemble}")
-    lines += [f"{figures.name}: member {name} does not serve: {why}" for name, why in sorted(figures.troubles.items())]
+    lines += _ensemble(figures)
     lines += [f"{figures.name}: {stage} is {what}" for stage, what in sorted(figures.tuning.items())]
     if figures.role == "gate":
         lines.append(f"{figures.name}: {figures.good} good, {figures.late} late")
@@ -191,6 +186,18 @@ def details(figures: Figures) -> list[str]:
     if not math.isnan(figures.marks):
         lines.append(f"{figures.name}: {_number(figures.marks)} bytes of marks per message")
     return lines
+
+
+def _ensemble(figures: Figures) -> list[str]:
+    lines = []
+    if figures.members:
+        told = ", ".join(f"{name} {ready}/{wanted}" for name, (ready, wanted) in figures.members.items())
+        lines.append(f"{figures.name}: members ready: {told}")
+    if figures.ensemble:
+        lines.append(f"{figures.name}: its ensemble was changed by {figures.ensemble}")
+    return lines + [
+        f"{figures.name}: member {name} does not serve: {why}" for name, why in sorted(figures.troubles.items())
+    ]
 
 
 def _number(value: float) -> str:
