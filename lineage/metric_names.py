@@ -51,6 +51,7 @@ MODEL_VERSION: Final = "spillway_model_version"  # by version: workers that have
 MODEL_INSTANCES_WANTED: Final = "spillway_model_instances_wanted"  # by the table of sizes, or the pipeline file
 MODEL_INSTANCES_ORDER: Final = "spillway_model_instances_order"  # by who and why: when they were wanted, unix seconds
 BATCH_LIMIT: Final = "spillway_batch_limit"
+BATCH_UNMET: Final = "spillway_batch_objective_unmet"
 CACHE_HITS_TOTAL: Final = "spillway_cache_hits_total"
 CACHE_SHARED_TOTAL: Final = "spillway_cache_shared_total"
 CACHE_MISSES_TOTAL: Final = "spillway_cache_misses_total"

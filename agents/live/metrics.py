@@ -319,6 +319,7 @@ class StageMetrics(Collector):
         self.duplicates: Callable[[], int] = int
         self.depth: Callable[[], int] = int  # asked when somebody reads the metrics
         self.limit: Callable[[], int] = int
+        self.unmet: Callable[[], bool] = bool
         self.batches = 0
         self.batched = 0
         self.offline = 0
@@ -394,6 +395,7 @@ class StageMetrics(Collector):
         if self.lanes is not None:
             yield from self.lanes(make)
         yield make.gauge(names.BATCH_LIMIT, "Largest batch that a worker is given", self.limit())
+        yield make.gauge(names.BATCH_UNMET, "1 if one query alone often takes longer than the objective", self.unmet())
         yield make.distribution(names.QUEUE_SECONDS, "From arrival to entering a batch", self.queued)
         yield make.distribution(names.BATCH_WAIT_SECONDS, "From entering a batch to its start", self.waited)
         yield make.distribution(names.EXECUTION_SECONDS, "Execution of a batch", self.executed)

@@ -86,6 +86,8 @@ class Figures:
     graded: int = 0  # made answers
     workers: int = 0  # that are ready; at the gate none
     wanted: int = 0  # by the table of sizes
+    batch_limit: int = 0
+    batch_unmet: bool = False  # whether one query alone often takes longer than the objective of batches
     order: str = ""  # of its stage's workers: by whom, when and why, where that is not the pipeline file
     members: Mapping[str, tuple[int, int]] = field(default_factory=dict)  # of an ensemble: workers, ready and wanted
     troubles: Mapping[str, str] = field(default_factory=dict)  # why members do not serve
@@ -144,6 +146,8 @@ def figures(entry: Entry, now: Snapshot, before: Snapshot | None) -> Figures:
         graded=int(now.value(names.CODING_GRADED_TOTAL)),
         workers=int(now.value(names.MODEL_INSTANCES)),
         wanted=int(now.value(names.MODEL_INSTANCES_WANTED)),
+        batch_limit=int(now.value(names.BATCH_LIMIT)),
+        batch_unmet=bool(now.value(names.BATCH_UNMET)),
         order=now.order,
         members=now.ensemble.members,
         troubles=now.ensemble.troubles,

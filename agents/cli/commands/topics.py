@@ -12,12 +12,13 @@ from agents.live import topics as live_topics
 from agents.live.groups import group_ids
 from agents.supervise.registry import ServeEntry
 from lineage.errors import UsageError
+from topology.acls import grants
 from topology.topics import topic_plan
 
 
 @click.group(cls=SuggestingGroup)
 def topics() -> None:
-    """List a pipeline's topics, or delete them.
+    """List a pipeline's topics and who may write them, or delete them.
 
     \b
     Example: spillway topics delete pipeline.yaml
@@ -38,6 +39,23 @@ def list_topics(source: Source, *, as_json: bool) -> None:
     width = max(len(topic.name) for topic in plan)
     for topic in plan:
         click.echo(f"{topic.name.ljust(width)}  {'there  ' if topic.name in there else 'missing'}  {topic.purpose}")
+
+
+@topics.command()
+@pipeline_argument
+@from_source
+def acls(source: Source) -> None:
+    """Print the ACLs that a pipeline needs, as commands of Kafka's own kafka-acls.sh.
+
+    Each role has a principal, User:PIPELINE-ROLE: client, stage (fronts and shards), gate, learner, supervisor and
+    operator. Learners of the pipeline are included. docs/security.md says what each topic is for. Nothing is changed,
+    and no cluster is asked: set BOOTSTRAP and ADMIN (a file of client settings) and run what is printed.
+
+    \b
+    Example: spillway topics acls pipeline.yaml > acls.sh
+    """  # noqa: D301 - click's own marks
+    for grant in grants(source.pipeline):
+        click.echo(grant.command(source.spec.name))
 
 
 @topics.command()

@@ -275,6 +275,10 @@ class BatchWork:
             except WireError as error:
                 prepared.results[place] = Failed(error.reason, str(error))
                 continue
+            except BaseException as error:  # noqa: BLE001 - what an author's join returned may raise anything
+                words = self._raised.words(error, "reading the inputs")
+                prepared.results[place] = Failed(reasons.BAD_ROUTE, f"the inputs cannot be read: {words}")
+                continue
             prepared.inputs.append(inputs)
             prepared.looked.append(looked)
             prepared.places.append(place)
@@ -435,7 +439,7 @@ class BatchWork:
         except WireError as error:
             reason = reasons.BAD_ROUTE if error.reason == reasons.BAD_ROUTE else reasons.BAD_RESULT
             return Failed(reason, str(error))
-        except Exception as error:  # noqa: BLE001 - an answer of the author's must not end the stage
+        except BaseException as error:  # noqa: BLE001 - an answer of the author's must not end the stage
             words = self._raised.words(error, "reading a result")
             return Failed(reasons.BAD_RESULT, f"the result cannot be encoded: {words}")
 

@@ -143,6 +143,15 @@ def test_what_members_caches_answered_is_shown():
     assert "detect.0: forest's cache: 6 hits, 2 misses" in details(shown)
 
 
+def test_status_says_where_one_query_alone_is_beyond_the_objective_of_batches():
+    metrics = a_stage(8, 0.1)
+    metrics.limit, metrics.unmet = lambda: 12, lambda: True
+    told = details(figures(STAGE, parse(page(metrics), 1.0), None))
+    assert "detect.0: one query alone often takes longer than the objective of batches; they hold up to 12" in told
+    metrics.unmet = lambda: False
+    assert not any("one query alone" in line for line in details(figures(STAGE, parse(page(metrics), 1.0), None)))
+
+
 def test_members_are_shown_with_who_changed_them_and_why_one_does_not_serve():
     lanes = SimpleNamespace(ready=lambda: {"linear": 1, "forest": 1}, refused={}, caches=dict)
     record = SimpleNamespace(who="ada@host", why="the new net", at=1_700_000_000.25)
