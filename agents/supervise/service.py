@@ -17,6 +17,7 @@ from prometheus_client.registry import Collector
 
 from agents.core.joins import longest_wait
 from agents.core.policies import period_of, words_for
+from agents.live import leftovers
 from agents.live import topics as live_topics
 from agents.live.groups import group_id, member_label, member_of, standby_label
 from agents.live.registry import Address, MetricsServer
@@ -355,6 +356,9 @@ class Service:
             self._say(f"created {len(created)} topics for {self._name}")
         elif live_topics.written(settings.cluster, egress(self._name), settings.pipeline.spec.partitions):
             self.supervisor.served_before()
+        for each in leftovers.left(settings.cluster, settings.pipeline.spec):
+            if each.unread:
+                self._say(str(each))
         plans = [child.plan for child in self.supervisor.children if child.plan.role not in NO_GROUP]
         names = [f"{plan.stage}.{plan.replica}" for plan in plans]
         owned = Ownership(settings.cluster, self._name, names, take_over=settings.take_over, say=self._say)
