@@ -327,7 +327,8 @@ def _workers(stage: StageSpec) -> int:
     """Return how many worker processes a stage has on the machines of its fronts."""
     if stage.lanes:
         inner = stage.variants.of.values() if stage.variants else stage.ensemble.members.values()  # type: ignore[union-attr]
-        return sum(each.workers.total for each in inner)
+        spare = stage.workers.standby
+        return sum(each.workers.total + spare * each.workers.of_front(0) for each in inner)
     own = [stage.workers.of_front(0 if n >= stage.fronts else n) for n in range(stage.processes)]
     beside = 0 if stage.copies is None else stage.copies.workers
     rows, k = (0, 1) if stage.coding is None else (stage.coding.rows, stage.coding.k)

@@ -232,3 +232,36 @@ def test_queries_of_a_recording_go_the_ways_that_they_went(files, capsys):
     page = Path("plan.html").read_text()
     assert "Cost over the SLO" in page
     assert page.count("<svg") == 1
+
+
+LEFT_OUT = {
+    "an ensemble": "default: {y: 1}, ensemble: {selection: exp4, members: {x: {model: m:M}}}",
+    "variants": "variants: {app: d, of: {x: {model: m:M, architecture: x, accuracy: .9, takes: {1: 10ms}}}}",
+    "a Velox model": "model: 'velox:m:Songs', tables: {user: {of: taste}}",
+}
+LEARNERS = "learners: [{name: taste, model: 'velox:m:Songs', state: {kind: keyed}, publish: true}]\n"
+
+
+@pytest.mark.parametrize("what", LEFT_OUT)
+@pytest.mark.parametrize("place", ["first", "between", "last", "alone"])
+def test_stages_that_nobody_measures_keep_their_sizes_and_are_named(files, capsys, what, place):
+    stages = {"a": "model: 'm:A'", "b": "model: 'm:B'"}
+    order = {"first": ["s", "a", "b"], "between": ["a", "s", "b"], "last": ["a", "b", "s"], "alone": ["s"]}[place]
+    lines = [
+        f"  - {{name: {name}, {stages.get(name, LEFT_OUT[what])}{f', after: {before}' if before else ''}}}\n"
+        for before, name in zip(["", *order], order, strict=False)
+    ]
+    learners = LEARNERS if "Velox" in what else ""
+    Path("p.yaml").write_text(f"name: p\nslo: 200ms\nstages:\n{''.join(lines)}{learners}")
+    Path("prof.yaml").write_text("spillway-profile: 1\nhardware: {cpu: {a: {beta: 5ms}, b: {beta: 9ms}}}\n")
+    code = run(["provision", "p.yaml", "poisson:20", "--duration", "10", *GIVEN, "-o", "plan.yaml"])
+    told = capsys.readouterr()
+    if place == "alone":
+        assert code == 2
+        assert f"there is no stage to plan: s has {what}" in told.err
+        return
+    assert code == 0, told.err
+    plan = read_plan(files / "plan.yaml")
+    assert (set(plan.stages), plan.kept) == ({"a", "b"}, {"s": 1})
+    assert any(f"estimated to take no time: s has {what}" in remark for remark in plan.remarks)
+    assert f"estimated to take no time: s has {what}" in told.out
