@@ -348,6 +348,7 @@ class StageMetrics(Collector):
         self.cache: PredictionCache[Work] | None = None
         self.dispatch: Dispatch | None = None
         self.lanes: Callable[[Families], Iterator[Metric]] | None = None  # of an ensemble's members, or of variants
+        self.versions: Callable[[], Mapping[str, int]] = dict  # of the model: workers that have it
         self.defaults: Callable[[], int] | None = None  # where the stage has a default
         self.state: StateFigures | None = None  # of a member of a stateful shard
         self.marks: Histogram | None = None  # bytes in the messages that are sent; None where nothing rests on a state
@@ -373,6 +374,8 @@ class StageMetrics(Collector):
         yield make.gauge(names.QUEUE_LIMIT, "Most queries that may wait", self.queue_limit)
         yield make.gauge(names.MODEL_INSTANCES, "Model instances in this process", self.instances)
         yield make.gauge(names.MODEL_INSTANCES_WANTED, "Model instances that this process should have", self.wanted)
+        versions: dict[tuple[str, ...], float] = {(each,): count for each, count in self.versions().items()}
+        yield make.gauges(names.MODEL_VERSION, "Workers with a version of the model", (names.VERSION,), versions)
         if self.order is not None:
             who = (f"{self.order.who}, held" if self.order.held else self.order.who, self.order.why)
             yield make.gauges(

@@ -94,6 +94,7 @@ class Figures:
     ensemble: str = ""  # by whom, when and why it was changed, where that is not the pipeline file
     tuning: Mapping[str, str] = field(default_factory=dict)  # of a tuner: by stage, what it does about it
     caches: Mapping[str, Mapping[str, int]] = field(default_factory=dict)  # by member: hits and misses
+    versions: Mapping[str, int] = field(default_factory=dict)  # of the model: workers that have it
 
     def count(self, kind: OutcomeKind) -> int:
         return sum(self.outcomes.get(kind, {}).values())
@@ -153,6 +154,7 @@ def figures(entry: Entry, now: Snapshot, before: Snapshot | None) -> Figures:
         ensemble=now.ensemble.order,
         tuning=now.tuning,
         caches=now.caches,
+        versions=now.versions,
     )
 
 
@@ -292,6 +294,7 @@ class Snapshot:
     order: str = ""
     tuning: Mapping[str, str] = field(default_factory=dict)
     caches: Mapping[str, Mapping[str, int]] = field(default_factory=dict)  # by member: hits and misses
+    versions: Mapping[str, int] = field(default_factory=dict)  # of the model: workers that have it
     variants: Mapping[str, Variant] = field(default_factory=dict)  # of a front of a stage with variants
     ensemble: Ensemble = field(default_factory=Ensemble)
 
@@ -328,7 +331,7 @@ _CACHES = {names.MEMBER_CACHE_HITS_TOTAL: "hits", names.MEMBER_CACHE_MISSES_TOTA
 _TUNING = {names.TUNER_TUNES: ("not tuned", "tuned")}
 
 
-def parse(text: str, at: float) -> Snapshot:  # noqa: C901, PLR0912 - a table of kinds
+def parse(text: str, at: float) -> Snapshot:  # noqa: C901, PLR0912, PLR0915 - a table of kinds
     counters: dict[str, float] = {}
     outcomes: defaultdict[tuple[str, str], float] = defaultdict(float)
     dead: defaultdict[str, float] = defaultdict(float)
@@ -342,6 +345,7 @@ def parse(text: str, at: float) -> Snapshot:  # noqa: C901, PLR0912 - a table of
     tuning: dict[str, str] = {}
     caches: defaultdict[str, dict[str, int]] = defaultdict(dict)
     ensemble = Ensemble()
+    versions: dict[str, int] = {}
     waits: set[int] = set()
     variants: defaultdict[str, Variant] = defaultdict(Variant)
     for family in text_string_to_metric_families(text):
@@ -373,6 +377,8 @@ def parse(text: str, at: float) -> Snapshot:  # noqa: C901, PLR0912 - a table of
                 ensemble.take(sample.name, sample.labels, sample.value)
             elif sample.name in _TUNING:
                 tuning[sample.labels[names.OF_STAGE]] = _TUNING[sample.name][bool(sample.value)]
+            elif sample.name == names.MODEL_VERSION:
+                versions[sample.labels[names.VERSION]] = int(sample.value)
             elif sample.name in _CACHES:
                 caches[sample.labels[names.MEMBER]][_CACHES[sample.name]] = int(sample.value)
             elif sample.name in offsets:
@@ -389,6 +395,7 @@ def parse(text: str, at: float) -> Snapshot:  # noqa: C901, PLR0912 - a table of
         order=order,
         tuning=tuning,
         caches=dict(caches),
+        versions=versions,
         variants=dict(variants),
         ensemble=ensemble,
     )

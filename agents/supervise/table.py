@@ -170,16 +170,19 @@ def details(figures: Figures) -> list[str]:
         f"{figures.name}: {member}'s cache: {counts.get('hits', 0)} hits, {counts.get('misses', 0)} misses"
         for member, counts in sorted(figures.caches.items())
     ]
+    if any(figures.versions):
+        told = ", ".join(f"{version or 'none'} ({count})" for version, count in figures.versions.items())
+        lines.append(f"{figures.name}: version of its model, and workers that have it: {told}")
     lines += _ensemble(figures)
     lines += [f"{figures.name}: {stage} is {what}" for stage, what in sorted(figures.tuning.items())]
     if figures.role == "gate":
         lines.append(f"{figures.name}: {figures.good} good, {figures.late} late")
-    if figures.aborted:
-        lines.append(f"{figures.name}: {figures.aborted} transactions aborted and done again")
-    if figures.defaults:
-        lines.append(f"{figures.name}: {figures.defaults} queries got the default outputs")
-    if figures.partial:
-        lines.append(f"{figures.name}: {figures.partial} of {figures.combined} combined without all members")
+    counts = {
+        "transactions aborted and done again": figures.aborted,
+        "queries got the default outputs": figures.defaults,
+        f"of {figures.combined} combined without all members": figures.partial,
+    }
+    lines += [f"{figures.name}: {count} {what}" for what, count in counts.items() if count]
     if not math.isnan(figures.hold):
         waited = f"{_milliseconds(figures.hold)} ms (p99 {_milliseconds(figures.hold_p99)})"
         lines.append(f"{figures.name}: outcomes waited {waited} for versions to become durable")

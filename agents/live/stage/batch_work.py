@@ -198,6 +198,7 @@ class Prepared:
     inputs: list[Inputs] = field(default_factory=list)
     places: list[int] = field(default_factory=list)
     looked: list[Flags | None] = field(default_factory=list)  # what the outcome tells of tables, by input
+    version: str | None = None  # of the model that ran it, as its worker says
     singly: bool = False  # as one of the queries may end its worker, and it is to be known which
 
     @property
@@ -220,6 +221,7 @@ class BatchWork:
         joins: bool,
         model_name: str,
         version: str,
+        fixed: bool = False,
         signature: Signature | None,
         limits: Limits,
         guard: Guard | None = None,
@@ -229,6 +231,8 @@ class BatchWork:
         lookups: Lookups | None = None,
     ) -> None:
         """`caches`: whether answers are remembered; then a model sees no request's id or key.
+
+        `fixed`: whether it has this `version` whatever its workers say.
 
         `keeps`: whether a batch keeps its outputs (`Batch.outputs`), as answers may be made of them.
 
@@ -245,6 +249,7 @@ class BatchWork:
         self._joins = joins
         self._model_name = model_name
         self._version = version
+        self._fixed = fixed
         self._signature = signature
         self._limits = limits
         self._raised = functions.raised
@@ -334,7 +339,7 @@ class BatchWork:
         output = self.output(prepared, place, answer)
         if self._keeps and not isinstance(output, Failed):
             _keep(batch, at, output)
-        return self._result(batch.requests[at], output, seconds, len(batch.requests))
+        return self._result(batch.requests[at], output, seconds, len(batch.requests), version=prepared.version)
 
     def output(self, prepared: Prepared, place: int, answer: Mapping[str, Any]) -> Mapping[str, Any] | Failed:
         """The outputs in an answer, with its flags and those of the tables that its inputs were made of."""
@@ -357,14 +362,16 @@ class BatchWork:
             self._raised.words(ModelRaisedError(text, trace))
         return Failed(reason if reason in _REASONS else reasons.MODEL_RAISED, text)
 
-    def made(self, batch: Batch, outputs: Sequence[Any], seconds: float, model: str) -> list[Result | None]:
+    def made(
+        self, batch: Batch, outputs: Sequence[Any], seconds: float, model: str, version: str | None = None
+    ) -> list[Result | None]:
         """Results of answers that others than the batch's own worker gave, by place; None where there is none.
 
-        `model` is what made them, in `seconds`.
+        `model` is what made them, in `seconds`; empty: the stage's, of `version`.
         """
         size = len(batch.requests)
         return [
-            None if output is None else self._result(request, output, seconds, size, model)
+            None if output is None else self._result(request, output, seconds, size, model, version)
             for request, output in zip(batch.requests, outputs, strict=True)
         ]
 
@@ -379,7 +386,8 @@ class BatchWork:
         if isinstance(output, Joint):
             return self._joint(request, output, now)
         request.entered = request.started = now
-        return self._result(request, output, 0.0, 0)
+        output, version = output
+        return self._result(request, output, 0.0, 0, version=version)
 
     def _joint(self, request: Request, joint: Joint, now: float) -> Result:
         outputs: Mapping[str, Any] = self._default if joint.declined else joint.outputs
@@ -393,10 +401,17 @@ class BatchWork:
         return self._functions.finish(outputs)
 
     def _result(
-        self, request: Request, output: Mapping[str, Any] | Failed, seconds: float, size: int, model: str = ""
+        self,
+        request: Request,
+        output: Mapping[str, Any] | Failed,
+        seconds: float,
+        size: int,
+        model: str = "",
+        version: str | None = None,
     ) -> Result:
         if isinstance(output, Failed):
             return output
+        by = self._version if self._fixed or version is None else version
         timing = StageTiming(
             self._stage,
             request.entered - request.arrived,
@@ -404,7 +419,7 @@ class BatchWork:
             seconds,
             size,
             model or self._model_name,
-            "" if model else self._version,
+            "" if model else by,
         )
 
         def result() -> Ok:
@@ -414,7 +429,7 @@ class BatchWork:
             if not self._caches:
                 return ok
             value, size = kept(output, own)
-            return replace(ok, value=value, size=size)
+            return replace(ok, value=(value, by), size=size)
 
         return self._guarded(result)
 

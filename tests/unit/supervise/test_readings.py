@@ -186,6 +186,16 @@ def test_what_was_aborted_defaulted_and_combined_in_part_is_counted():
     assert (told["defaults"], told["partial"], told["combined"]) == (3, 4, 9)
 
 
+def test_the_versions_of_a_model_are_shown_with_their_workers():
+    metrics = a_stage()
+    metrics.versions = lambda: {"1": 0, "2": 3, "": 1}
+    shown = figures(STAGE, parse(page(metrics), 1.0), None)
+    assert shown.as_json()["versions"] == {"1": 0, "2": 3, "": 1}
+    assert "detect.0: version of its model, and workers that have it: 1 (0), 2 (3), none (1)" in details(shown)
+    metrics.versions = lambda: {"": 1}
+    assert not any("version" in line for line in details(figures(STAGE, parse(page(metrics), 1.0), None)))
+
+
 def test_partitions_that_are_stopped_are_shown():
     metrics = a_stage()
     metrics.stopped |= {2: 40, 10: 7}
