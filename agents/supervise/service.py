@@ -328,9 +328,15 @@ class Service:
         on and the processes have ended.
         """
         self._learners.start(stop.set)
+        run_dir = self._settings.run_dir
+        if not self._settings.take_over:  # then the entry is still another's
+            self._entry.write(run_dir)  # for who asks while it starts
         try:
             code = self._run(stop)
         finally:
+            written = ServeEntry.read(run_dir, self._name)
+            if written is not None and written.pid == os.getpid():  # and not of who has taken over
+                serve_path(run_dir, self._name).unlink(missing_ok=True)
             learners = self._learners.end()
         return code or learners
 
@@ -378,7 +384,6 @@ class Service:
             metrics.close()
             if obituaries is not None:
                 obituaries.close()
-            serve_path(settings.run_dir, self._name).unlink(missing_ok=True)
             if settings.ready_file is not None:
                 settings.ready_file.unlink(missing_ok=True)
 
