@@ -73,7 +73,6 @@ class Gauges:
 
     @property
     def unmet(self) -> bool:
-        """Whether one query alone takes a worker longer than the objective of its limit, too often."""
         return self._batcher.unmet
 
     @property

@@ -48,6 +48,7 @@ class Distribution:
         self.total = 0.0
 
     def observe(self, seconds: float) -> None:
+        seconds = max(0.0, seconds)  # two hosts' clocks may be apart
         self.counts[bisect.bisect_left(self.bounds, seconds)] += 1
         self.total += seconds
 
@@ -443,7 +444,7 @@ class StageMetrics(Collector):
     def _plan(self, make: Families) -> Iterator[Metric]:
         if self.plan is None:
             return
-        yield from plan_families(make, self.plan, self.plan_facts, time.time())
+        yield from plan_families(make, self.plan, self.plan_facts, time.monotonic())
         yield make.counter(
             names.PLAN_UNSAID_TOTAL,
             "Status messages skipped because the previous one was still being sent",

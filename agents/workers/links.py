@@ -3,8 +3,9 @@
 A local worker is spawned with one end of a socketpair, so its end is heard as the end of the stream. One of another
 host comes in by the door (`agents.workers.door`), gets a ping a second, and is lost when nothing has come from it for
 three. A worker is lost, too, when its connection ends, when it breaks the protocol, or when it runs a batch for longer
-than `timeout`. A local one is killed then; another's connection is closed, and it must say Hello anew. It is for the
-stage's core to decide what becomes of the queries (`agents.core.stage`).
+than `timeout`. What this thread was itself away is neither silence nor time of a batch. A local worker is killed then;
+another's connection is closed, and it must say Hello anew. It is for the stage's core to decide what becomes of the
+queries (`agents.core.stage`).
 """
 
 from __future__ import annotations
@@ -48,6 +49,7 @@ _CHUNK: Final = 1 << 20  # bytes written at once
 _TURN_BYTES: Final = 8 << 20  # read from one worker before others have their turn
 _TURN_RECEIPTS: Final = 256
 _LOOK_SECONDS: Final = 0.25  # between looks at what takes too long
+_GIVEN_UP_SECONDS: Final = SILENT_SECONDS - PING_SECONDS - _LOOK_SECONDS  # away for longer: a peer may have left
 _BYE_SECONDS: Final = 1.0
 _GOODBYE_SECONDS: Final = 5.0  # that a worker has to close its connection once it was told Bye or Refused
 _LATER: Final = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
@@ -66,7 +68,7 @@ class Listener(Protocol):
         """`first`: the place of the batch's query that the first of `results` is of."""
 
     def lost(self, worker: int, job: Any | None, answered: int, why: str, *, failed: bool) -> None:
-        """`job`: the batch that it had, of which the first `answered` queries are answered.
+        """`job`: the batch that it had, of which the first `answered` queries are answered, or have no part in its end.
 
         `failed`: the model could not be loaded, so that another worker would not fare better.
         """
@@ -119,6 +121,8 @@ class Links:
         self._came = 0  # workers of other hosts
         self._model: str | None = None
         self._closing = False
+        self._looked = time.monotonic()  # when this thread was there last
+        self._spared = 0.0  # until when peers may still leave as it was not
         self._thread = threading.Thread(target=self._run, name="workers", daemon=True)
         self._thread.start()
 
@@ -366,7 +370,18 @@ class Links:
         if self._selector.get_key(link.connection).events != wanted:
             self._selector.modify(link.connection, wanted, link)
 
+    def _excuse(self, now: float, away: float) -> None:
+        """Leave out of every age what this thread was away."""
+        for link in self._links.values():
+            link.began, link.heard = min(now, link.began + away), min(now, link.heard + away)
+        if self._door is not None:
+            self._door.excuse(away)
+        self._spared = now + PING_SECONDS if away > _GIVEN_UP_SECONDS else self._spared
+
     def _look(self, now: float) -> None:
+        away, self._looked = now - self._looked - _LOOK_SECONDS, now
+        if away > _LOOK_SECONDS:
+            self._excuse(now, away)
         if self._door is not None:
             self._door.look(now)
         for link in list(self._links.values()):
@@ -389,12 +404,15 @@ class Links:
 
     def _lose(self, link: _Link, why: str, *, failed: bool = False) -> None:
         job, link.job = link.job, None
+        now, blameless = time.monotonic(), link.answered
+        if link.peer and (now < self._spared or now - self._looked > _GIVEN_UP_SECONDS):
+            blameless = len(link.queries)  # it heard nothing from us
         self._remove(link)
         if link.peer and not link.hello:
             if not link.bye:
                 self._complain(link, why)
         elif not link.bye:
-            self._listener.lost(link.worker, job, link.answered, why, failed=failed)
+            self._listener.lost(link.worker, job, blameless, why, failed=failed)
 
     def _remove(self, link: _Link) -> None:
         del self._links[link.worker]

@@ -443,7 +443,7 @@ class StageProcess(Serving):
         assert section is not None  # the caller has looked
         assert isinstance(crews, VariantCrews)
         if section.scale and self._config.claims is not None:
-            self._scaling = Scaling(self._config, route, lanes, crews, self._sizes)
+            self._scaling = Scaling(self._config, route, lanes, crews, self._sizes, self._clock)
         if crews.registry is not None:
             self._renewing = Renewing(self._config, crews.registry, crews, core, route, self._period)
         self._metrics.lanes = VariantFigures(lanes, route.stats, crews.wanted, self._scaling)

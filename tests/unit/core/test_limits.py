@@ -50,16 +50,6 @@ def test_growth_is_slow_from_nine_tenths_of_a_limit_that_was_beyond_twice():
     assert [limit.learn(limit.size, 0.01) for _ in range(2)] == [899, 989]  # nothing is marked any more
 
 
-def test_two_batches_beyond_mark_a_limit_only_within_two_hundred():
-    for apart, then in ((198, 904), (199, 990)):
-        limit = grown(1000, 1000)
-        limit.learn(1000, 0.03)
-        for _ in range(apart - 1):
-            limit.learn(limit.size, 0.01)
-        assert limit.learn(1000, 0.03) == 900
-        assert limit.learn(900, 0.01) == then
-
-
 def regrown(limit, size, most=10_000):
     """Return the full batches within the objective that it takes the limit to reach `size`."""
     for count in range(most):
@@ -145,30 +135,6 @@ def test_a_limit_says_where_one_query_alone_is_beyond(each, unmet):
         made.push(0.1 * number, Request(str(number), 0, 0.0, 99.0, 0.0, (), {}))
         made.complete(0.1 * number + each, 0, each)
     assert made.unmet == unmet
-
-
-@pytest.mark.parametrize("slow", [0.3, 1.0, 3.0])
-def test_one_slow_first_batch_makes_no_later_query_late(slow):
-    made = Batcher(make("naive", StageView("s")), 4096, 0.0, 1, None, limits("aimd", 0.06, 4096))
-    latencies, ends, took = [], math.inf, 0.0
-    for number in range(4_200):
-        now = number / 150
-        while ends <= now:
-            latencies += [ends - request.sent for request in made.complete(ends, 0, took).requests]
-            ends, took = started(made, ends, slow)
-        made.push(now, Request(str(number), 0, now, 9e9, now, (), {}))
-        if ends == math.inf:
-            ends, took = started(made, now, slow)
-    assert max(latencies[900:]) < 0.1
-
-
-def started(made, now, slow):
-    """Take the batch that starts, if one does; return when it ends, and what it takes: `slow`, if it is the first."""
-    if not made.starts:
-        return math.inf, 0.0
-    took = slow if not made.batches else 0.03 + 0.0005 * len(made.starts.pop().requests)
-    made.starts.clear()
-    return now + took, took
 
 
 def test_only_full_batches_raise_it_and_any_batch_beyond_lowers_it():

@@ -308,7 +308,8 @@ def reading(*words):
     metrics = StageMetrics("p", "a", 0)
     metrics.plan, metrics.plan_facts = Board(FACTS, 4, 3.0), FACTS
     for one in words:
-        assert metrics.plan.hear(time.time(), one) is None
+        said = one.at_us / 1e6
+        assert metrics.plan.hear(said, one, time.monotonic() - (time.time() - said)) is None
     registry = CollectorRegistry()
     registry.register(metrics)
     return parse(generate_latest(registry).decode(), 0.0)

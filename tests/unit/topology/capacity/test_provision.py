@@ -14,8 +14,7 @@ from lineage.message import StageTiming
 from tests.unit.whatif.recordings import Taken
 from topology.capacity.hardware import options_of, read_catalogue
 from topology.capacity.plan import read_plan
-from topology.capacity.planner import Choice, Found, Sizing
-from topology.capacity.provisioning import Provisioning
+from topology.capacity.planner import Sizing
 from topology.load import load
 from topology.profiles import (
     Conditions,
@@ -156,18 +155,6 @@ def test_the_simulator_estimates_what_the_kernel_cannot(files):
     sizes = {"a": Sizing(1, 4, lambda count: 0.01 * count)}
     assert estimator(sizes, 1.0, 0) == pytest.approx([0.014, 0.014])
     assert estimator(sizes, 0.01, 1) is None
-
-
-def test_a_plan_whose_full_batches_pard_would_drop_says_so(files):
-    pipeline, catalogue = load("p.yaml"), read_catalogue(files / "hw.yaml")
-    options = options_of(pipeline, catalogue, read_profile_file(files / "prof.yaml"), "prof.yaml")
-    made = Provisioning(pipeline, catalogue, options, lambda *_: None, {}, np.arange(3.0), "t")
-    config = {"a": Choice(options["a"][0], 1, 4), "b": Choice(options["b"][0], 1, 8)}  # 20 ms, then 24
-    found = Found(config, 1.0, np.zeros(3), [])
-    assert made._beyond(found, 0.045) == ()
-    (told,) = made._beyond(found, 0.043)
-    assert told.startswith("full batches take 44 ms along one path, longer than the SLO")
-    assert "serve this plan with '--policy naive'" in told
 
 
 def test_hardware_figures_survive_a_new_profile(files):
