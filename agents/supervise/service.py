@@ -195,10 +195,17 @@ _LABELS = (*names.LABELS, names.PLACE)
 class PlaceMetrics(Collector):
     """The metrics of a pipeline's places, read on a loopback port of the supervisor's from another thread."""
 
-    def __init__(self, pipeline: str, children: Sequence[Child], address: Address = Address()) -> None:  # noqa: B008
+    def __init__(
+        self,
+        pipeline: str,
+        children: Sequence[Child],
+        address: Address = Address(),  # noqa: B008
+        unanswered: Callable[[], float] = float,
+    ) -> None:
         """Serve them; `address` says where. Ready is a supervisor all of whose places are."""
         self._pipeline = pipeline
         self._children = children
+        self._unanswered = unanswered
         self._server = MetricsServer(self, address, ready=self._not_serving)
         self.address = self._server.address
 
@@ -221,6 +228,10 @@ class PlaceMetrics(Collector):
             flapping.add_metric(labels, float(life.flaps(now)))
         yield restarts
         yield flapping
+        text = "Seconds for which queries have waited while none was answered"
+        silent = GaugeMetricFamily(names.UNANSWERED_SECONDS, text, labels=(names.PIPELINE,))
+        silent.add_metric((self._pipeline,), self._unanswered())
+        yield silent
 
     def close(self) -> None:
         self._server.close()
@@ -356,7 +367,8 @@ class Service:
     def _serve(self, stop: threading.Event, owned: Ownership) -> int:
         settings = self._settings
         obituaries = self._obituaries()
-        metrics = PlaceMetrics(self._name, self.supervisor.children, settings.metrics)
+        watched = self.supervisor
+        metrics = PlaceMetrics(self._name, watched.children, settings.metrics, watched.unanswered)
         self._entry = replace(self._entry, port=metrics.address.port, host=metrics.address.local)
         self._entry.write(settings.run_dir)
         try:

@@ -12,12 +12,13 @@ from agents.live import topics as live_topics
 from agents.live.groups import group_ids
 from agents.supervise.registry import ServeEntry
 from lineage.errors import UsageError
+from topology.acls import grants
 from topology.topics import topic_plan
 
 
 @click.group(cls=SuggestingGroup)
 def topics() -> None:
-    """List a pipeline's topics, or delete them.
+    """List a pipeline's topics and who may write them, or delete them.
 
     \b
     Example: spillway topics delete pipeline.yaml
@@ -43,9 +44,28 @@ def list_topics(source: Source, *, as_json: bool) -> None:
 @topics.command()
 @pipeline_argument
 @from_source
+def acls(source: Source) -> None:
+    """Print the ACLs that a pipeline needs, as commands of Kafka's own kafka-acls.sh.
+
+    Each role has a principal, User:PIPELINE-ROLE: client, stage (fronts and shards), gate, learner, supervisor and
+    operator. Learners of the pipeline are included. docs/security.md says what each topic is for. Nothing is changed,
+    and no cluster is asked: set BOOTSTRAP and ADMIN (a file of client settings) and run what is printed.
+
+    \b
+    Example: spillway topics acls pipeline.yaml > acls.sh
+    """  # noqa: D301 - click's own marks
+    for grant in grants(source.pipeline):
+        click.echo(grant.command(source.spec.name))
+
+
+@topics.command()
+@pipeline_argument
+@from_source
 @click.option("--yes", is_flag=True, help="Do not ask.")
 def delete(source: Source, *, yes: bool) -> None:
     """Delete a pipeline's topics and consumer groups, with all queries, outcomes, states and dead letters.
+
+    Those of its learners go with them.
 
     Refused while the pipeline is served from here, or while one of its consumer groups has members.
 
@@ -57,10 +77,12 @@ def delete(source: Source, *, yes: bool) -> None:
     if served is not None and served.alive():
         raise UsageError(f"{spec.name} is served by process {served.pid}: stop it first")
     settings = source.settings
-    there = live_topics.present(settings, [topic.name for topic in topic_plan(spec)])
+    specs = [spec, *(learner.spec for learner in source.pipeline.learners)]
+    planned = dict.fromkeys(topic.name for each in specs for topic in topic_plan(each))  # some are of several
+    there = live_topics.present(settings, planned)
     if not there:
         click.echo(f"{settings.bootstrap} has no topic of {spec.name}")
         return
     confirmed(f"delete {len(there)} topics of {spec.name} on {settings.bootstrap}, with all their records", yes=yes)
-    live_topics.delete(settings, there, group_ids(spec))
+    live_topics.delete(settings, there, [group for each in specs for group in group_ids(each)])
     click.echo(f"{len(there)} topics of {spec.name} are deleted")

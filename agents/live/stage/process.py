@@ -226,6 +226,10 @@ class StageProcess(Serving):
             queue_limit=config.spec.queue,
             instances=len(models),
         )
+        if models:
+            self._metrics.versions = lambda: {known.version: self._metrics.instances}
+        elif isinstance(crew, Crew):
+            self._metrics.versions = crew.versions
         self._clock = Clock()
         self._facts: dict[str, StageFacts]
         self._journal_file: TextIO | None = None
