@@ -98,7 +98,7 @@ class _Link:
     seconds: float = 0.0  # that the frames before it ran
     sent: int = 0  # the id of the newest frame
     bye: bool = False
-    heard: float = 0.0  # of another host: when something came from it, and when it got a ping
+    heard: float = 0.0  # of another host: when something came from it
     pinged: float = 0.0
 
 
@@ -371,7 +371,6 @@ class Links:
             self._selector.modify(link.connection, wanted, link)
 
     def _excuse(self, now: float, away: float) -> None:
-        """Leave out of every age what this thread was away."""
         for link in self._links.values():
             link.began, link.heard = min(now, link.began + away), min(now, link.heard + away)
         if self._door is not None:
@@ -381,7 +380,7 @@ class Links:
     def _look(self, now: float) -> None:
         away, self._looked = now - self._looked - _LOOK_SECONDS, now
         if away > _LOOK_SECONDS:
-            self._excuse(now, away)
+            self._excuse(now, away)  # no age has what this thread was away
         if self._door is not None:
             self._door.look(now)
         for link in list(self._links.values()):
@@ -403,10 +402,9 @@ class Links:
                 self._put(link, {"kind": frames.PING})
 
     def _lose(self, link: _Link, why: str, *, failed: bool = False) -> None:
-        job, link.job = link.job, None
-        now, blameless = time.monotonic(), link.answered
-        if link.peer and (now < self._spared or now - self._looked > _GIVEN_UP_SECONDS):
-            blameless = len(link.queries)  # it heard nothing from us
+        (job, link.job), now = (link.job, None), time.monotonic()
+        unheard = link.peer and (now < self._spared or now - self._looked > _GIVEN_UP_SECONDS)  # it heard us not
+        blameless = len(link.queries) if unheard else link.answered
         self._remove(link)
         if link.peer and not link.hello:
             if not link.bye:
