@@ -58,16 +58,16 @@ class Serving:
     """How the process of a stage serves until it is told to stop, finishes what it took, and leaves its group."""
 
     def __init__(self, config: StageProcessConfig) -> None:
-        """Call in the running loop."""
-        ours_of_loop(asyncio.get_running_loop())
         self._config = config
         self._stop = asyncio.Event()
         self._stop_now = asyncio.Event()
         self._bound = Bound(config.drain + END)
 
     def _hear_signals(self) -> None:
+        loop = asyncio.get_running_loop()
+        ours_of_loop(loop)
         for number in (signal.SIGTERM, signal.SIGINT):
-            asyncio.get_running_loop().add_signal_handler(number, self._told_to_stop)
+            loop.add_signal_handler(number, self._told_to_stop)
 
     def _told_to_stop(self) -> None:
         if self._stop.is_set():
