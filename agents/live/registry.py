@@ -13,6 +13,7 @@ from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
 from prometheus_client import CollectorRegistry, make_wsgi_app
 
+from agents.workers.forks import ours
 from lineage.errors import UsageError
 
 if TYPE_CHECKING:
@@ -104,6 +105,7 @@ class MetricsServer:
                 f"cannot listen on {address.host}:{address.port} for metrics: {error.strerror}; choose another "
                 "address with --metrics-host and --metrics-port"
             ) from error
+        ours(self._server.socket)
         self.address = Address(address.host, self._server.server_port)
         self._thread = threading.Thread(target=self._server.serve_forever, name="metrics", daemon=True)
         self._thread.start()

@@ -8,12 +8,14 @@
    worker process SystemExit alone ends the process, as `os._exit` and signals do.
 4. Results belong to queries by their place, whatever the model did to the list that it was given.
 5. A result is a mapping of names to values of the table in `lineage.values.plain`; any other is `bad-result`.
+6. A child that the model forks is its own: it ends where it comes out of `predict`.
 
 This module needs numpy alone, as a worker with an interpreter of its own (`agents.workers.shim`) loads it by its path.
 """
 
 from __future__ import annotations
 
+import os
 import sys
 import traceback
 from collections.abc import Mapping, Sequence
@@ -110,20 +112,30 @@ def _attempt(
     raw: bool,
 ) -> list[Answer] | Answer:
     """Return the answers of one call, or why there is none for each query."""
+    process = os.getpid()
     try:
         outputs = predict(places, [make(place) for place in places])
+        end_if_forked(process)
         if not isinstance(outputs, Sequence) or isinstance(outputs, str | bytes | bytearray | memoryview):
             return failed(COUNT, f"predict returned {type(outputs).__name__}, not a list")
         outputs = list(outputs)
-    except ends:
-        raise
-    except BaseException as error:  # noqa: BLE001 - user code
+    except BaseException as error:
+        end_if_forked(process, error)
+        if isinstance(error, ends):
+            raise
         return failed(RAISED, words(error), trace_of(error))
     if len(outputs) != len(places):
         return failed(COUNT, f"predict returned {len(outputs)} results for {len(places)} queries")
     return [
         {"outputs": output} if raw and type(output) is dict else answer_of(output, words, ends) for output in outputs
     ]
+
+
+def end_if_forked(process: int, error: BaseException | None = None) -> None:
+    """End a child that a model has forked and let out of its call: it would go on as `process`, which lives."""
+    if os.getpid() != process:
+        code = error.code if isinstance(error, SystemExit) else int(error is not None)
+        os._exit(code if isinstance(code, int) else int(code is not None))
 
 
 def answer_of(output: Any, words: Callable[[BaseException], str], ends: tuple[type[BaseException], ...] = ()) -> Answer:

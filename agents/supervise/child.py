@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from agents.supervise.lifecycle import ALIVE, Action, Lifecycle, RestartPolicy, State
+from agents.workers.forks import end_group
 from lineage.errors import UsageError
 
 if TYPE_CHECKING:
@@ -102,7 +103,7 @@ class Child:
     def kill(self) -> None:
         """End the process at once, without a word, and wait until it is gone."""
         if self._process is not None and self._process.poll() is None:
-            self._process.kill()
+            end_group(self._process.pid)
             self._process.wait(_REAP_SECONDS)
 
     def take_over(self, standby: Child, now: float) -> bool:
@@ -158,8 +159,10 @@ class Child:
         return f"ended with code {code}"
 
     def _bury(self) -> None:
-        if self._process is not None and self._process.stdin is not None:
-            self._process.stdin.close()
+        if self._process is not None:
+            end_group(self._process.pid)  # what its model has left
+            if self._process.stdin is not None:
+                self._process.stdin.close()
         if self._member:
             self._dead_member, self._member = self._member, ""
 

@@ -14,6 +14,7 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from agents.workers.forks import ours
 from agents.workers.tls import HANDSHAKE_SECONDS
 from lineage.errors import UsageError
 
@@ -38,7 +39,7 @@ def listening(address: tuple[str, int]) -> socket.socket:
             "under 'workers' in the pipeline file"
         ) from error
     made.settimeout(0.0)
-    return made
+    return ours(made)
 
 
 class Door:
@@ -111,7 +112,7 @@ class Door:
             connection.close()
             self.complain(f"{place}: {error}")
             return
-        self._guests[guest] = time.monotonic(), place
+        self._guests[ours(guest)] = time.monotonic(), place
         self._selector.register(guest, selectors.EVENT_READ, partial(self._shake, guest))
         if len(self._guests) >= _GUESTS:
             self._pause()

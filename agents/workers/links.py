@@ -1,11 +1,12 @@
 """A front's connections to its workers: one thread owns all sockets, and tells the loop what came of them.
 
-A local worker is spawned with one end of a socketpair, so its end is heard as the end of the stream. One of another
-host comes in by the door (`agents.workers.door`), gets a ping a second, and is lost when nothing has come from it for
-three. A worker is lost, too, when its connection ends, when it breaks the protocol, or when it runs a batch for longer
-than `timeout`. What this thread was itself away is neither silence nor time of a batch. A local worker is killed then;
-another's connection is closed, and it must say Hello anew. It is for the stage's core to decide what becomes of the
-queries (`agents.core.stage`).
+A local worker is spawned with one end of a socketpair, so its end is heard as the end of the stream; as a child of its
+may hold the other end, its process is watched, too. One of another host comes in by the door (`agents.workers.door`),
+gets a ping a second, and is lost when nothing has come from it for three. A worker is lost, too, when its connection
+ends, when it breaks the protocol, or when it runs a batch for longer than `timeout`. What this thread was itself away
+is neither silence nor time of a batch. A local worker is killed then, and with it whatever it has started (it leads a
+session); another's connection is closed, and it must say Hello anew. It is for the stage's core to decide what becomes
+of the queries (`agents.core.stage`).
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ import threading
 import time
 from collections import deque
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
@@ -31,6 +33,7 @@ from agents.models.adapters import placed
 from agents.models.contract import failed
 from agents.workers import frames, shim
 from agents.workers.door import Door, listening
+from agents.workers.forks import end_group, ours
 from agents.workers.identity import source_of
 from agents.workers.tls import PING_SECONDS, SILENT_SECONDS
 from lineage import reasons
@@ -100,6 +103,7 @@ class _Link:
     bye: bool = False
     heard: float = 0.0  # of another host: when something came from it
     pinged: float = 0.0
+    watch: int | None = None  # a descriptor that tells the process's end, where the system has such
 
 
 class Links:
@@ -112,8 +116,8 @@ class Links:
         self._front = front or os.urandom(8)
         self._links: dict[int, _Link] = {}
         self._todo: deque[Callable[[], None]] = deque()
-        self._selector = selectors.DefaultSelector()
-        self._waker, self._woken = socket.socketpair()
+        self._selector = ours(selectors.DefaultSelector())
+        self._waker, self._woken = map(ours, socket.socketpair())
         self._woken.settimeout(0.0)
         self._selector.register(self._woken, selectors.EVENT_READ, None)
         self._sent = 0
@@ -128,10 +132,7 @@ class Links:
 
     def spawn(self, worker: int, command: Callable[[int], Sequence[str]]) -> None:
         """Start a local worker; `command` gives its command line for the descriptor that it inherits."""
-        ours, theirs = socket.socketpair()
-        with theirs:
-            process = subprocess.Popen(command(theirs.fileno()), pass_fds=(theirs.fileno(),), stdin=subprocess.DEVNULL)
-        self.adopt(worker, ours, process)
+        self.adopt(worker, *started(command))
 
     def adopt(self, worker: int, connection: socket.socket, process: subprocess.Popen[bytes] | None = None) -> None:
         """Speak to a worker over a connected socket."""
@@ -204,7 +205,22 @@ class Links:
 
     def _add(self, link: _Link) -> None:
         self._links[link.worker] = link
-        self._selector.register(link.connection, selectors.EVENT_READ, link)
+        self._selector.register(ours(link.connection), selectors.EVENT_READ, link)
+        if link.process is not None:
+            link.watch = _watch_of(link.process)
+        if link.watch is not None:
+            self._selector.register(link.watch, selectors.EVENT_READ, partial(self._died, link))
+
+    def _died(self, link: _Link, _events: int = 0) -> None:
+        """Lose a worker whose process has ended, once nothing that it sent is left to be read."""
+        if self._links.get(link.worker) is not link:
+            return
+        try:
+            link.connection.recv(1, socket.MSG_PEEK)
+        except BlockingIOError:  # a child of its holds the other end
+            self._lose(link, f"its process ended{_exit_of(link.process)}")
+        except OSError:
+            return  # reading finds it, too
 
     def _admit(self, connection: ssl.SSLSocket, peer: str) -> None:
         """Take in a worker of another host. Its first ping tells it that its certificate was accepted."""
@@ -384,7 +400,9 @@ class Links:
         if self._door is not None:
             self._door.look(now)
         for link in list(self._links.values()):
-            if link.bye:
+            if link.process is not None and link.watch is None and link.process.poll() is not None:
+                self._died(link)
+            elif link.bye:
                 if now - link.began > _GOODBYE_SECONDS:
                     self._remove(link)
             elif link.peer and now - link.heard > SILENT_SECONDS:
@@ -416,8 +434,11 @@ class Links:
         del self._links[link.worker]
         self._selector.unregister(link.connection)
         link.connection.close()
+        if link.watch is not None:
+            self._selector.unregister(link.watch)
+            os.close(link.watch)
         if link.process is not None:
-            link.process.kill()
+            end_group(link.process.pid)
             link.process.wait()
 
     def _send_bye(self, worker: int) -> None:
@@ -465,6 +486,26 @@ def _exit_of(process: subprocess.Popen[bytes] | None) -> str:
     except subprocess.TimeoutExpired:
         return ""
     return f" (killed by {signal.Signals(-code).name})" if code < 0 else f" (exit code {code})"
+
+
+def started(command: Callable[[int], Sequence[str]]) -> tuple[socket.socket, subprocess.Popen[bytes]]:
+    """Start a local worker in a session of its own; returns our end of its socket, and its process.
+
+    A terminal's Ctrl-C reaches its front alone, which decides, and the worker's group can be ended with it.
+    """
+    mine, theirs = socket.socketpair()
+    with theirs:
+        process = subprocess.Popen(
+            command(theirs.fileno()), pass_fds=(theirs.fileno(),), stdin=subprocess.DEVNULL, start_new_session=True
+        )
+    return mine, process
+
+
+def _watch_of(process: subprocess.Popen[bytes]) -> int | None:
+    try:
+        return os.pidfd_open(process.pid) if sys.platform == "linux" else None
+    except OSError:  # a kernel or a sandbox that has none
+        return None
 
 
 def command_of(spec: StageSpec, torch_threads: int) -> Callable[[int], Sequence[str]]:

@@ -6,7 +6,6 @@ Spawned by a front, never forked; it loads the stage's model as a thread of the 
 from __future__ import annotations
 
 import json
-import signal
 import socket
 import sys
 from typing import Any
@@ -31,7 +30,7 @@ def load(job: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
 
 
 def main(descriptor: int, job: dict[str, Any]) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the front decides; a terminal's Ctrl-C reaches both
+    shim.begin()
     shim.serve(socket.socket(fileno=descriptor), lambda: load(job), Inputs, words_of)
 
 

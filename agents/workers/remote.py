@@ -20,7 +20,7 @@ from typing import Any, Final
 
 from agents.models.inputs import Inputs
 from agents.models.raised import words_of
-from agents.workers import frames, local, shim
+from agents.workers import forks, frames, local, shim
 from agents.workers.tls import HANDSHAKE_SECONDS, Secured, context_of
 from lineage.errors import SpillwayError, UsageError
 
@@ -93,7 +93,7 @@ class RemoteWorker:
         plain = socket.create_connection(self._address, HANDSHAKE_SECONDS)
         try:
             plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            return Secured(self._context.wrap_socket(plain))
+            return Secured(forks.ours(self._context.wrap_socket(plain)))
         except OSError:
             plain.close()
             raise
@@ -108,6 +108,7 @@ class RemoteWorker:
 
 def main(job: dict[str, Any]) -> int:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    forks.isolate_children()
     try:
         worker = RemoteWorker(job)
         for each in (signal.SIGTERM, signal.SIGINT):

@@ -25,8 +25,9 @@ from typing import TYPE_CHECKING, Any
 
 try:
     from agents.models import contract
-    from agents.workers import frames
+    from agents.workers import forks, frames
 except ModuleNotFoundError:  # run as a file by an interpreter that has no Spillway
+    import forks  # type: ignore[no-redef,import-not-found]
     import frames  # type: ignore[no-redef,import-not-found]
 
     contract = frames.load_by_path("contract", "agents/models/contract.py")
@@ -72,6 +73,15 @@ class Stream:
         return list(self._reader.frames())
 
 
+def begin() -> None:
+    """Prepare the process of a local worker for a model.
+
+    A front's Ctrl-C is for the front to decide on. It is not ignored, as what the model starts would ignore it, too.
+    """
+    forks.isolate_children()
+    signal.signal(signal.SIGINT, lambda *_: None)
+
+
 def serve(
     connection: socket.socket,
     load: Callable[[], tuple[Any, dict[str, Any]]],
@@ -83,7 +93,8 @@ def serve(
     `load` gives the model and what Hello says of it; `query` makes the model's input of values, parameters, request id
     and key; `words` names what a model raised.
     """
-    stream = Stream(connection)
+    connection.set_inheritable(False)  # not for what the model starts, though this process has inherited it
+    stream = Stream(forks.ours(connection))
     try:
         model, told = load()
     except ENDS:
@@ -95,7 +106,14 @@ def serve(
     signal.signal(
         signal.SIGTERM, lambda *_: threading.Thread(target=stream.send, args=({"kind": frames.DRAIN},)).start()
     )
-    work(stream, model, told, query, words or _words, lost=lambda: os._exit(0))  # no model is waited for by nobody
+    work(stream, model, told, query, words or _words, lost=_end)
+
+
+def _end() -> None:
+    """End at once, with whatever the model has started: nobody waits for an answer any more."""
+    if os.getpgrp() == os.getpid():
+        forks.end_group(os.getpid())
+    os._exit(0)
 
 
 def work(
@@ -202,7 +220,7 @@ def _load_with(job: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
 
 def main(descriptor: int, job: dict[str, Any]) -> None:
     sys.path[:1] = job["path"]  # in place of this file's folder, whose modules are nobody's
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the front decides; a terminal's Ctrl-C reaches both
+    begin()
     serve(socket.socket(fileno=descriptor), lambda: _load_with(job))
 
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import socket
-import subprocess
 from typing import TYPE_CHECKING, Any
 
 from agents.models.raised import ModelRaisedError
 from agents.workers import frames
-from agents.workers.links import LOAD_SECONDS, WorkerLostError, command_of
+from agents.workers.forks import end_group
+from agents.workers.links import LOAD_SECONDS, WorkerLostError, command_of, started
 from agents.workers.shim import Stream
 from lineage.errors import ModelError
 
@@ -25,11 +24,8 @@ class SingleWorker:
     def __init__(self, spec: StageSpec, torch_threads: int) -> None:
         """Start the process and wait for its model. Raises ModelError as loading it does."""
         self._place = f"stage {spec.name!r}: model {spec.model!r}"
-        self._connection, theirs = socket.socketpair()
+        self._connection, self._process = started(command_of(spec, torch_threads))
         self._connection.settimeout(LOAD_SECONDS)
-        with theirs:
-            command = command_of(spec, torch_threads)(theirs.fileno())
-            self._process = subprocess.Popen(command, pass_fds=(theirs.fileno(),), stdin=subprocess.DEVNULL)
         self._stream = Stream(self._connection)
         hello = self._receive()
         if hello["kind"] == frames.FAILED:
@@ -58,7 +54,7 @@ class SingleWorker:
 
     def close(self) -> None:
         self._connection.close()
-        self._process.kill()
+        end_group(self._process.pid)
         self._process.wait()
 
     def _receive(self) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from agents.core.policies import make
 from agents.core.policy import StageView
 from agents.core.request import Request
 from agents.models.bare import EmulatedModel
-from agents.models.execution import Instances
+from agents.models.execution import Instances, Runner
 from benchmarks.clipper.models import NAMES, predictor, queries
 from benchmarks.output import Table, median_spread
 
@@ -241,7 +241,7 @@ async def _fed(count: int, seconds: float) -> float:
         raise error
 
     instances: Instances[Batch] = Instances(
-        count,
+        [Runner(f"instance-{number}") for number in range(count)],
         asyncio.get_running_loop(),
         work=lambda instance, batch: models[instance].predict([{} for _ in batch.requests]),  # type: ignore[misc]
         done=done,

@@ -129,6 +129,7 @@ class AsyncClient:
 
         `progress` is called on the loop. A task that is cancelled ends the job; called again, it goes on where it was.
         """
+        self._queries.require_home()
         parameters, _ = asked(app, None, accuracy, model, variant)
         loop, over = asyncio.get_running_loop(), threading.Event()
 
@@ -190,17 +191,23 @@ class AsyncClient:
         feedback_id: str | None = None,
     ) -> Feedback:
         """Send a learner a truth; see `Client.feedback`."""
+        self._queries.require_home()
         send = functools.partial(self._learners.send, learner, of, truth, inputs=inputs, feedback_id=feedback_id)
         return await asyncio.to_thread(send)
 
     async def close(self) -> None:
-        """Let the cluster go; whoever still waits gets `ClientClosedError`. Closing twice is fine."""
+        """Let the cluster go; whoever still waits gets `ClientClosedError`. Closing twice, or in a fork, is fine."""
+        if self._queries.forked:
+            return
         await asyncio.to_thread(self._learners.close)
         exchange, self._exchange = self._exchange, None
         if exchange is not None:
             await asyncio.to_thread(exchange.close)
 
     async def __aenter__(self) -> Self:
+        if self._exchange is None:
+            self._queries.begin()  # whichever process it was made in
+        self._queries.require_home()
         self._exchange = await asyncio.to_thread(self._connect)
         return self
 

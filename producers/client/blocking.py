@@ -48,7 +48,8 @@ class Client:
     of queries that bring none. A query's outcome is waited for until `grace` seconds after its deadline. At most
     `in_flight` queries wait at a time: `submit` and `predict` then block until one has ended. `linger` seconds of delay
     let more queries travel together. Making one connects, within `timeout` seconds, or raises `BrokerError` or
-    `TopicError`.
+    `TopicError`. It works in the process that made it: in one that is forked from it, whatever asks raises
+    `UsageError`.
     """
 
     def __init__(
@@ -153,6 +154,7 @@ class Client:
 
         Raises UsageError for needs or files that cannot be used, BrokerError where the cluster is away for long.
         """
+        self._queries.require_home()
         parameters, _ = asked(app, None, accuracy, model, variant)
         job = Job(
             self._queries.pipeline,
@@ -237,10 +239,13 @@ class Client:
 
         Raises `UsageError` for an outcome that does not rest on the learner, `BrokerError` where it could not be sent.
         """
+        self._queries.require_home()
         return self._learners.send(learner, of, truth, inputs=inputs, feedback_id=feedback_id)
 
     def close(self) -> None:
-        """Let the cluster go; whoever still waits gets `ClientClosedError`. Closing twice is fine."""
+        """Let the cluster go; whoever still waits gets `ClientClosedError`. Closing twice, or in a fork, is fine."""
+        if self._queries.forked:
+            return
         self._learners.close()
         self._exchange.close()
 

@@ -7,10 +7,13 @@ waits for is passed over by its request id alone, undecoded.
 
 from __future__ import annotations
 
+import ctypes
 import heapq
 import logging
+import os
 import threading
 import time
+import weakref
 from dataclasses import dataclass
 from itertools import count
 from typing import TYPE_CHECKING, Any, Protocol
@@ -81,6 +84,18 @@ class Reported(Waiter, Protocol):
         """Hear of the record of the outcome, before `answered`."""
 
 
+_exchanges: weakref.WeakSet[Exchange] = weakref.WeakSet()
+
+
+def _keep() -> None:
+    """Never let a fork free what librdkafka has: it ends the process by a fault, as its threads are not there."""
+    for exchange in list(_exchanges):
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(exchange))
+
+
+os.register_at_fork(after_in_child=_keep)
+
+
 class Exchange:
     """A pipeline's ingress and egress, as one client of it uses them. Safe for several threads.
 
@@ -99,6 +114,7 @@ class Exchange:
         reports: bool = False,
     ) -> None:
         """`reports`: waiters are `Reported`: they hear when the broker has their query, and of the outcome's record."""
+        _exchanges.add(self)
         self._reports = reports
         self.limits = limits
         self._broken: SpillwayError | None = None

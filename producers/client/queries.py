@@ -78,9 +78,27 @@ class QueryMaker:
             slo = spec.slo if slo is None else slo
         self._slo = slo
         self._grace = _seconds("grace", grace)
+        self.begin()
+
+    def begin(self) -> None:
+        """Belong to this process from now on."""
+        self._process = os.getpid()
         # Random once and counted from there: as unique as a random id each time, and cheaper to make.
         self._prefix = os.urandom(12).hex()
         self._numbers = count()
+
+    @property
+    def forked(self) -> bool:
+        """Whether this process is a fork of the one that the client was made in."""
+        return os.getpid() != self._process
+
+    def require_home(self) -> None:
+        """Raise UsageError in a fork: connections and threads have stayed where the client was made."""
+        if self.forked:
+            raise UsageError(
+                f"the client was made in process {self._process}, and this one, {os.getpid()}, was forked from it: its "
+                "connections and its thread are not here; create a client after the fork, in each process"
+            )
 
     def prepare(
         self,
@@ -95,8 +113,10 @@ class QueryMaker:
     ) -> Prepared:
         """Encode a query to be sent now.
 
-        Raises `WireError` for what cannot travel, `UsageError` without a deadline, or for inputs that have no names.
+        Raises `WireError` for what cannot travel, `UsageError` without a deadline, for inputs that have no names, or in
+        a fork of the client's process.
         """
+        self.require_home()
         for what, named in (("inputs", inputs), ("parameters", parameters or {})):
             if not isinstance(named, Mapping):
                 kind = type(named).__name__

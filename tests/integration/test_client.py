@@ -1,7 +1,11 @@
 import asyncio
 import itertools
+import os
+import subprocess
+import sys
 import threading
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -271,3 +275,11 @@ def test_a_producer_that_has_lost_all_brokers_is_replaced_and_what_waits_in_it_s
         futures = [client.submit({"n": n}) for n in range(1, 40)]
         assert [future.result(PATIENT_SECONDS).outputs["n"] for future in futures] == list(range(1, 40))
         assert client._exchange._producer is not stuck
+
+
+def test_a_client_in_a_fork_of_its_process_refuses_at_once_and_goes_on_where_it_was_made(echo_pipeline, broker):
+    script = Path(__file__).with_name("forked_client.py")
+    command = [sys.executable, str(script), broker, echo_pipeline().name, str(PATIENT_SECONDS)]
+    env = {**os.environ, "PYTHONPATH": str(script.parents[2])}
+    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=PATIENT_SECONDS, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr

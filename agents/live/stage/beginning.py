@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 from confluent_kafka import KafkaException
 
 from agents.live.inputs import writes_transactions
+from agents.workers.forks import ours_of_loop
 from lineage.errors import BrokerError, SpillwayError
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
 POLL: Final = 0.02  # seconds between two looks at what is left
 LAST_COMMIT: Final = 5.0
+_LEFT: Final = 2.0  # seconds for what the interpreter waits for at its end
 END: Final = 10.0  # seconds for everything after draining; then the process ends in any case
 
 
@@ -44,6 +46,14 @@ class Bound:
         timer.start()
 
 
+def ending(code: int) -> int:
+    """Return an exit code, and see that the process ends with it, whatever threads and children a model has left."""
+    timer = threading.Timer(_LEFT, os._exit, (code,))
+    timer.daemon = True
+    timer.start()
+    return code
+
+
 class Serving:
     """How the process of a stage serves until it is told to stop, finishes what it took, and leaves its group."""
 
@@ -54,8 +64,10 @@ class Serving:
         self._bound = Bound(config.drain + END)
 
     def _hear_signals(self) -> None:
+        loop = asyncio.get_running_loop()
+        ours_of_loop(loop)
         for number in (signal.SIGTERM, signal.SIGINT):
-            asyncio.get_running_loop().add_signal_handler(number, self._told_to_stop)
+            loop.add_signal_handler(number, self._told_to_stop)
 
     def _told_to_stop(self) -> None:
         if self._stop.is_set():

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Final
 
 from agents.core.actions import Failed, Work
 from agents.core.deaths import Care, Deaths, place_of
+from agents.workers.forks import ours
 from lineage import reasons
 from lineage.errors import ModelError
 
@@ -67,9 +68,9 @@ class UnderWay:
         draft = folder / f".{self._path.name}"
         # Zeros are written, as a hole in the file that finds no disk later would end the process.
         draft.write_bytes(_HEAD.pack(slots, most) + bytes(slots * self._width))
-        self._file = draft.open("r+b")
+        self._file = ours(draft.open("r+b"))
         fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        self._map = mmap.mmap(self._file.fileno(), 0)
+        self._map = ours(mmap.mmap(self._file.fileno(), 0))
         draft.rename(self._path)  # from now on others see it, locked
 
     def begin(self, slot: int, places: Sequence[Place]) -> None:

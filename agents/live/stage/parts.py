@@ -27,12 +27,13 @@ from agents.live.stage.guard import Guard
 from agents.live.stage.intake import Signature
 from agents.models.bare import BareModel, EmulatedModel
 from agents.models.declared import load_declared
+from agents.models.execution import Runner
 from agents.models.loading import limit_torch_threads, load_model
 from lineage.errors import ModelError
 from topology.variants.variant import variants_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
     from pathlib import Path
 
     from agents.core.dispatch import Dispatch
@@ -51,14 +52,20 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
-def load_models(spec: StageSpec, threads: int, torch_threads: int) -> list[Model]:
-    """Load the stage's model once per thread of this process.
+def load_copies(spec: StageSpec, numbers: Iterable[int], torch_threads: int) -> list[tuple[Runner, Model]]:
+    """Load copies of the stage's model with these numbers, each on the thread that is going to run it.
 
     Raises ModelError that names stage, model and cause.
     """
-    models = [_load_model(spec) for _ in range(threads)]
+    runners = [Runner(f"instance-{number}") for number in numbers]
+    return [(runner, runner.call(partial(load_copy, spec, torch_threads))) for runner in runners]
+
+
+def load_copy(spec: StageSpec, torch_threads: int) -> Model:
+    """Load one copy of the stage's model. Raises ModelError that names stage, model and cause."""
+    model = _load_model(spec)
     limit_torch_threads(torch_threads)
-    return models
+    return model
 
 
 def _load_model(spec: StageSpec) -> Model:

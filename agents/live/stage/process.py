@@ -11,6 +11,7 @@ import signal
 import sys
 import time
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO, cast
 
@@ -29,6 +30,7 @@ from agents.live.stage.beginning import (
     LAST_COMMIT,
     POLL,
     Serving,
+    ending,
     look_through_rarely,
     nothing_taken,
     transacted,
@@ -52,7 +54,8 @@ from agents.live.stage.parts import (
     build_work,
     known_of,
     known_of_hello,
-    load_models,
+    load_copies,
+    load_copy,
     note_sizes,
     pause_of,
     stage_signature,
@@ -66,6 +69,7 @@ from agents.live.stage.variants import VariantCrews, reads_needs
 from agents.live.stage.variants import route_of as variants_route
 from agents.live.stage.waiting import wait_to_take
 from agents.live.states.log_reader import LogsFeed
+from agents.workers.forks import isolate_children
 from agents.workers.identity import model_hash
 from agents.workers.links import command_of
 from agents.workers.tls import context_of
@@ -86,6 +90,7 @@ if TYPE_CHECKING:
     from agents.live.stage.driver import Workers
     from agents.live.stage.extras import Beside
     from agents.live.stage.parts import Known
+    from agents.models.execution import Runner
     from agents.models.loading import Model
     from checkpoint.logs import Logs
     from producers.connection import ClientSettings
@@ -100,6 +105,7 @@ __all__ = ["StageProcess", "StageProcessConfig", "run"]
 def run(config: StageProcessConfig) -> int:
     """Serve until SIGTERM or SIGINT; return the process's exit code: 0 drained, 1 failed (said on stderr)."""
     signal.signal(signal.SIGTERM, nothing_taken)
+    isolate_children()
     try:
         with ExitStack() as stack:
             config, registry = registered(config, stack)
@@ -109,19 +115,19 @@ def run(config: StageProcessConfig) -> int:
             lookups = None
             if config.spec.tables or config.spec.learner is not None:
                 lookups = stack.enter_context(Lookups(config.settings, config.pipeline.spec, config.spec))
-            models = [] if config.processes else load_models(config.spec, 1, config.torch_threads)
+            copies = [] if config.processes else load_copies(config.spec, [0], config.torch_threads)
             schemas = SchemaLog(config.settings, config.pipeline.spec.name)
             schemas.open()
             config = config.sized(sizes.newest(), sizes.ensembles())  # it was read while the first copy was loaded
-            if models:
+            if copies:
                 time.sleep(pause_of(config.spec))
-                models += load_models(config.spec, config.workers - 1, config.torch_threads)
+                copies += load_copies(config.spec, range(1, config.workers), config.torch_threads)
             if lookups is not None:
                 lookups.read()
-            return asyncio.run(_serve(config, models, schemas, sizes, lookups, registry))
+            return ending(asyncio.run(_serve(config, copies, schemas, sizes, lookups, registry)))
     except SpillwayError as error:
         print(f"spillway: {config.pipeline.spec.name}/{config.stage}.{config.replica}: {error}", file=sys.stderr)
-        return error.exit_code
+        return ending(error.exit_code)
 
 
 def kept_by(config: StageProcessConfig) -> tuple[bytes, ...]:
@@ -131,7 +137,7 @@ def kept_by(config: StageProcessConfig) -> tuple[bytes, ...]:
 
 async def _serve(
     config: StageProcessConfig,
-    models: list[Model],
+    copies: list[tuple[Runner, Model]],
     schemas: SchemaLog,
     sizes: Sizes,
     lookups: Lookups | None,
@@ -139,7 +145,7 @@ async def _serve(
 ) -> int:
     crew: Crew | Members | VariantCrews | None = None
     beside: Beside | None = None
-    known = known_of(models[0] if models else None)
+    known = known_of(copies[0][1] if copies else None)
     try:
         beside = beside_of(config)
         if config.spec.ensemble is not None:
@@ -163,8 +169,10 @@ async def _serve(
             rehearse(config.stage)
             look_through_rarely()
             config = config.taking(await asyncio.to_thread(wait_to_take, sys.stdin, config))
-            models = models[: config.workers]
-        return await StageProcess(config, models, known, schemas, sizes, crew, beside, lookups).serve()
+            for runner, _ in copies[config.workers :]:
+                runner.end()
+            copies = copies[: config.workers]
+        return await StageProcess(config, copies, known, schemas, sizes, crew, beside, lookups).serve()
     finally:
         if crew is not None:
             await asyncio.to_thread(crew.close, 1.0)
@@ -192,7 +200,7 @@ class StageProcess(Serving):
     def __init__(
         self,
         config: StageProcessConfig,
-        models: list[Model],
+        copies: list[tuple[Runner, Model]],
         known: Known,
         schemas: SchemaLog,
         sizes: Sizes,
@@ -202,13 +210,14 @@ class StageProcess(Serving):
     ) -> None:
         """Build what needs no Kafka; `schemas` is open, and `sizes` is read. Call in a running loop.
 
-        `crew`: its workers, where they are processes; `models`: those of its threads, where they are threads. `beside`:
-        its dispatch. `lookups`: the tables that its queries are given.
+        `crew`: its workers, where they are processes; `copies`: its threads with their models, where they are threads.
+        `beside`: its dispatch. `lookups`: the tables that its queries are given.
         """
         super().__init__(config)
         self._schemas = schemas
         self._sizes = sizes
-        self._models = dict(enumerate(models))
+        self._runners = [runner for runner, _ in copies]
+        self._models = {number: model for number, (_, model) in enumerate(copies)}
         self._known = known
         self._crew = crew
         self._beside = beside
@@ -224,7 +233,7 @@ class StageProcess(Serving):
             config.stage,
             config.replica,
             queue_limit=config.spec.queue,
-            instances=len(models),
+            instances=len(copies),
         )
         if models:
             self._metrics.versions = lambda: {known.version: self._metrics.instances}
@@ -262,7 +271,8 @@ class StageProcess(Serving):
         workers: Workers = self._crew or Threads(
             f"stage {config.stage!r}",
             self._models,
-            lambda: load_models(config.spec, 1, config.torch_threads)[0],
+            self._runners,
+            partial(load_copy, config.spec, config.torch_threads),
             clock=self._clock,
             loop=loop,
             driver=driver,

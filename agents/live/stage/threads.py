@@ -1,8 +1,8 @@
 """A stage's workers that are threads of its process: further copies of the model are loaded, and let go, as it serves.
 
 The pool says which there are to be (`agents.core.pool`), and the core hears which are ready (`StageCore.attach`,
-`drain`). A copy is loaded in a thread of its own, one at a time, so the loop goes on; a copy that cannot be loaded is
-tried again, ever later, and the others serve.
+`drain`). A copy is loaded on the thread that will run it, one at a time, so the loop goes on; a copy that cannot be
+loaded is tried again, ever later, and the others serve.
 """
 
 from __future__ import annotations
@@ -10,16 +10,17 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 from agents.core.pool import Pool, Start
 from agents.live.clock import Alarm
-from agents.models.execution import Instances
+from agents.models.execution import Instances, Runner
 from agents.models.raised import words_of
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from agents.core.batching import Batch
     from agents.core.deaths import Place
@@ -48,6 +49,7 @@ class Threads:
         self,
         place: str,
         models: dict[int, Any],
+        runners: Sequence[Runner],
         load: Callable[[], Any],
         *,
         clock: Clock,
@@ -58,6 +60,8 @@ class Threads:
     ) -> None:
         """`place` names the stage in texts; `load` gives one more copy of the model, for `work` to find in `models`.
 
+        `runners`: the threads that those which are there were made on.
+
         `pause`: seconds that each copy waits before that, beside the others: what an emulated accelerator loads for.
         """
         self._place = place
@@ -67,7 +71,7 @@ class Threads:
         self._clock = clock
         self._loop = loop
         self._driver = driver
-        self._instances = Instances(len(models), loop, work=work, done=self._executed, broken=driver.crashed)
+        self._instances = Instances(runners, loop, work=work, done=self._executed, broken=driver.crashed)
         self._alarm = Alarm(self._act)
         self._loading = threading.Lock()
         self._closed = False
@@ -99,22 +103,24 @@ class Threads:
         now = self._clock()
         for action in self._pool.take(now):
             if isinstance(action, Start):
-                name = f"load-{action.worker}"
-                threading.Thread(target=self._load, args=(action.worker,), name=name, daemon=True).start()
+                runner = Runner(f"instance-{action.worker}")
+                runner.submit(partial(self._load, action.worker, runner))
             elif not action.loading and self._driver.drain(action.worker):
                 self._end(action.worker)
         wake = self._pool.next_wake(now)
         if wake is not None:
             self._alarm.within(wake - now)
 
-    def _is_loaded(self, worker: int, model: Any) -> None:
+    def _is_loaded(self, worker: int, runner: Runner, model: Any) -> None:
         if self._closed or not self._pool.ready(self._clock(), worker):
-            return  # it is not wanted any more
+            runner.end()  # it is not wanted any more
+            return
         self._models[worker] = model
-        self._instances.add(worker)
+        self._instances.add(worker, runner)
         self._driver.attach(worker)
 
-    def _is_lost(self, worker: int, error: BaseException) -> None:
+    def _is_lost(self, worker: int, runner: Runner, error: BaseException) -> None:
+        runner.end()
         log.error("%s: another copy of its model cannot be loaded; trying again: %s", self._place, words_of(error))
         self._pool.lost(self._clock(), worker)
         if not self._closed:
@@ -130,17 +136,17 @@ class Threads:
         self._instances.end(worker)
         del self._models[worker]
 
-    # On a thread that loads ------------------------------------------------------------------------------------
+    # On a copy's thread ----------------------------------------------------------------------------------------
 
-    def _load(self, worker: int) -> None:
+    def _load(self, worker: int, runner: Runner) -> None:
         time.sleep(self._pause)
         with self._loading:
             try:
                 model = self._load_one()
             except BaseException as error:  # noqa: BLE001 - user code
-                self._tell(self._is_lost, worker, error)
+                self._tell(self._is_lost, worker, runner, error)
                 return
-        self._tell(self._is_loaded, worker, model)
+        self._tell(self._is_loaded, worker, runner, model)
 
     def _tell(self, what: Callable[..., None], *arguments: Any) -> None:
         if not self._loop.is_closed():

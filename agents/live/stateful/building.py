@@ -38,6 +38,7 @@ from agents.live.states.beats import Beats, Standing
 from agents.live.states.log_reader import CONTROL, LogReader
 from agents.live.states.sending import Appender
 from agents.live.states.standby import StandbyReader
+from agents.models.execution import Runner
 from checkpoint.claims import Claims
 from checkpoint.leases import Lease
 from checkpoint.logs import Logs
@@ -135,8 +136,10 @@ _COLLECT = 0.001  # seconds: the manifest, and with it the reply, waits for the 
 class Built:
     """A member's parts, and what starts and ends them."""
 
-    def __init__(self, config: StageProcessConfig, name: str, model: StatefulModel, schemas: SchemaLog) -> None:
-        """`name`: of this process among the shard's members. Call in a running loop."""
+    def __init__(
+        self, config: StageProcessConfig, name: str, runner: Runner, model: StatefulModel, schemas: SchemaLog
+    ) -> None:
+        """`name`: of this process among the shard's members; `runner`: of the model. Call in a running loop."""
         spec, pipeline = config.spec, config.pipeline
         self._config = config
         self._name = name
@@ -156,7 +159,7 @@ class Built:
         self.metrics.marks = marks_histogram()
         self._limits = pipeline.spec.limits.merged()
         decoder = Decoder(self._limits, schemas.book)
-        self._means = self._with(model, decoder)
+        self._means = self._with(runner, model, decoder)
         if spec.publish:
             self._means.work.placed = partial(_placed, model, pipeline.spec.partitions)
         self._control, self._open = control_of(config), ExitStack()
@@ -196,7 +199,7 @@ class Built:
             keyed=spec.required_state.kind == "keyed",
         )
 
-    def _with(self, model: StatefulModel, decoder: Decoder) -> Means:
+    def _with(self, runner: Runner, model: StatefulModel, decoder: Decoder) -> Means:
         config, spec, graph, clock = self._config, self._config.spec, self._config.pipeline.graph, Clock()
         joins = graph.is_join(spec.name)
         signature = stage_signature(spec, known_of(model))
@@ -233,8 +236,8 @@ class Built:
                 limits=self._limits,
                 guard=build_guard(spec, folder_of(config.run_dir, self._pipeline, spec.name)),
             ),
-            models=Thread(self._loop, self.crashed),
-            copies=Thread(self._loop, self.crashed),
+            models=Thread(runner, self._loop, self.crashed),
+            copies=Thread(Runner("copies"), self._loop, self.crashed),
             reload_schemas=self._schemas.relearn,
             crashed=self.crashed,
             may_emit=lambda: self.member.turns.may_emit(),  # noqa: PLW0108 - roles come when the logs are read

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from agents.live.stage.memory import Rereading
     from agents.live.stage.tally import Tally
     from agents.live.stateful.work import StatefulWork
+    from agents.models.execution import Runner
     from checkpoint.capture import Captured
     from checkpoint.reign import Write
     from lineage.marks import Version
@@ -41,11 +42,13 @@ class Job:
 
 
 class Thread:
-    """Runs jobs in their order."""
+    """Runs jobs in their order, on a runner's thread."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, broken: Callable[[BaseException], None]) -> None:
+    def __init__(
+        self, runner: Runner, loop: asyncio.AbstractEventLoop, broken: Callable[[BaseException], None]
+    ) -> None:
         """`broken` is called on the loop with what a job raised; no further one is run."""
-        self._instances: Instances[Job] = Instances(1, loop, work=_run, done=_done, broken=broken)
+        self._instances: Instances[Job] = Instances([runner], loop, work=_run, done=_done, broken=broken)
 
     def submit(self, run: Callable[[], Any], done: Callable[[Any], None]) -> None:
         """Run `run` after what was submitted before; `done` is called on the loop with what it returned."""

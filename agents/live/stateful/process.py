@@ -13,6 +13,7 @@ import logging
 import signal
 import sys
 import time
+from functools import partial
 from typing import TYPE_CHECKING
 
 from agents.live.consumer.app import StageApp, build
@@ -23,14 +24,17 @@ from agents.live.stage import process as stage_process
 from agents.live.stage.beginning import (
     LAST_COMMIT,
     Serving,
+    ending,
     look_through_rarely,
     nothing_taken,
     transacted,
 )
 from agents.live.stateful.building import Built
 from agents.models.declared import load_declared
+from agents.models.execution import Runner
 from agents.models.loading import limit_torch_threads
 from agents.models.stateful import Machine, first_state
+from agents.workers.forks import isolate_children
 from checkpoint.promotion import Role
 from lineage.errors import ModelError, SpillwayError
 from producers.schema_log import SchemaLog
@@ -48,15 +52,17 @@ def run(config: StageProcessConfig) -> int:
     if not config.spec.replicated:  # `replication: none`: an ordinary stage whose model keeps its state for itself
         return stage_process.run(config)
     signal.signal(signal.SIGTERM, nothing_taken)
+    isolate_children()
     try:
-        model = load(config)
+        runner = Runner("model")
+        model = runner.call(partial(load, config))
         schemas = SchemaLog(config.settings, config.pipeline.spec.name)
         schemas.open()
-        return asyncio.run(MemberProcess(config, model, schemas).serve())
+        return ending(asyncio.run(MemberProcess(config, runner, model, schemas).serve()))
     except SpillwayError as error:
         label = member_label(config.spec, config.replica)
         print(f"spillway: {config.pipeline.spec.name}/{label}: {error}", file=sys.stderr)
-        return error.exit_code
+        return ending(error.exit_code)
 
 
 def load(config: StageProcessConfig) -> StatefulModel:
@@ -84,8 +90,10 @@ def member_name(config: StageProcessConfig) -> str:
 class MemberProcess(Serving):
     """The parts of a member's process, and the order in which they start and stop."""
 
-    def __init__(self, config: StageProcessConfig, model: StatefulModel, schemas: SchemaLog) -> None:
+    def __init__(self, config: StageProcessConfig, runner: Runner, model: StatefulModel, schemas: SchemaLog) -> None:
+        """`runner`: the thread that the model was made on."""
         super().__init__(config)
+        self._runner = runner
         self._model = model
         self._schemas = schemas
         self._pipeline = config.pipeline.spec.name
@@ -96,7 +104,7 @@ class MemberProcess(Serving):
         """Serve until told to stop. Raises SpillwayError where the process has to end without draining."""
         loop = asyncio.get_running_loop()
         self._hear_signals()
-        built = Built(self._config, member_name(self._config), self._model, self._schemas)
+        built = Built(self._config, member_name(self._config), self._runner, self._model, self._schemas)
         app = build(built.topic, self._membership(), built.input, built.input.take, self._config.commit_interval)
         built.input.epoch = lambda: app.stage_consumer.epoch
         registration = serve_metrics(self._config.run_dir, built.metrics, self._config.metrics, turns(loop))

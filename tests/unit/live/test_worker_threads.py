@@ -14,6 +14,7 @@ from agents.live.stage import crew as crew_module
 from agents.live.stage.crew import Crew
 from agents.live.stage.parts import build_core, note_sizes
 from agents.live.stage.threads import Threads
+from agents.models.execution import Runner
 from tests.waiting import Bound
 from topology.load import parse
 from topology.sizes import Size, key_of, sized
@@ -45,6 +46,7 @@ class Bench:
         self.threads = Threads(
             "stage 's'",
             self.models,
+            [Runner("instance-0")],
             load,
             clock=time.monotonic,
             loop=asyncio.get_running_loop(),
@@ -127,7 +129,7 @@ def test_a_copy_that_is_not_wanted_any_more_once_it_is_loaded_is_let_go():
         bench.threads.resize(2)
         bench.threads.resize(1)
         loading.set()
-        await until(lambda: not any(each.name.startswith("load-") for each in threading.enumerate()))
+        await until(lambda: not any(each.name == "instance-1" for each in threading.enumerate()))
         await asyncio.sleep(0)
         assert bench.driver.attached == set(bench.models) == {0}
         assert bench.threads.close(5.0)

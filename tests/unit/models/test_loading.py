@@ -8,7 +8,7 @@ import pytest
 from agents.models import bare as emulated
 from agents.models.adapters import placed
 from agents.models.bare import EmulatedModel
-from agents.models.execution import Instances
+from agents.models.execution import Instances, Runner
 from agents.models.inputs import Inputs
 from agents.models.loading import load_function, load_model
 from lineage.errors import ModelError
@@ -117,7 +117,7 @@ def test_it_sleeps_as_long_as_the_batch_takes_and_passes_inputs_on(monkeypatch):
 async def run(count, jobs, work):
     done, broken = asyncio.Queue(), []
     instances = Instances(
-        count,
+        [Runner(f"instance-{number}") for number in range(count)],
         asyncio.get_running_loop(),
         work=work,
         done=lambda job, result: done.put_nowait((job, result)),
