@@ -235,7 +235,7 @@ class StageProcess(Serving):
             queue_limit=config.spec.queue,
             instances=len(copies),
         )
-        if models:
+        if copies:
             self._metrics.versions = lambda: {known.version: self._metrics.instances}
         elif isinstance(crew, Crew):
             self._metrics.versions = crew.versions
