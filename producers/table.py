@@ -123,10 +123,11 @@ class Table:
         while not self._stop.is_set():
             try:
                 self._follow()
-            except (SpillwayError, KafkaException) as error:
+            except Exception as error:  # also of whom it tells: a table that stands still would say that it is whole
                 self._read.clear()
+                known = isinstance(error, SpillwayError | KafkaException)
                 if str(error) != str(self._trouble):
-                    log.warning("%s cannot be read; trying again: %s", self._topic, error)
+                    log.warning("%s cannot be read; trying again: %s", self._topic, error, exc_info=not known)
                 self._trouble = error if isinstance(error, SpillwayError) else BrokerError(str(error))
                 self._met.set()
                 self._stop.wait(_AGAIN)

@@ -11,7 +11,8 @@ Workers come and go. What was forming for one that drains or is lost returns to 
 what a lost one ran, once its owner has decided which of it may run again (`requeue`). Without workers all waits.
 
 Offline queries wait beside the queue (`agents.core.offline`): a worker that is idle runs a batch of them while no
-online query waits, in the queue or a forming batch. All counters but `offline` are of online queries alone.
+online query waits, in the queue or a forming batch; one whose worker died goes first once it has waited for too long.
+All counters but `offline` are of online queries alone.
 
 The live stage and the simulator drive the same object; it is written for the latter's speed.
 """
@@ -179,6 +180,11 @@ class Batcher:
         if slot.draining:
             self._part(now, slot)
             return batch
+        if self.offline.waiting:
+            self._run_overdue(now)
+            if slot.running is not None:
+                self._retarget(now)
+                return batch
         if not slot.forming and self._alone is None:
             self._take_over(slot)
         if slot.forming and (not self._delay or len(slot.forming) >= slot.limit or slot.opened + self._delay <= now):
@@ -197,7 +203,8 @@ class Batcher:
                 if slot.running is None and slot.forming and slot.opened + self._delay <= now:
                     self._start(now, slot)
         if self.offline.waiting:
-            self.drops += self.offline.hand_back(now)
+            self.drops += self.offline.hand_back(now, served=self.workers > 0)
+            self._run_overdue(now)
             self._use_spare_time(now)
 
     def next_wake(self, now: float) -> float | None:
@@ -208,8 +215,9 @@ class Batcher:
             wakes = [slot.opened + self._delay for slot in slots if slot.running is None and slot.forming]
         if self._wakes and (expiry := self._policy.next_expiry()) is not None:
             wakes.append(expiry)
-        if self.offline.waiting and (expiry := self.offline.next_expiry()) is not None:
-            wakes.append(expiry)
+        if self.offline.waiting:
+            expiry = self.offline.next_expiry(served=self.workers > 0)
+            wakes += [] if expiry is None else [expiry]
         return max(now, min(wakes)) if wakes else None
 
     def remove(self, now: float, unwanted: Callable[[Request], bool]) -> list[Request]:
@@ -267,7 +275,7 @@ class Batcher:
         """Have requests wait again, to be judged anew; they are no arrivals."""
         for request in requests:
             if request.offline:
-                self.offline.put_back(request)
+                self.offline.put_back(now, request)
                 continue
             self.requeued += 1
             self._policy.push(now, request)
@@ -438,12 +446,21 @@ class Batcher:
             return
         for slot in self._active:
             if slot.running is None and self.offline.waiting:
-                requests = self.offline.take(now, slot.limit)
-                slot.ends = now + slot.duration(len(requests)) + self._overhead
-                slot.running = Batch(slot.number, requests, now, slot.ends)
-                slot.running.offline = True
-                self.starts.append(slot.running)
+                self._start_offline(now, slot)
         self._retarget(now)
+
+    def _run_overdue(self, now: float) -> None:
+        """Start offline queries that may wait no longer on workers that are idle, whoever waits."""
+        for slot in self._active:
+            if slot.running is None and self.offline.bring_overdue(now):
+                self._start_offline(now, slot)
+
+    def _start_offline(self, now: float, slot: Worker) -> None:
+        requests = self.offline.take(now, slot.limit)
+        slot.ends = now + slot.duration(len(requests)) + self._overhead
+        slot.running = Batch(slot.number, requests, now, slot.ends)
+        slot.running.offline = True
+        self.starts.append(slot.running)
 
     def _take(self, now: float, starts: float, room: int, slot: Worker) -> None:
         before = len(self.drops)

@@ -4,14 +4,14 @@ Policies do not see them. They have no deadline, do not count as load, and their
 running batch is not interrupted, so an online query waits for the end of one at most. Their room is separate from the
 queue's, so they never stop the stage's reading. Input offsets are committed in order, so an offline query waits for
 `HELD_SECONDS` at most. After that, or if there is no room, it is handed back to its sender, which asks again
-(`reasons.NO_SPARE_TIME`). A query whose worker died is not handed back: it runs again, alone, to find out whether it
-killed the worker.
+(`reasons.NO_SPARE_TIME`). A query whose worker died is not handed back while there are workers: it runs again, alone,
+to find out whether it killed the worker. It waits as long for that, and then runs before online ones.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from itertools import islice
+from itertools import islice, takewhile
 from typing import TYPE_CHECKING, Final
 
 from agents.core.policy import Refusal
@@ -24,7 +24,9 @@ if TYPE_CHECKING:
     from agents.core.request import Request
 
 HELD_SECONDS: Final = 10.0
+UNSERVED_SECONDS: Final = 200.0  # without a worker, of one whose worker died; more than a worker takes to load
 ROOM: Final = 256
+_NEVER: Final = float("inf")
 
 
 class OfflineQueue:
@@ -50,36 +52,56 @@ class OfflineQueue:
 
     def take(self, now: float, most: int) -> list[Request]:
         """Give those that run next, which are under way from now on."""
-        batch = list(islice(self.waiting, most))
+        alone = self.waiting[0].deaths > 0
+        batch = list(islice(self.waiting, 1 if alone else most))
         del batch[fitting(batch) :]
+        if not alone:  # nor with one that a worker died of
+            batch = list(takewhile(lambda each: not each.deaths, batch))
         for request in batch:
             self.waiting.popleft()
             request.entered = request.started = now
         self.started += len(batch)
         return batch
 
-    def put_back(self, request: Request) -> None:
+    def put_back(self, now: float, request: Request) -> None:
         """Have one wait again whose worker was lost, before all others."""
+        request.entered = now
         self.waiting.appendleft(request)
 
-    def hand_back(self, now: float) -> Iterable[tuple[Request, Refusal]]:
-        """Give those that have waited for too long."""
-        late = [each for each in self.waiting if not each.deaths and each.arrived + HELD_SECONDS <= now]
+    def bring_overdue(self, now: float) -> bool:
+        """Have one be the next whose worker died and that has found no time since; whether there is one."""
+        late = next((each for each in self.waiting if each.deaths and each.entered + HELD_SECONDS <= now), None)
+        if late is not None:
+            self.waiting.remove(late)
+            self.waiting.appendleft(late)
+        return late is not None
+
+    def hand_back(self, now: float, *, served: bool) -> Iterable[tuple[Request, Refusal]]:
+        """Give those that have waited for too long; `served`: whether there is a worker."""
+        late = [each for each in self.waiting if _until(each, served=served) <= now]
         if late:
             gone = {id(each) for each in late}
             self.waiting = deque(each for each in self.waiting if id(each) not in gone)
             self.handed_back += len(late)
         return [(each, held_too_long()) for each in late]
 
-    def next_expiry(self) -> float | None:
+    def next_expiry(self, *, served: bool) -> float | None:
         """When there is something to hand back."""
-        return min((each.arrived + HELD_SECONDS for each in self.waiting if not each.deaths), default=None)
+        soonest = min((_until(each, served=served) for each in self.waiting), default=_NEVER)
+        return None if soonest == _NEVER else soonest
 
     def remove(self, unwanted: Callable[[Request], bool]) -> list[Request]:
         gone = [each for each in self.waiting if unwanted(each)]
         if gone:
             self.waiting = deque(each for each in self.waiting if not unwanted(each))
         return gone
+
+
+def _until(request: Request, *, served: bool) -> float:
+    """Until when one may wait."""
+    if not request.deaths:
+        return request.arrived + HELD_SECONDS
+    return _NEVER if served else request.entered + UNSERVED_SECONDS
 
 
 def held_too_long() -> Refusal:

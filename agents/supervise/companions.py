@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
@@ -11,6 +12,9 @@ from lineage.errors import SpillwayError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+
+
+log = logging.getLogger(__name__)
 
 
 class Companion(Protocol):
@@ -28,7 +32,8 @@ class Companions:
 
     def __init__(self, services: Sequence[Companion]) -> None:
         self._services = services
-        self._stop = threading.Event()
+        self._stops = [threading.Event() for _ in services]  # one each: a service may be told to stop by its own
+        self._ending = False
         self._threads: list[threading.Thread] = []
         self._ends: list[int | SpillwayError] = []
 
@@ -38,8 +43,8 @@ class Companions:
 
     def start(self, ended: Callable[[], object]) -> None:
         """Begin to serve; `ended` is called where one ends before it was told to."""
-        for service in self._services:
-            thread = threading.Thread(target=partial(self._run, service, ended), name="learner")
+        for service, stop in zip(self._services, self._stops, strict=True):
+            thread = threading.Thread(target=partial(self._run, service, stop, ended), name="learner")
             thread.start()
             self._threads.append(thread)
 
@@ -49,7 +54,9 @@ class Companions:
 
     def end(self) -> int:
         """Stop all and wait for them: the exit code. Raises SpillwayError as one of them has."""
-        self._stop.set()
+        self._ending = True
+        for stop in self._stops:
+            stop.set()
         for thread in self._threads:
             thread.join()
         for end in self._ends:
@@ -57,13 +64,16 @@ class Companions:
                 raise end
         return max((end for end in self._ends if isinstance(end, int)), default=0)
 
-    def _run(self, service: Companion, ended: Callable[[], object]) -> None:
+    def _run(self, service: Companion, stop: threading.Event, ended: Callable[[], object]) -> None:
         try:
-            self._ends.append(service.run(self._stop))
+            self._ends.append(service.run(stop))
         except SpillwayError as error:
             self._ends.append(error)
+        except Exception as error:
+            log.exception("a learner's service failed")
+            self._ends.append(SpillwayError(f"a learner's service failed: {error!r}"))
         finally:
-            if not self._stop.is_set():
+            if not self._ending:
                 ended()
 
 

@@ -113,10 +113,13 @@ class Observer:
         next_groups = time.monotonic() + self._every
         while not self._stopping.wait(min(1.0, self._every)):
             now = time.monotonic()
-            self.figures = self._metrics.read(now)
-            if self._groups is not None and now >= next_groups:
-                next_groups = now + self._every
-                self._look(self._groups)
+            try:
+                self.figures = self._metrics.read(now)
+                if self._groups is not None and now >= next_groups:
+                    next_groups = now + self._every
+                    self._look(self._groups)
+            except Exception:  # of one look: without any, nobody would see a stage that stands still
+                log.exception("the stages could not be looked at; trying again")
         if self._groups is not None:
             self._groups.close()
 

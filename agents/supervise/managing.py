@@ -11,11 +11,13 @@ has a shard look at the log, and may be taken any number of times. One generatio
 from __future__ import annotations
 
 import json
+import logging
 import os
 import signal
 import subprocess
 import sys
 import threading
+import time
 from concurrent.futures import wait
 from typing import TYPE_CHECKING, Any, Final
 
@@ -40,8 +42,11 @@ if TYPE_CHECKING:
     from producers.generations import Generation, Generations
     from topology.load import Pipeline
 
+log = logging.getLogger(__name__)
+
 _LOOK: Final = 1.0  # seconds between two looks at the errors
 _AGAIN: Final = 2.0  # after something failed
+_LONGEST: Final = 60.0  # of ever longer pauses, where that was unexpected
 _POLL: Final = 0.1
 _PATIENCE: Final = 20.0  # seconds for one command, a failover included
 _AT_ONCE: Final = 256  # commands in flight
@@ -130,13 +135,20 @@ class ModelManager:
     def run(self, stop: threading.Event, /) -> int:
         while not stop.is_set() and not self._after.wait(_POLL):
             pass
+        pause = _AGAIN
         while not stop.is_set():
+            began = time.monotonic()
             try:
                 self._manage(stop)
             except SpillwayError as error:
                 if not stop.is_set():
                     self._say(f"its model is temporarily not managed: {error}")
                 stop.wait(_AGAIN)
+            except Exception as error:  # whatever it is, it is no reason not to serve
+                log.exception("%s: managing its model failed", self._learner.spec.name)
+                self._say(f"its model is temporarily not managed: {error!r}; the log has the traceback")
+                pause = _AGAIN if time.monotonic() - began > _LONGEST else min(2 * pause, _LONGEST)
+                stop.wait(pause)
         return 0
 
     def _manage(self, stop: threading.Event) -> None:

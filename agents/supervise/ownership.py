@@ -166,6 +166,9 @@ class Ownership:
                 log.error("cannot follow %s: %s; trying again", self._slot[0], error)  # noqa: TRY400 - it says it all
                 self._ended.wait(_AGAIN)
                 self._reconnect()
+            except Exception:  # else nobody would hear that another takes over
+                log.exception("cannot follow %s; trying again", self._slot[0])
+                self._ended.wait(_AGAIN)
             by = self._successor()
             if by is not None and not told:
                 told = True

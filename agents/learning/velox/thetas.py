@@ -134,8 +134,8 @@ class Thetas:
             found = self._load(theta)
             found[0].warm(hot)
             self._keep(theta, found)
-        except ModelError as error:
-            log.warning("features %s cannot be loaded; trying again: %s", theta, error)
+        except BaseException as error:  # noqa: BLE001 - warming is the author's code
+            log.warning("features %s cannot be loaded; trying again: %s", theta, words_of(error))
             time.sleep(_AGAIN)
 
     def _load(self, theta: str) -> tuple[Features, Vector]:

@@ -48,7 +48,7 @@ class Aside:
 
     def __init__(self, name: str) -> None:
         self._asked: queue.SimpleQueue[Callable[[], object] | None] = queue.SimpleQueue()
-        self._ended: queue.SimpleQueue[KafkaException | None] = queue.SimpleQueue()
+        self._ended: queue.SimpleQueue[BaseException | None] = queue.SimpleQueue()
         self._under_way = False
         threading.Thread(target=self._work, name=name, daemon=True).start()
 
@@ -76,7 +76,7 @@ class Aside:
         while (call := self._asked.get()) is not None:
             try:
                 call()
-            except KafkaException as error:
+            except BaseException as error:  # noqa: BLE001 - it is raised where the call is awaited
                 self._ended.put(error)
             else:
                 self._ended.put(None)

@@ -114,6 +114,10 @@ class PlanFeed:
                 if str(error) != said:
                     said = str(error)
                     log.warning("%s cannot be read; trying again: %s", self._topic, said)
+            except Exception as error:
+                if repr(error) != said:
+                    said = repr(error)
+                    log.exception("%s cannot be read; trying again", self._topic)
             self._stop.wait(_AGAIN)
 
     def _read(self) -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from agents.core.batching import Batcher
 from agents.core.durations import estimate_of
 from agents.core.limits import limits
-from agents.core.offline import HELD_SECONDS, ROOM
+from agents.core.offline import HELD_SECONDS, ROOM, UNSERVED_SECONDS
 from agents.core.policies import make
 from agents.core.policy import StageFacts, StageView
 from agents.core.request import Request
@@ -67,7 +67,7 @@ class Lane:
     def gather(self):
         for batch in self.batcher.starts:
             waiting = len(self.batcher.policy) + sum(len(slot.forming) for slot in self.batcher._workers.values())
-            assert not batch.offline or not waiting
+            assert not batch.offline or not waiting or [each.deaths > 0 for each in batch.requests] == [True]
             assert {each.offline for each in batch.requests} == {batch.offline}
             self.starts.append(batch)
             heapq.heappush(self.ends, (batch.started + took(len(batch.requests)), next(self.numbers), batch))
@@ -178,3 +178,52 @@ def test_what_is_removed_is_given_and_counts_for_nothing():
     assert lane.batcher.remove(NOW, lambda _: True) == made[::-1]
     assert lane.batcher.depth == 0
     assert not lane.batcher.aside
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@given(offline=st.integers(1, 6), most=st.integers(1, 4), workers=st.integers(1, 3), delay=st.sampled_from([0.0, 0.05]))
+def test_one_whose_worker_died_runs_again_alone_within_a_bound_however_much_online_ones_ask(
+    policy, offline, most, workers, delay
+):
+    lane = Lane(policy, most, delay, workers)
+    queries = [lane.push(NOW, offline=True) for _ in range(offline)]
+    now = NOW
+    for _ in range(2):  # as many deaths as it survives
+        died = next(batch for _, _, batch in sorted(lane.ends) if batch.offline)
+        lane.ends = [each for each in lane.ends if each[2] is not died]
+        heapq.heapify(lane.ends)
+        lane.batcher.lose(now, died.worker)
+        for each in died.requests:
+            each.deaths += 1
+        lane.starts.clear()
+        lane.batcher.requeue(now, died.requests)
+        lane.batcher.attach(now, 100 + next(lane.numbers))
+        lane.gather()
+        end = now + HELD_SECONDS + 3 * (offline + 1) * (took(most) + delay)
+        while now < end and not any(
+            set(map(id, died.requests)) & set(map(id, batch.requests)) for batch in lane.starts
+        ):
+            now += took(most) / (4 * workers * most)  # more than they can do
+            lane.push(now, budget=1e9)
+        again = [batch for batch in lane.starts if set(map(id, died.requests)) & set(map(id, batch.requests))]
+        assert again
+        assert all(len(batch.requests) == 1 for batch in again)
+    lane.at(now + 10_000)
+    assert not lane.batcher.offline.waiting
+    assert not [each for each, _ in lane.dropped if each.deaths]
+    assert len(queries) == offline
+
+
+@given(workers=st.integers(1, 2), deaths=st.integers(1, 2))
+def test_one_whose_worker_died_is_handed_back_where_no_other_comes(workers, deaths):
+    lane = Lane(workers=workers)
+    query = lane.push(NOW, offline=True)
+    for number in range(workers):
+        lane.batcher.lose(NOW, number)
+    query.deaths = deaths
+    lane.ends.clear()
+    lane.batcher.requeue(NOW, [query])
+    lane.at(NOW + UNSERVED_SECONDS - 1)
+    assert not lane.dropped
+    lane.at(NOW + UNSERVED_SECONDS)
+    assert [(each, why.reason) for each, why in lane.dropped] == [(query, NO_SPARE_TIME)]

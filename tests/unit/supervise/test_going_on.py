@@ -1,0 +1,136 @@
+"""What runs beside what is served goes on after an error that nobody foresaw, and says it with its traceback."""
+
+import logging
+import threading
+import time
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from agents.learning.velox import thetas
+from agents.live.gate.transaction import Aside
+from agents.live.plan import planner
+from agents.supervise import groups, managing, ownership
+from agents.supervise.companions import Companions
+from lineage.errors import SpillwayError
+from producers import table
+from producers.connection import ClientSettings
+from tests.unit.supervise.test_companions import Service
+from tests.unit.supervise.test_managing import FILE
+from topology.load import parse
+
+SECONDS = 60.0
+NOWHERE = ClientSettings(bootstrap="nowhere:1")
+
+
+class Fails:
+    """Raises what nobody foresaw, twice, then calls `then`."""
+
+    def __init__(self, then):
+        self.left, self.then = 2, then
+
+    def __call__(self, *_arguments, **_options):
+        if self.left:
+            self.left -= 1
+            raise RuntimeError("nobody foresaw this")
+        self.then()
+        return {}
+
+
+def manager(fails, stop, monkeypatch):
+    monkeypatch.setattr(managing, "_AGAIN", 0.01)
+    after = threading.Event()
+    after.set()
+    made = managing.ModelManager(parse(FILE).learner("taste"), NOWHERE, None, after, lambda _text: None)
+    made._manage = fails
+    return lambda: made.run(stop)
+
+
+def observer(fails, stop, _monkeypatch):
+    seen = groups.Observer(SimpleNamespace(read=fails), None, [], 0.01)
+    seen._stopping = stop
+    return seen._run
+
+
+def owner(fails, stop, monkeypatch):
+    monkeypatch.setattr(ownership, "_AGAIN", 0.01)
+    made = object.__new__(ownership.Ownership)
+    made._ended, made._tenure, made._slot, made._round = stop, None, ("p.owners", 0), fails
+    return lambda: made._keep(lambda: None, bool)
+
+
+def plan_feed(fails, stop, monkeypatch):
+    monkeypatch.setattr(planner, "_AGAIN", 0.01)
+    made = planner.PlanFeed(NOWHERE, "p.plan", None, lambda _words: None, 1.0)
+    made._stop, made._read = stop, fails
+    return made._run
+
+
+def followed_table(fails, stop, monkeypatch):
+    monkeypatch.setattr(table, "_AGAIN", 0.01)
+    made = table.Table(NOWHERE, "p.sizes")
+    made._stop, made._follow = stop, fails
+    made._read.set()
+    return made._run
+
+
+@pytest.mark.parametrize("make", [manager, observer, owner, plan_feed, followed_table])
+def test_a_thread_goes_on(make, monkeypatch, caplog):
+    stop = threading.Event()
+    thread = threading.Thread(target=make(Fails(stop.set), stop, monkeypatch), daemon=True)
+    with caplog.at_level(logging.WARNING):
+        thread.start()
+        assert stop.wait(SECONDS)
+        thread.join(SECONDS)
+    assert not thread.is_alive()
+    assert "Traceback" in caplog.text
+    assert "nobody foresaw this" in caplog.text
+
+
+def test_a_call_beside_that_raises_anything_says_so_and_is_followed_by_others():
+    aside, done = Aside("test"), threading.Event()
+    for _ in range(2):
+        with pytest.raises(RuntimeError, match="nobody foresaw"):
+            aside.call(Fails(done.set), SECONDS)
+    aside.call(done.set, SECONDS)
+    assert done.is_set()
+    aside.close()
+
+
+def test_features_whose_warming_raises_are_tried_again_after_a_pause(monkeypatch, caplog):
+    pauses = []
+    monkeypatch.setattr(time, "sleep", pauses.append)
+    made = thetas.Thetas(SimpleNamespace(dimension=2), SimpleNamespace(theta="own"))
+    made._load = lambda _theta: (SimpleNamespace(warm=Fails(bool)), np.zeros(2))
+    made._load_beside("new", [])
+    assert pauses == [thetas._AGAIN]
+    assert "nobody foresaw this" in caplog.text
+
+
+def test_a_service_that_fails_says_so_and_stops_no_other_by_itself(caplog):
+    broken, fine = Service(end=RuntimeError("nobody foresaw this")), Service()
+    both, ended = Companions([broken, fine]), threading.Event()
+    both.start(ended.set)
+    broken.ends.set()
+    assert ended.wait(SECONDS)
+    assert both._threads[1].is_alive()
+    with pytest.raises(SpillwayError, match="nobody foresaw this"):
+        both.end()
+    assert "Traceback" in caplog.text
+
+
+def test_a_service_that_stops_by_its_own_event_stops_no_other():
+    """As a pipeline does with its own companions: it sets the event that it was given."""
+
+    class Sets(Service):
+        def run(self, stop):
+            stop.set()
+            return 1
+
+    fine = Service()
+    both, ended = Companions([Sets(), fine]), threading.Event()
+    both.start(ended.set)
+    assert ended.wait(SECONDS)
+    assert both._threads[1].is_alive()
+    assert both.end() == 1
