@@ -11,30 +11,24 @@ of the queries (`agents.core.stage`).
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import selectors
-import shutil
-import signal
 import socket
 import ssl
 import subprocess
-import sys
 import threading
 import time
 from collections import deque
 from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from agents.models.adapters import placed
 from agents.models.contract import failed
-from agents.workers import frames, shim
+from agents.workers import frames
 from agents.workers.door import Door, listening
 from agents.workers.forks import end_group, ours
-from agents.workers.identity import source_of
+from agents.workers.processes import exit_of, started, watch_of
 from agents.workers.tls import PING_SECONDS, SILENT_SECONDS
 from lineage import reasons
 from lineage.errors import ModelError
@@ -42,12 +36,10 @@ from lineage.errors import ModelError
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from topology.spec import StageSpec
 
 log = logging.getLogger(__name__)
 
 LOAD_SECONDS: Final = 180.0  # as long as a stage's own process may take to start
-BLAS_THREADS: Final = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")  # read when a BLAS is loaded
 _CHUNK: Final = 1 << 20  # bytes written at once
 _TURN_BYTES: Final = 8 << 20  # read from one worker before others have their turn
 _TURN_RECEIPTS: Final = 256
@@ -207,7 +199,7 @@ class Links:
         self._links[link.worker] = link
         self._selector.register(ours(link.connection), selectors.EVENT_READ, link)
         if link.process is not None:
-            link.watch = _watch_of(link.process)
+            link.watch = watch_of(link.process)
         if link.watch is not None:
             self._selector.register(link.watch, selectors.EVENT_READ, partial(self._died, link))
 
@@ -218,7 +210,7 @@ class Links:
         try:
             link.connection.recv(1, socket.MSG_PEEK)
         except BlockingIOError:  # a child of its holds the other end
-            self._lose(link, f"its process ended{_exit_of(link.process)}")
+            self._lose(link, f"its process ended{exit_of(link.process)}")
         except OSError:
             return  # reading finds it, too
 
@@ -239,7 +231,7 @@ class Links:
             if events & selectors.EVENT_READ:
                 self._read(link)
         except (OSError, EOFError) as error:
-            self._lose(link, f"its connection ended{_of(error)}{_exit_of(link.process)}")
+            self._lose(link, f"its connection ended{_of(error)}{exit_of(link.process)}")
         except frames.FrameError as error:
             self._lose(link, f"it broke the protocol: {error}")
 
@@ -369,7 +361,7 @@ class Links:
         try:
             self._write(link)
         except OSError as error:
-            self._lose(link, f"its connection ended{_of(error)}{_exit_of(link.process)}")
+            self._lose(link, f"its connection ended{_of(error)}{exit_of(link.process)}")
 
     def _write(self, link: _Link) -> None:
         while link.out:
@@ -475,67 +467,3 @@ def _is_result(result: Any) -> bool:
 
 def _of(error: BaseException) -> str:
     return f" ({error})" if str(error) else ""
-
-
-def _exit_of(process: subprocess.Popen[bytes] | None) -> str:
-    """How a local worker ended, where its end is known within a moment."""
-    if process is None:
-        return ""
-    try:
-        code = process.wait(0.5)
-    except subprocess.TimeoutExpired:
-        return ""
-    return f" (killed by {signal.Signals(-code).name})" if code < 0 else f" (exit code {code})"
-
-
-def started(command: Callable[[int], Sequence[str]]) -> tuple[socket.socket, subprocess.Popen[bytes]]:
-    """Start a local worker in a session of its own; returns our end of its socket, and its process.
-
-    A terminal's Ctrl-C reaches its front alone, which decides, and the worker's group can be ended with it.
-    """
-    mine, theirs = socket.socketpair()
-    with theirs:
-        process = subprocess.Popen(
-            command(theirs.fileno()), pass_fds=(theirs.fileno(),), stdin=subprocess.DEVNULL, start_new_session=True
-        )
-    return mine, process
-
-
-def _watch_of(process: subprocess.Popen[bytes]) -> int | None:
-    try:
-        return os.pidfd_open(process.pid) if sys.platform == "linux" else None
-    except OSError:  # a kernel or a sandbox that has none
-        return None
-
-
-def command_of(spec: StageSpec, torch_threads: int) -> Callable[[int], Sequence[str]]:
-    """The command line of a local worker of a stage, for the descriptor that it inherits.
-
-    Raises ModelError where the stage names an interpreter that is not there.
-    """
-    workers = spec.workers
-    job = job_of(spec, torch_threads)
-    env = [] if workers.threads is None else ["env", *(f"{name}={workers.threads}" for name in BLAS_THREADS)]
-    if workers.python is None:
-        start = [*env, sys.executable, "-m", "agents.workers.local"]
-        return lambda descriptor: [*start, str(descriptor), json.dumps(job)]
-    python = shutil.which(workers.python)
-    if python is None:
-        raise ModelError(f"stage {spec.name!r}: there is no interpreter {workers.python!r}, its workers' 'python'")
-    found = None if spec.model is None else source_of(spec.model, [*sys.path, str(Path.cwd())])
-    job["arguments"] = placed(spec.arguments)  # that interpreter finds no files itself
-    job["path"] = list(dict.fromkeys([str(Path.cwd()), *([] if found is None else [found[0]])]))
-    start = [*env, python, str(shim.__file__)]
-    return lambda descriptor: [*start, str(descriptor), json.dumps(job)]
-
-
-def job_of(spec: StageSpec, torch_threads: int) -> dict[str, Any]:
-    """What a worker's command line tells it of its stage."""
-    return {
-        "stage": spec.name,
-        "model": spec.model,
-        "arguments": spec.arguments,
-        "device": spec.workers.device,
-        "torch_threads": spec.workers.threads or torch_threads,
-        "path": sys.path,
-    }

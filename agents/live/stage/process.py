@@ -71,7 +71,7 @@ from agents.live.stage.waiting import wait_to_take
 from agents.live.states.log_reader import LogsFeed
 from agents.workers.forks import isolate_children
 from agents.workers.identity import model_hash
-from agents.workers.links import command_of
+from agents.workers.processes import command_of
 from agents.workers.tls import context_of
 from lineage.errors import SpillwayError
 from lineage.values.codec import Decoder
