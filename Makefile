@@ -4,6 +4,7 @@
 #   make test    the same with integration and acceptance tests: what must pass
 #   make nightly all tests, the long ones too, ten thousand schedules of faults in virtual time, and the torture:
 #   make torture two hundred runs of pipelines with states in which processes, links and brokers fail
+#   make gpu     on a machine with CUDA: what is tested with torch alone, and what copying a state from the device costs
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -15,7 +16,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 TORCH_INDEX_SET := $(shell { env; $(PYTHON) -m pip config list; } 2>/dev/null | grep -iE '^(pip_|uv_|[a-z:./]*(index|find))' | grep -c '/whl/')
 TORCH_PIN := $(shell sed -n "s/^\(torch==[^ ]*\).*/\1/p" requirements/torch.txt)
 
-.PHONY: env demo check test torture nightly lint unit integration acceptance torch bench bench-hop bench-clipper lock clean
+.PHONY: env demo check test torture nightly gpu lint unit integration acceptance torch bench bench-hop bench-clipper lock clean
 
 env: $(INSTALLED)
 
@@ -60,6 +61,13 @@ test: env
 
 torch: env
 	$(BIN)/python -m pytest $(TORCH)
+
+# GPU_PYTHON: an interpreter that has torch for CUDA, where the environment's own is for the CPU.
+GPU_PYTHON ?= $(BIN)/python
+gpu: $(if $(filter $(BIN)/%,$(GPU_PYTHON)),env)
+	$(GPU_PYTHON) -c 'import sys, torch; torch.cuda.is_available() or sys.exit("torch finds no CUDA device here")'
+	$(GPU_PYTHON) -m pytest tests/torch/unit
+	$(GPU_PYTHON) -m benchmarks state-copy
 
 # Two hundred pipelines with states, one fault each, over a real broker or three; 10 to 40 s each, over an hour in all.
 torture: env

@@ -26,7 +26,7 @@ Invariants that make recovery exact (the decisions are a function of the log, wh
   since be read again.)
 * With each id the hop of the copy that was taken is kept. Behind a stateful stage that copy may turn out dead, and a
   live one of the same message takes its place (`supersede`). Until that is known, later copies with other marks are
-  noted (`repeats`) and kept by `agents.core.speculation`.
+  noted (`later`) and kept by `agents.core.speculation`.
 * A committed offset is a durable position: no stage lets an input offset go before what it led to is durable, or dead
   (rule 8). So whatever becomes of the message that tells it, a watermark is true; of a message below it, either a copy
   that is durable stands before it in the log, or it is dead. *A live copy that is still wanted never lies below.* And
@@ -86,16 +86,14 @@ class HopLane:
             self.watermark = hop.committed
             self._rises.append((offset, hop.committed))
 
-    def repeats(self, said: Said, offset: int, hop: Hop) -> bool:
-        """Whether this repeats what is decided. If not, it is kept in case the copy that was taken turns out dead.
+    def later(self, said: Said, offset: int, hop: Hop) -> None:
+        """Note where a later copy lies, should it take the place of the one that was taken and may turn out dead.
 
-        Asked in place of `fresh` while that is not known. Where it lies is remembered, should it take the place.
+        In place of `fresh`, while that is not known. No watermark is asked: a copy below it is dead, or comes after one
+        that is durable, which then has the place.
         """
         self.rise(offset, hop)
-        if hop.sequence < self.watermark:
-            return True
         self._entries.append((offset, said, hop))
-        return False
 
     def supersede(self, said: Said, hop: Hop) -> bool:
         """Take a copy that was kept, if none is taken at present. It may lie below the watermark by now."""

@@ -20,8 +20,6 @@ from lineage.marks import Mark, Version
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from lineage.hops import Hop
-
 
 # What waits for versions to become durable: found when they do, or turn out dead, without looking at the rest.
 #
@@ -111,14 +109,8 @@ def _mark(place: tuple[str, int, int], n: int) -> Mark:
 class Durability(Protocol):
     """Knows which state versions are durable."""
 
-    def may_release(self, hops: Sequence[Hop]) -> bool:
-        """Whether every state version that these hops generated or read is durable.
-
-        Asked again for a held outcome whenever the gate's core is advanced; once true for some hops, it stays true.
-        """
-
     def durable(self, mark: Mark) -> bool:
-        """Whether one version is durable."""
+        """Whether one version is durable; once true, it stays true."""
 
     def dead(self, mark: Mark) -> bool:
         """Whether one version will not be reproduced by any recovery; once true, it stays true.
@@ -132,9 +124,6 @@ class Stateless:
     """No stage has state: everything may be released at once."""
 
     __slots__ = ()
-
-    def may_release(self, hops: Sequence[Hop]) -> bool:  # noqa: ARG002 (the protocol's parameter)
-        return True
 
     def durable(self, mark: Mark) -> bool:  # noqa: ARG002 (the protocol's parameter)
         return True

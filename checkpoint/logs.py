@@ -43,11 +43,10 @@ from lineage.errors import CheckpointError
 from lineage.marks import foreign, order
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable
 
     from checkpoint.version_log import Record
     from checkpoint.versions import Link, Mark, Place, Version
-    from lineage.hops import Hop
 
 
 # Complete versions of one shard that are not durable yet, and what each of them waits for.
@@ -279,9 +278,6 @@ class Logs:
     def judge(self, marks: Iterable[Mark]) -> Fate:
         found = {self.fate(mark) for mark in marks}
         return next((fate for fate in (Fate.DEAD, Fate.UNREAD, Fate.OPEN) if fate in found), Fate.DURABLE)
-
-    def may_release(self, hops: Sequence[Hop]) -> bool:
-        return all(self.durable(mark) for hop in hops for mark in hop.marks)
 
     # What roles are decided by ---------------------------------------------------------------------------------
 

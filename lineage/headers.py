@@ -241,10 +241,8 @@ def identify(pairs: Iterable[tuple[str | bytes, bytes | None]] | None) -> str:
 
 def is_json(media: bytes) -> bool:
     """Whether a header names JSON among its media types, which may have parameters and be written in any case."""
-    return (
-        media == _JSON
-        or (b"/" in media
-        and any(each.partition(b";")[0].strip().lower() == _JSON for each in media.split(b",")))
+    return media == _JSON or (
+        b"/" in media and any(each.partition(b";")[0].strip().lower() == _JSON for each in media.split(b","))
     )
 
 

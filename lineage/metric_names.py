@@ -19,6 +19,7 @@ PLACE: Final = "place"  # a process that the supervisor keeps, by its name
 WHY: Final = "why"  # coding pauses (agents.core.dispatch), or workers were ordered
 WHO: Final = "who"  # has ordered a stage's workers
 WHAT: Final = "what"  # of a replica's word: agents.live.metrics
+VERSION: Final = "version"  # of a model
 MEMBER: Final = "member"  # of an ensemble
 VARIANT: Final = "variant"  # of a model
 STATE: Final = "state"  # of a variant
@@ -46,9 +47,11 @@ EMITTED_TOTAL: Final = "spillway_emitted_total"
 COMMITTED_OFFSET: Final = "spillway_committed_offset"  # by partition
 CLOCK_SKEW_TOTAL: Final = "spillway_clock_skew_total"
 MODEL_INSTANCES: Final = "spillway_model_instances"
+MODEL_VERSION: Final = "spillway_model_version"  # by version: workers that have it, 0 of one that is gone
 MODEL_INSTANCES_WANTED: Final = "spillway_model_instances_wanted"  # by the table of sizes, or the pipeline file
 MODEL_INSTANCES_ORDER: Final = "spillway_model_instances_order"  # by who and why: when they were wanted, unix seconds
 BATCH_LIMIT: Final = "spillway_batch_limit"
+BATCH_UNMET: Final = "spillway_batch_objective_unmet"
 CACHE_HITS_TOTAL: Final = "spillway_cache_hits_total"
 CACHE_SHARED_TOTAL: Final = "spillway_cache_shared_total"
 CACHE_MISSES_TOTAL: Final = "spillway_cache_misses_total"
@@ -124,6 +127,7 @@ OUTCOMES_TOTAL: Final = "spillway_outcomes_total"  # by kind and reason
 # The supervisor's, by place.
 PLACE_RESTARTS_TOTAL: Final = "spillway_place_restarts_total"
 PLACE_FLAPPING: Final = "spillway_place_flapping"  # 1 where it dies again and again, or is given up
+UNANSWERED_SECONDS: Final = "spillway_unanswered_seconds"  # for which queries have waited and none was answered
 
 # The tuner's; those that have a stage, by of_stage.
 TUNER_EXCESS: Final = "spillway_tuner_excess_ratio"  # the largest live arrival rate by the plan's sample's
@@ -139,3 +143,4 @@ LATENCY_SECONDS: Final = "spillway_latency_seconds"
 HELD: Final = "spillway_held"
 STATE_HOLD_SECONDS: Final = "spillway_state_hold_seconds"  # that an outcome waited for versions to be durable
 TRANSACTION_SECONDS: Final = "spillway_transaction_seconds"
+ABORTED_TOTAL: Final = "spillway_transactions_aborted_total"

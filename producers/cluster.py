@@ -9,6 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
 
 from lineage.errors import BrokerError, TopicError, UsageError
 
@@ -206,6 +207,15 @@ def require_listening(bootstrap: str, within: float = REFUSED_SECONDS) -> None:
         if time.monotonic() >= until:
             raise unreachable(bootstrap, "nothing listens there")
         time.sleep(_PAUSE)
+
+
+def answers(settings: ClientSettings, within: float) -> bool:
+    """Return whether the cluster answers a new client within so many seconds."""
+    try:
+        AdminClient(settings.confluent(), logger=log).list_topics(timeout=within)
+    except KafkaException:
+        return False
+    return True
 
 
 def _refuses(address: str) -> bool:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_SHARED: Final = b"\xffshared/%d"  # begins with what no UTF-8 does
+SHARED: Final = b"\xffshared/"  # begins with what no UTF-8 does
 
 
 class Row(NamedTuple):
@@ -43,7 +43,7 @@ class Row(NamedTuple):
 
 def key_of_shared(shard: int) -> bytes:
     """The key of the row that a shard's keys share."""
-    return _SHARED % shard
+    return SHARED + b"%d" % shard
 
 
 def read_of(own: Collection[int], shards: int) -> frozenset[int]:

@@ -6,7 +6,7 @@
 import threading
 from collections import deque
 
-from confluent_kafka import KafkaError, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 
 class Message:
@@ -119,7 +119,8 @@ class ModelledConsumer:
             return None
         partition = ready[sum(self._positions.values()) % len(ready)]
         offset = self._positions[partition]
-        error = self.struck.pop(partition, None)
+        beyond = KafkaError(KafkaError._AUTO_OFFSET_RESET) if offset > self._cluster.ends[partition] else None
+        error = self.struck.pop(partition, beyond)
         if error is not None and error.code() == KafkaError._AUTO_OFFSET_RESET:
             self._dead.add(partition)
         else:
@@ -128,13 +129,18 @@ class ModelledConsumer:
 
     def _ready(self):
         there = self._positions.keys() - self._paused - self._dead
-        return sorted(each for each in there if self._positions[each] < self._cluster.ends[each])
+        return sorted(each for each in there if self._positions[each] != self._cluster.ends[each])
 
     # What it reads --------------------------------------------------------------------------------------------------
 
     def assign(self, places):
         self._positions = {place.partition: place.offset for place in places}
         self._dead.clear()
+
+    def seek(self, place):
+        if place.partition in self._dead:
+            raise KafkaException(KafkaError(KafkaError._STATE))
+        self._positions[place.partition] = place.offset
 
     def unassign(self):
         self.assign([])

@@ -48,6 +48,8 @@ class Pipeline:
     """By stage, seconds of a batch of n, emulated or measured; without those that have neither."""
     _document: Document = field(repr=False, compare=False)
     _root: FieldPath = ()  # of a learner: where in the file it stands
+    parent: Pipeline | None = field(default=None, repr=False, compare=False)
+    """Of a learner: the pipeline that it learns for."""
 
     @staticmethod
     def load(path: Path | str) -> Pipeline:
@@ -83,7 +85,7 @@ class Pipeline:
         alone |= {"name": names.learner(self.written.name, name), "stages": (stage,)}
         path = self.path.with_name(f"{self.path.name}#{name}")
         learner = _pipeline(self.written.model_copy(update=alone), path, self._document, profiled=profiled)
-        return replace(learner, _root=("learners", number))
+        return replace(learner, _root=("learners", number), parent=self)
 
     def finding(self, path: FieldPath, text: str) -> Finding:
         """What a later check found at `path`, as ("stages", 0, "model"), with its place in the file."""

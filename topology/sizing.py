@@ -198,6 +198,8 @@ def profiles_of(spec: PipelineSpec, folder: Path, problems: list[Problem]) -> di
                 files[file] = f"{error}; make one with 'spillway profile'"
         place = ("stages", number, "profile") if stage.profile is not None else ("profile",)
         known = files[file]
+        if stage.unmeasured and stage.name not in known:
+            continue
         wrong = known if isinstance(known, str) else _unfit(stage, file, known)
         if wrong is not None:
             problems.append(Problem(place, wrong))

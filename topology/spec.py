@@ -277,6 +277,17 @@ class StageSpec(Section):
             return tuple(self.variants.of)
         return () if self.ensemble is None else tuple(self.ensemble.members)
 
+    @property
+    def unmeasured(self) -> str:
+        """Why nothing is measured of it by itself; empty where it is measured, or emulated."""
+        if self.ensemble is not None:
+            return "an ensemble, whose members are not profiled"
+        if self.variants is not None:
+            return "variants, which have profiles of their own"
+        if self.model is not None and names.model_parts(self.model)[0] == names.VELOX:
+            return "a Velox model, which answers by what its learner has published"
+        return ""
+
     def variant(self, name: str) -> StageSpec:
         """One of its variants as a stage by itself."""
         assert self.variants is not None  # it has some

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import Producer
 
+from agents.live.gate.metrics import GateMetrics
 from agents.live.gate.process import GateProcessConfig, build, member, transactional_writer
-from agents.live.metrics import GateMetrics
 from lineage.errors import BrokerError
 from producers.connection import ClientSettings
 from topology.load import load

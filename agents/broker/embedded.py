@@ -48,6 +48,7 @@ _SIGNS: tuple[tuple[str, str], ...] = (
 )
 _TAIL_BYTES = 256 * 1024
 _TAIL_LINES = 12
+_WORK_SECONDS = 5.0  # of processor time
 
 
 def diagnose(log: Path) -> str:
@@ -289,18 +290,31 @@ class EmbeddedBroker:
         self.folder.note(self._running)
 
     def await_answer(self) -> str | None:
-        """Wait until the process that `launch` started answers; returns what went wrong, if anything did."""
+        """Wait until the process that `launch` started answers; returns what went wrong, if anything did.
+
+        As long as it gets on it is waited for: after a crash Kafka may read its whole data for minutes.
+        """
         if self._running is None or self._child is None:
             return diagnose(self.folder.log)
-        give_up = time.monotonic() + self._start_timeout
+        done, give_up = self._work_done(), time.monotonic() + self._start_timeout
         # Another Kafka may answer where ours is about to find the port taken.
         while not (self._running.listens() and kafka_answers(self.port)):
             if self._child.poll() is not None or self._running.process() is None:
                 return diagnose(self.folder.log)
+            if (so_far := self._work_done()) != done:
+                done, give_up = so_far, time.monotonic() + self._start_timeout
             if time.monotonic() > give_up:
-                return f"it did not answer within {self._start_timeout:g} s; {diagnose(self.folder.log)}"
+                return f"it did not answer, and did nothing, for {self._start_timeout:g} s; {diagnose(self.folder.log)}"
             time.sleep(_POLL_SECONDS)
         return None
+
+    def _work_done(self) -> tuple[int, int]:
+        """How much the process has logged and computed; an idle Java computes less in a minute than what counts."""
+        process = None if self._running is None else self._running.process()
+        with suppress(OSError, psutil.Error):
+            times = (0.0, 0.0) if process is None else process.cpu_times()
+            return self.folder.log.stat().st_size, int(sum(times[:2]) / _WORK_SECONDS)
+        return 0, 0
 
     def _choose_port(self) -> int:
         if self.port and is_free(self.port):

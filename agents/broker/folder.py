@@ -88,6 +88,7 @@ class DataFolder:
         self.data = self.path / "log"
         self._running = self.path / "running.json"
         self._cluster = self.path / "cluster.json"
+        self._claim = self.path.parent / f".{self.path.name}.claim"
 
     @property
     def formatted(self) -> bool:
@@ -191,12 +192,23 @@ class DataFolder:
         """Hold the folder against other processes that would start a broker on it at this moment."""
         with self.readable_errors():
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            claim = os.open(self.path.parent / f".{self.path.name}.claim", os.O_CREAT | os.O_RDWR, 0o644)
+            claim = os.open(self._claim, os.O_CREAT | os.O_RDWR, 0o644)
         try:
             fcntl.flock(claim, fcntl.LOCK_EX)
             yield
         finally:
             os.close(claim)
+
+    def starting(self) -> bool:
+        """Return whether a process is starting a broker on the folder at this moment (`claimed`)."""
+        try:
+            with self._claim.open("rb") as claim:
+                fcntl.flock(claim, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        except OSError:
+            return False
+        return False
 
     @contextmanager
     def readable_errors(self) -> Iterator[None]:

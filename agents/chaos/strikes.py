@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 _LOOK_SECONDS: Final = 0.5  # between looks for workers that took others' places
 _NAP: Final = 0.05
-_WORKER: Final = ("agents.workers.local", "/agents/workers/shim.py")  # as `agents.workers.links.command_of` starts them
+_WORKER: Final = ("agents.workers.local", "/agents/workers/shim.py")  # as `agents.workers.processes` starts them
 _HOG: Final = "import time\nend = time.monotonic() + {}\nwhile time.monotonic() < end: pass"
 
 

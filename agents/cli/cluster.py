@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from agents.broker.folder import DataFolder
 from agents.cli.options import broker_dir, cluster_options, given, run_dir_option
 from agents.supervise.registry import ServeEntry
-from lineage.errors import UsageError
+from lineage.errors import BrokerError, SpillwayError, UsageError
 from producers.cluster import require_listening
 from producers.connection import ClientSettings
 from topology.load import load
@@ -60,14 +60,22 @@ def find_cluster(
 ) -> ClientSettings:
     """The cluster for a client of `pipeline`. Raises `UsageError`, saying how to name one, where none is to be found.
 
-    Raises `BrokerError` where nothing listens at its address.
+    Raises `BrokerError` where nothing listens at its address, or the local Kafka is being started.
 
     In this order: the local broker that --broker-dir names on the command line; `bootstrap` and `client_config` (the
     options, or the environment); what the supervisor of the pipeline in `run_dir` uses; the broker that `spillway
     broker start` started in this directory, or in $SPILLWAY_BROKER_DIR.
     """
-    settings = _named_cluster(bootstrap, client_config, run_dir, pipeline)
-    require_listening(settings.bootstrap)
+    try:
+        settings = _named_cluster(bootstrap, client_config, run_dir, pipeline)
+        require_listening(settings.bootstrap)
+    except SpillwayError as error:
+        local = DataFolder(broker_dir())
+        if bootstrap in {None, local.bootstrap()} and local.starting():
+            raise BrokerError(
+                f"this folder's Kafka ({local.path}) is starting: try again when it has started"
+            ) from error
+        raise
     return settings
 
 

@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Batch", "Batcher"]
 
-
 _WEIGHT: Final = 0.1  # of the newest batch
 
 
@@ -186,11 +185,9 @@ class Batcher:
             if slot.running is not None:
                 self._retarget(now)
                 return batch
-        forming = slot.forming
-        if not forming and self._alone is None:
+        if not slot.forming and self._alone is None:
             self._take_over(slot)
-            forming = slot.forming
-        if forming and (not self._delay or len(forming) >= slot.limit or slot.opened + self._delay <= now):
+        if slot.forming and (not self._delay or len(slot.forming) >= slot.limit or slot.opened + self._delay <= now):
             self._start(now, slot)
         else:
             self._retarget(now)
@@ -314,6 +311,11 @@ class Batcher:
         return max((slot.limit for slot in self._workers.values()), default=self._max_batch)
 
     @property
+    def unmet(self) -> bool:
+        """Whether one query alone takes a worker longer than the objective of its limit, too often."""
+        return any(slot.adaptive is not None and slot.adaptive.unmet for slot in self._workers.values())
+
+    @property
     def workers(self) -> int:
         return len(self._active)
 
@@ -428,12 +430,11 @@ class Batcher:
         self.busy += executed
         if self._profile is not None:
             self.profiled += self._profile(count)
-        if slot.learn is not None:
-            self._adapt(now, slot, slot.learn(count, executed))
+        if slot.adaptive is not None:
+            self._adapt(now, slot, slot.adaptive.learn(count, executed))
 
     def _push_offline(self, now: float, request: Request) -> None:
-        refused = self.offline.push(request)
-        if refused is not None:
+        if (refused := self.offline.push(request)) is not None:
             self.drops.append((request, refused))
             return
         self.timed = True
@@ -462,10 +463,9 @@ class Batcher:
         self.starts.append(slot.running)
 
     def _take(self, now: float, starts: float, room: int, slot: Worker) -> None:
-        drops = self.drops
-        before = len(drops)
-        self._fill(now, starts, room, slot.forming, drops)
-        self.total_drops += len(drops) - before
+        before = len(self.drops)
+        self._fill(now, starts, room, slot.forming, self.drops)
+        self.total_drops += len(self.drops) - before
 
     def _refill(self, now: float) -> None:
         for slot in sorted(self._workers.values(), key=lambda slot: self._start_time(now, slot, full=False)):

@@ -3,9 +3,10 @@
 * The newest word of a replica counts: of one process the one said last, and of two processes that bear its name the
   one of the process that began later. What comes out of order is refused as `OUTDATED`. A word may be old when it
   comes, as the topic is read from its beginning; it is then silent from the first, but one knows how long.
-* A word ages by its own time of saying. When nothing has been heard of a replica for `silence` seconds it is silent:
-  its word counts no more, and holds up no other (so whoever lied about the time is forgotten once it stops). A stage
-  all of whose replicas are silent is missing in `states`, so that policies fall back on its offline profile.
+* A word ages from when it came, by the clock of who hears it, as two hosts' clocks may be `APART`; one that was said
+  longer before is old when it comes. When nothing has been heard of a replica for `silence` seconds it is silent: its
+  word counts no more, and holds up no other (so whoever lied about the time is forgotten once it stops). A stage all of
+  whose replicas are silent is missing in `states`, so that policies fall back on its offline profile.
 * A replica that stops for good says so (`forget`).
 * A word that cannot be true is refused and counted by reason: what it says takes part in decisions about everybody's
   requests. It then changes nothing; the replica's word before it stands until it has aged out.
@@ -15,7 +16,7 @@ Memory is bounded by the stages and the replicas that they may have.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import isfinite
 from typing import TYPE_CHECKING, Final
 
@@ -56,7 +57,7 @@ NOT_A_NUMBER: Final = "not-a-number"
 NEGATIVE: Final = "negative"
 TOO_MUCH: Final = "too-much"
 
-AHEAD: Final = 1.0  # seconds that a sender's clock may be ahead of ours
+APART: Final = 5.0  # seconds that a sender's clock may be ahead of ours, or behind
 SILENT_PERIODS: Final = 3
 SILENT_GRACE: Final = 0.5  # seconds beyond: a collection of garbage, or a broker's hiccup, is no silence
 
@@ -77,6 +78,7 @@ class Heard:
     state: StageState
     began_us: int
     at_us: int
+    came: float  # when, as if it had come at once
     age: float = 0.0
     silent: bool = False
 
@@ -154,14 +156,20 @@ class Board:
         self.words = 0  # taken
         self.refused: dict[str, int] = {}  # by reason
 
-    def hear(self, now: float, word: PlanWord) -> str | None:
-        """Take a word; return why it is refused, or None."""
-        reason = self._objection(now, word)
+    def hear(self, now: float, word: PlanWord, came: float | None = None) -> str | None:
+        """Take a word; return why it is refused, or None.
+
+        `came`: the time by the clock that the other methods are asked by, a monotonic one; None: it is the same.
+        """
+        came = now if came is None else came
+        reason = self._objection(now, came, word)
         if reason is not None:
             self.refuse(reason)
             return reason
         self.words += 1
-        self._heard[word.stage, word.replica] = Heard(state_of(word), word.began_us, word.at_us)
+        late = now - word.at_us / 1e6
+        came -= late if late > APART else 0.0
+        self._heard[word.stage, word.replica] = Heard(state_of(word), word.began_us, word.at_us, came)
         return None
 
     def refuse(self, reason: str) -> None:
@@ -174,14 +182,14 @@ class Board:
         """Give the newest states of all replicas that are not silent, by stage; a stage without any is missing."""
         states: dict[str, list[StageState]] = {}
         for (stage, _), heard in sorted(self._heard.items()):
-            if now - heard.state.at <= self._silence:
+            if now - heard.came <= self._silence:
                 states.setdefault(stage, []).append(heard.state)
         return states
 
     def heard(self, now: float) -> list[Heard]:
         """Give every replica's newest word with its age, the silent ones' too. May be asked by another thread."""
         return [
-            Heard(heard.state, heard.began_us, heard.at_us, age := now - heard.state.at, age > self._silence)
+            replace(heard, age=(age := now - heard.came), silent=age > self._silence)
             for _, heard in sorted(self._heard.copy().items())
         ]
 
@@ -190,19 +198,19 @@ class Board:
         known = self.states(now)
         return [stage for stage in self._stages if stage not in known]
 
-    def _objection(self, now: float, word: PlanWord) -> str | None:
+    def _objection(self, now: float, came: float, word: PlanWord) -> str | None:
         if word.stage not in self._stages or not 0 <= word.replica < self._replicas:
             return UNKNOWN
-        if max(word.at_us, word.began_us) > (now + AHEAD) * 1e6:
+        if max(word.at_us, word.began_us) > (now + APART) * 1e6:
             return FUTURE
         kept = self._heard.get((word.stage, word.replica))
-        if kept is not None and not self._follows(now, word, kept):
+        if kept is not None and not self._follows(came, word, kept):
             return OUTDATED
         return _implausible(word)
 
     def _follows(self, now: float, word: PlanWord, kept: Heard) -> bool:
         """Whether a word is newer than the one that is kept, or that one is silent and this one later."""
-        if now - kept.state.at > self._silence:
+        if now - kept.came > self._silence:
             return word.at_us > kept.at_us
         return (word.began_us, word.at_us) > (kept.began_us, kept.at_us)
 

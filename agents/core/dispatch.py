@@ -71,9 +71,9 @@ class Group:
 
 
 class Extra:
-    """Work for one worker of a dispatch's own pool; `outputs` and `seconds` are the driver's."""
+    """Work for one worker of a dispatch's own pool; `outputs`, `seconds` and `version` are the driver's."""
 
-    __slots__ = ("group", "outputs", "requests", "row", "seconds", "worker")
+    __slots__ = ("group", "outputs", "requests", "row", "seconds", "version", "worker")
 
     def __init__(self, group: Group, row: int) -> None:
         self.group = group
@@ -81,6 +81,7 @@ class Extra:
         self.worker = -1
         self.outputs: Any = None
         self.seconds = 0.0
+        self.version: str | None = None  # of the model that ran it
         self.requests: tuple[()] = ()  # it owns none
 
 

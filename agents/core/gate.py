@@ -1,7 +1,7 @@
 """The gate's core: from the stages' reports to exactly one outcome per query.
 
 It is the join of the pipeline's terminals, with the parts that a stage has (`Share`), and two things of its own: it
-remembers the queries that it has decided (`ReleasedMemory`), and it asks `Durability` before an outcome leaves.
+remembers the queries that it has decided (`ReleasedMemory`), and holds an outcome until what it rests on is durable.
 
 Invariants:
 
@@ -10,8 +10,8 @@ Invariants:
   record together with the input offsets of `commits`, so both stand or neither does. After an abort the driver drops
   this core and builds a new one from what was committed: nothing here is ever rolled back.
 * An outcome whose versions are not durable is held, and its input offsets with it, but never those of others. What is
-  held is looked at again only when a version of its own is decided (`durability_changed`); what rests on no version,
-  and may not leave all the same, is asked about in every turn.
+  held is looked at again only when a version of its own is decided (`durability_changed`): what has once been found
+  durable stays so, and nobody asks again when it leaves.
 * A held outcome may turn out dead: then the query is undecided, what it was made from is heard again but for what is
   dead, and the live report is awaited. So reports of a held query that come by other ways are kept, not discarded
   (`agents.core.speculation`). An outcome that was released cannot: it is released when it is durable, which is final.
@@ -279,16 +279,11 @@ class GateCore(GateGauges):
         """
         leaving: list[Release] = []
         held: list[Release] = []
-        may_release = self._durability.may_release
         behind: set[int] = set()  # partitions
         for release in self._decided:
             if not ready(release):
                 behind.add(release.partition)
-            if (
-                len(leaving) < limit
-                and release.partition not in behind
-                and may_release([part.hop for part in release.parts if part.hop is not None])
-            ):
+            if len(leaving) < limit and release.partition not in behind:
                 self.stats.score(now, release)
                 leaving.append(release)
                 done = self._shares[release.partition].offsets.done

@@ -72,6 +72,10 @@ class Gauges:
         return self._batcher.limit
 
     @property
+    def unmet(self) -> bool:
+        return self._batcher.unmet
+
+    @property
     def unsettled(self) -> int:
         """How many requests are under way: parked, queued, running, or with messages not yet acknowledged."""
         return self._outbox.unsettled + self.parked

@@ -294,6 +294,10 @@ class Lanes:
         return max((lane.batcher.limit for lane in self._lanes.values()), default=0)
 
     @property
+    def unmet(self) -> bool:
+        return any(lane.batcher.unmet for lane in self._lanes.values())
+
+    @property
     def reports(self) -> bool:
         return any(lane.batcher.reports for lane in self._lanes.values())
 

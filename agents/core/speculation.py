@@ -132,7 +132,8 @@ class Speculation:
         key = (delivery.predecessor, said)
         first = self._open.get(key)
         if first is not None:
-            if lane.repeats(said, delivery.offset, hop) or self._alike(first, key, hop.marks):
+            lane.later(said, delivery.offset, hop)
+            if self._alike(first, key, hop.marks):
                 return Taken.REPEATED
             copy = delivery.copy = Copy(delivery, key, admitted=False)
             self._awaited.add(copy, hop.marks)

@@ -10,7 +10,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from agents.core.durations import Duration
     from agents.core.limits import Limit
@@ -84,17 +84,16 @@ def fitting(requests: Sequence[Request]) -> int:
 class Worker:
     """One worker of a lane.
 
-    `limit` is the most that it is given at once, now; `learn` gives the next one, where it adapts
-    (`agents.core.limits`).
+    `limit` is the most that it is given at once, now; `adaptive` gives the next one, where it adapts.
     """
 
-    __slots__ = ("draining", "duration", "ends", "forming", "learn", "limit", "number", "opened", "running")
+    __slots__ = ("adaptive", "draining", "duration", "ends", "forming", "limit", "number", "opened", "running")
 
     def __init__(self, number: int, limit: Limit | int, duration: Duration) -> None:
         """`duration` is what a batch of n is expected to take here."""
         self.number = number
         self.limit = limit if isinstance(limit, int) else limit.size
-        self.learn: Callable[[int, float], int] | None = None if isinstance(limit, int) else limit.learn
+        self.adaptive = None if isinstance(limit, int) else limit
         self.duration = duration
         self.running: Batch | None = None
         self.ends = IDLE  # expected end of the running batch

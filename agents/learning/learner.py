@@ -4,19 +4,19 @@ A truth comes as feedback on an outcome, whose flags say who was asked, with whi
 (`agents.core.routes.ensemble`). The state of a context is the selection's (Listing 3.2 of Crankshaw's thesis, observe);
 it is published for each context, and the fronts select by it.
 
-Members and selection may change while the stage serves. The learner hears of it from the outcomes alone: their flags
-have the epoch of the section that they came of, its members and its selection. So a state depends on nothing but the
-truths before it, whoever computes it, and from whatever file it was started. Rules:
+Members and selection may change while the stage serves. The learner hears of it from the table of sizes alone, as
+`control` of a query: what an outcome says it came of, a client sends back, and may have made up. Rules:
 
-* A truth is observed by its own outcome's selection.
-* The first truth of a higher epoch than a context has seen brings it that section's members: those that are new start
-  at the mean, those that are gone are dropped.
-* A truth of a lower epoch changes no members. What it says of those that are gone is ignored; where it says nothing
-  else, it changes nothing.
+* A truth is observed by the newest section's selection; before there is one, by the pipeline file's.
+* The first truth under a higher epoch than a context has seen brings it that section's members: those that are new
+  start at the mean, those that are gone are dropped.
+* Under a lower epoch, as where a new primary reads late, members stay as they are.
+* What a truth says of those that are none of the section's is ignored; where it says nothing else, it changes nothing.
 """
 
 from __future__ import annotations
 
+import logging
 import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
@@ -24,15 +24,17 @@ from typing import TYPE_CHECKING, Any, Final
 from agents.learning.chosen import loss_of, selection_of
 from agents.learning.selection import Observed
 from agents.models.stateful import SHARED
-from lineage.errors import UsageError
-from lineage.flags import RULES_OF
-from topology.sections import MOST_MEMBERS, selection_family
+from lineage.errors import SpillwayError, UsageError
+from topology.sections import selection_family
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from agents.learning.selection import Selection, State
     from agents.models.inputs import Inputs
+    from topology.ensembles import Served
+
+log = logging.getLogger(__name__)
 
 EPOCH: Final = "(epoch)"
 """Beside the members in a state: the highest epoch that it has seen. No member can be called so."""
@@ -40,7 +42,7 @@ EPOCH: Final = "(epoch)"
 
 @dataclass(frozen=True, slots=True)
 class _Rules:
-    """What an outcome came of."""
+    """What truths are observed by."""
 
     epoch: int
     members: list[str]
@@ -53,11 +55,12 @@ class Learner:
     deterministic = True
 
     def __init__(self, stage: str, members: list[str], selection: dict[str, Any], loss: str) -> None:
-        """`members` and `selection`: of outcomes that do not say by what they came."""
+        """`members` and `selection`: of the pipeline file, until there is a section in the table of sizes."""
         self._stage = stage
-        self._selection = selection
+        self._family = selection_family(str(selection["name"]))
         self._loss = loss_of(stage, loss)
-        self._own = _Rules(0, members, selection_of(stage, selection))
+        self._own = self._rules = _Rules(0, members, selection_of(stage, selection))
+        self._read: Served | None = None  # what `_rules` are made of
 
     def share(self) -> State:
         """The weights over all contexts, from which a new one starts."""
@@ -89,7 +92,7 @@ class Learner:
 
     def _observe(self, states: Mapping[str, State], query: Inputs, told: Mapping[str, Any]) -> dict[str, State]:
         """The states that follow a truth, of its context and over all; those before stay as they are."""
-        said, rules = self._said(query), self._rules(query)
+        said, rules = self._said(query), self._rules_of(query)
         asked = {member: Observed(said[member]["p"], loss) for member, loss in told["losses"].items()}
         return {context: self._observed(states[context], rules, asked) for context in (query.key, SHARED)}
 
@@ -107,12 +110,8 @@ class Learner:
         newest = max(seen, rules.epoch)
         return {EPOCH: [float(newest)], **after} if newest else after
 
-    def _flags(self, query: Inputs) -> Mapping[str, Any]:
-        flags = query.get("flags") or {}
-        return flags.get(self._stage) or {}
-
     def _said(self, query: Inputs) -> Mapping[str, Any]:
-        said = self._flags(query).get("members")
+        said = ((query.get("flags") or {}).get(self._stage) or {}).get("members")
         if not said:
             raise UsageError(
                 f"the true answer belongs to no outcome that stage {self._stage!r} combined; send it together with "
@@ -120,27 +119,23 @@ class Learner:
             )
         return said  # type: ignore[no-any-return]
 
-    def _rules(self, query: Inputs) -> _Rules:
-        """What the outcome came of. Raises UsageError for what no front says: clients send it back."""
-        told = self._flags(query).get(RULES_OF)
-        if told is None:
+    def _rules_of(self, query: Inputs) -> _Rules:
+        """By the section that stood in the table when the batch began; one that cannot be used is passed over."""
+        served: Served | None = query.control
+        if served is None:
             return self._own
-        epoch, members, selection = (told.get(name) for name in ("epoch", "members", "selection"))
-        if type(epoch) is not int or not 0 <= epoch < 1 << 52:
-            raise UsageError(f"the outcome's rules have an epoch {epoch!r:.40}")
-        if not _are_names(members):
-            raise UsageError(f"the outcome's rules have no members, but {members!r:.80}")
-        if selection == self._selection:
-            return _Rules(epoch, members, self._own.selection)
-        name = selection.get("name") if isinstance(selection, dict) else None
-        if not isinstance(name, str) or selection_family(name) != selection_family(str(self._selection["name"])):
-            raise UsageError(f"the outcome's rules have a selection that keeps other weights: {selection!r:.80}")
-        if not all(_is_number(value) for key, value in selection.items() if key != "name"):
-            raise UsageError(f"the outcome's rules have a selection with odd parameters: {selection!r:.80}")
-        return _Rules(epoch, members, selection_of(self._stage, selection))
+        if served is not self._read:
+            self._read, said = served, served.section.selection
+            try:
+                if selection_family(str(said["name"])) != self._family:
+                    raise UsageError(f"selection {said['name']!r} keeps other weights")
+                self._rules = _Rules(served.epoch, list(served.section.members), selection_of(self._stage, said))
+            except SpillwayError as error:
+                log.error("%s: it learns by the section before: %s", self._stage, error)  # noqa: TRY400 - the user's mistake
+        return self._rules
 
     def _losses(self, query: Inputs) -> dict[str, float]:
-        losses, members = {}, self._rules(query).members
+        losses, members = {}, self._rules_of(query).members
         for member, told in self._said(query).items():
             if member in members:
                 if not _is_number(told["p"]):
@@ -148,12 +143,6 @@ class Learner:
                 loss = float(self._loss(query["truth"], told["answer"])) if "answer" in told else 1.0
                 losses[member] = Observed(told["p"], loss).loss
         return losses
-
-
-def _are_names(members: Any) -> bool:
-    if not isinstance(members, list) or not 0 < len(members) <= MOST_MEMBERS:
-        return False
-    return all(isinstance(name, str) and name != EPOCH for name in members) and len({*members}) == len(members)
 
 
 def _checked(state: State) -> State:

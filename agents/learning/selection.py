@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
@@ -23,12 +23,13 @@ import numpy as np
 from lineage.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
     from random import Random
 
 State = dict[str, list[float]]  # by member; each policy says what its numbers are
 FLOOR: Final = 0.05
 FORGETTING: Final = 0.001
+_MOST: Final = 1e18
 _LEAST_LOG: Final = -700.0  # exp of it is the smallest number that counts
 
 
@@ -76,6 +77,10 @@ class _Exponential:
     eta: float = 0.1
     floor: float = FLOOR
     forgetting: float = FORGETTING
+
+    def __post_init__(self) -> None:
+        _check_parameters(math.inf, eta=self.eta)
+        _check_parameters(1, floor=self.floor, forgetting=self.forgetting)
 
     def initial(self, members: Sequence[str]) -> State:
         return {member: [0.0] for member in members}
@@ -155,6 +160,9 @@ class Epsilon:
     epsilon: float = FLOOR
     forgetting: float = FORGETTING
 
+    def __post_init__(self) -> None:
+        _check_parameters(1, epsilon=self.epsilon, forgetting=self.forgetting)
+
     def initial(self, members: Sequence[str]) -> State:
         return {member: [0.0, 0.0] for member in members}
 
@@ -196,9 +204,23 @@ class Thompson(Epsilon):
 _DRAWS: Final = 24
 
 
+def _check_parameters(most: float, **parameters: Any) -> None:
+    """Raise UsageError for a parameter that is no finite number from 0 to `most`."""
+    for name, value in parameters.items():
+        if not isinstance(value, int | float) or not (0 <= value <= most and math.isfinite(value)):
+            raise UsageError(f"{name!r} must be a number of at least 0 and at most {most:g}, not {value!r:.40}")
+
+
 def completed(state: State, members: Sequence[str]) -> State:
-    """The state of these members; one that it does not know is like the mean of those that it knows."""
+    """The state of these members; one that it does not know is like the mean of those that it knows.
+
+    Raises UsageError for numbers that no learner comes to: a draw by them might not end.
+    """
+    if not isinstance(state, Mapping):
+        raise UsageError(f"a state has numbers by member, and is not {state!r:.80}")
     known = [state[member] for member in members if member in state]
+    if not all(abs(number) <= _MOST for numbers in known for number in numbers):
+        raise UsageError(f"a state has numbers of at most {_MOST:g}, not {known!r:.80}")
     mean = [sum(column) / len(known) for column in zip(*known, strict=True)] if known else []
     return {member: state.get(member, mean or [0.0, 0.0]) for member in members}
 

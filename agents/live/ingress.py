@@ -34,7 +34,11 @@ class Ingress:
         return None if ends is None else sum(ends)
 
     def history(self, seconds: int) -> list[tuple[float, int]]:
-        """(age in seconds, total then) for each of the last `seconds`, oldest first; nothing where it is not known."""
+        """(age in seconds, total then) for each of the last `seconds`, oldest first; nothing where it is not known.
+
+        What came in a second is by the broker's times of appending; when that was, by our clock, which may be off. What
+        the broker has beyond would seem to have come at once, so it counts as having come before all this.
+        """
         now, ends = time.time(), self._offsets(_LATEST)
         found = []
         for age in range(seconds, 0, -1):
@@ -42,7 +46,8 @@ class Ingress:
             if ends is None or then is None:
                 return []
             found.append((float(age), sum(end if at < 0 else at for at, end in zip(then, ends, strict=True))))
-        return found
+        beyond = sum(ends) - found[-1][1] if ends is not None and found else 0
+        return [(age, total + beyond) for age, total in found]
 
     def close(self) -> None:
         self._reader.close()

@@ -34,22 +34,27 @@ if TYPE_CHECKING:
 _BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 
 
+_OF_SLO = (0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.1, 1.25, 1.5, 2.0, 3.0, 5.0, 10.0)
+
+
 class Distribution:
-    """A histogram of seconds."""
+    """A histogram of seconds. `slo`: buckets are shares and multiples of it."""
 
-    __slots__ = ("counts", "total")
+    __slots__ = ("bounds", "counts", "total")
 
-    def __init__(self) -> None:
-        self.counts = [0] * (len(_BOUNDS) + 1)
+    def __init__(self, slo: float | None = None) -> None:
+        self.bounds = _BOUNDS if slo is None else tuple(float(f"{share * slo:.6g}") for share in _OF_SLO)
+        self.counts = [0] * (len(self.bounds) + 1)
         self.total = 0.0
 
     def observe(self, seconds: float) -> None:
-        self.counts[bisect.bisect_left(_BOUNDS, seconds)] += 1
+        seconds = max(0.0, seconds)  # two hosts' clocks may be apart
+        self.counts[bisect.bisect_left(self.bounds, seconds)] += 1
         self.total += seconds
 
     def buckets(self) -> list[tuple[str, float]]:
         cumulative, rows = 0, []
-        for bound, count in zip((*map(str, _BOUNDS), "+Inf"), self.counts, strict=True):
+        for bound, count in zip((*map(str, self.bounds), "+Inf"), self.counts, strict=True):
             cumulative += count
             rows.append((bound, float(cumulative)))
         return rows
@@ -315,6 +320,7 @@ class StageMetrics(Collector):
         self.duplicates: Callable[[], int] = int
         self.depth: Callable[[], int] = int  # asked when somebody reads the metrics
         self.limit: Callable[[], int] = int
+        self.unmet: Callable[[], bool] = bool
         self.batches = 0
         self.batched = 0
         self.offline = 0
@@ -343,6 +349,7 @@ class StageMetrics(Collector):
         self.cache: PredictionCache[Work] | None = None
         self.dispatch: Dispatch | None = None
         self.lanes: Callable[[Families], Iterator[Metric]] | None = None  # of an ensemble's members, or of variants
+        self.versions: Callable[[], Mapping[str, int]] = dict  # of the model: workers that have it
         self.defaults: Callable[[], int] | None = None  # where the stage has a default
         self.state: StateFigures | None = None  # of a member of a stateful shard
         self.marks: Histogram | None = None  # bytes in the messages that are sent; None where nothing rests on a state
@@ -368,6 +375,8 @@ class StageMetrics(Collector):
         yield make.gauge(names.QUEUE_LIMIT, "Most queries that may wait", self.queue_limit)
         yield make.gauge(names.MODEL_INSTANCES, "Model instances in this process", self.instances)
         yield make.gauge(names.MODEL_INSTANCES_WANTED, "Model instances that this process should have", self.wanted)
+        versions: dict[tuple[str, ...], float] = {(each,): count for each, count in self.versions().items()}
+        yield make.gauges(names.MODEL_VERSION, "Workers with a version of the model", (names.VERSION,), versions)
         if self.order is not None:
             who = (f"{self.order.who}, held" if self.order.held else self.order.who, self.order.why)
             yield make.gauges(
@@ -387,6 +396,7 @@ class StageMetrics(Collector):
         if self.lanes is not None:
             yield from self.lanes(make)
         yield make.gauge(names.BATCH_LIMIT, "Largest batch that a worker is given", self.limit())
+        yield make.gauge(names.BATCH_UNMET, "1 if one query alone often takes longer than the objective", self.unmet())
         yield make.distribution(names.QUEUE_SECONDS, "From arrival to entering a batch", self.queued)
         yield make.distribution(names.BATCH_WAIT_SECONDS, "From entering a batch to its start", self.waited)
         yield make.distribution(names.EXECUTION_SECONDS, "Execution of a batch", self.executed)
@@ -434,7 +444,7 @@ class StageMetrics(Collector):
     def _plan(self, make: Families) -> Iterator[Metric]:
         if self.plan is None:
             return
-        yield from plan_families(make, self.plan, self.plan_facts, time.time())
+        yield from plan_families(make, self.plan, self.plan_facts, time.monotonic())
         yield make.counter(
             names.PLAN_UNSAID_TOTAL,
             "Status messages skipped because the previous one was still being sent",
@@ -446,57 +456,3 @@ class StageMetrics(Collector):
         yield make.distribution(
             names.PLAN_DELAY_SECONDS, "From sending a status message to receiving it", self.plan_delay
         )
-
-
-class GateMetrics(Collector):
-    """The gate's numbers, the pipeline's score among them."""
-
-    role = "gate"
-    stage = "gate"
-    label = ""
-
-    def __init__(self, pipeline: str, replica: int = 0) -> None:
-        self.pipeline = pipeline
-        self.replica = replica
-        self.received = 0
-        self.duplicates: Callable[[], int] = int
-        self.held: Callable[[], int] = int
-        self.good = 0
-        self.late = 0
-        self.flags_cut = 0
-        self.emitted = 0
-        self.outcomes: Counter[tuple[str, ...]] = Counter()  # by (kind, reason)
-        self.dead_letters: Counter[tuple[str, ...]] = Counter()  # by (reason,)
-        self.committed: dict[int, int] = {}
-        self.waits = WaitsTold()
-        self.stopped: dict[int, int] = {}  # by partition that lost what comes next: the position
-        self.latency = Distribution()
-        self.intake = Distribution()
-        self.transfer = Transfer()  # from an outcome's timestamp to its commit
-        self.transaction = Distribution()
-        self.hold: Distribution | None = None  # None where no outcome rests on a state
-
-    def collect(self) -> Iterator[Metric]:
-        make = Families(self.pipeline, self.stage, self.replica)
-        yield make.counter(names.RECEIVED_TOTAL, "Messages taken from the outcomes topic", self.received)
-        yield make.counter(names.DUPLICATES_TOTAL, "Repeated messages that were suppressed", self.duplicates())
-        yield make.counter(names.EMITTED_TOTAL, "Outcomes released to egress", self.emitted)
-        yield make.counter(names.GOOD_TOTAL, "Predictions within the SLO", self.good)
-        yield make.counter(names.LATE_TOTAL, "Predictions after their deadline", self.late)
-        yield make.counter(names.FLAGS_CUT_TOTAL, "Outcomes that lost flags on their way", self.flags_cut)
-        outcomes = dict(self.outcomes)
-        yield make.counters(names.OUTCOMES_TOTAL, "Outcomes released", ("kind", "reason"), outcomes)
-        yield make.counters(
-            names.DEAD_LETTERS_TOTAL, "Messages that could not be accepted", ("reason",), dict(self.dead_letters)
-        )
-        yield make.gauge(names.HELD, "Outcomes held back", self.held())
-        yield make.distribution(names.LATENCY_SECONDS, "From the query's sending to its release", self.latency)
-        yield make.distribution(names.INTAKE_SECONDS, "From an outcome's timestamp to the gate", self.intake)
-        yield make.distribution(names.TRANSACTION_SECONDS, "Commit of a transaction", self.transaction)
-        if self.hold is not None:
-            yield make.distribution(
-                names.STATE_HOLD_SECONDS, "Time that outcomes waited for durable versions", self.hold
-            )
-        yield make.partitions(names.COMMITTED_OFFSET, "Next offset to read after a restart", self.committed)
-        yield make.partitions(names.STOPPED_AT_OFFSET, "Partitions whose log lost this next offset", self.stopped)
-        yield self.waits.family(make)

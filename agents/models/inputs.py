@@ -16,24 +16,35 @@ class Inputs(dict[str, Any]):
     `key` is the key of the query's Kafka message as text: what the client has sent it with, else the request's id. All
     queries of a key come by one partition; a keyed model's `key(query)` may simply return it. What is no UTF-8 in it is
     escaped by backslashes. It is empty for a query that came by no message.
+
+    `control` is what the owners of a learner said when its batch began, in a log that no client can write
+    (`agents.live.stateful.control`); None where they said nothing, and in all other stages.
     """
 
-    __slots__ = ("key", "parameters", "request_id")
+    __slots__ = ("control", "key", "parameters", "request_id")
 
-    def __init__(self, values: dict[str, Any], parameters: dict[str, Any], request_id: str, key: str = "") -> None:
+    def __init__(
+        self,
+        values: dict[str, Any],
+        parameters: dict[str, Any],
+        request_id: str,
+        key: str = "",
+        control: Any = None,
+    ) -> None:
         super().__init__(values)
         self.parameters = parameters
         self.request_id = request_id
         self.key = key
+        self.control = control
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return (Inputs, (dict(self), self.parameters, self.request_id, self.key))
+        return (Inputs, (dict(self), self.parameters, self.request_id, self.key, self.control))
 
 
 def given_inputs(query: Inputs) -> Inputs:
     """Return what a model is given of a query: a copy with read-only arrays."""
     parameters = query.parameters
-    made = Inputs(query, given(parameters) if parameters else {}, query.request_id, query.key)
+    made = Inputs(query, given(parameters) if parameters else {}, query.request_id, query.key, query.control)
     for name, value in query.items():
         if type(value) not in ATOMS:
             made[name] = copied(value, frozen=True)

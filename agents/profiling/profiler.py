@@ -25,6 +25,10 @@ if TYPE_CHECKING:
     from topology.spec import StageSpec
 
 
+class LeftOutError(UsageError):
+    """A stage cannot be measured, and others can; the text says why."""
+
+
 _PART: Final = re.compile(r"(\d{1,7})(?:\.\.(\d{1,7}))?")
 _MOST: Final = 1_000_000
 
@@ -136,11 +140,10 @@ class Profiler:
     def _made_by(self, name: str) -> list[Share]:
         stage = self._pipeline.written.stage(name)
         if name not in self._shares:
-            if stage.lanes:
-                what = "an ensemble" if stage.variants is None else "variants"
-                raise UsageError(
-                    f"stage {name!r} has {what}, which the profiler does not run, so the stages behind it have no "
-                    "inputs; give inputs of those stages with --sample, or give their models an example() method"
+            if stage.unmeasured:
+                raise LeftOutError(
+                    f"comes after {name!r}, which has {stage.unmeasured}, so it has no inputs to be measured with; "
+                    "give its model an example() method"
                 )
             if stage.model is None:  # an emulated stage passes its input on
                 passed = [next(iter(parts.values())) for parts in self._parts(stage)]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 import zipfile
-from typing import TYPE_CHECKING, Any, Final
+from typing import IO, TYPE_CHECKING, Any, Final
 
 from lineage.errors import ModelError
 
@@ -37,7 +37,7 @@ def stripped(source: Path, target: Path) -> None:
                 new.writestr(zipfile.ZipInfo(name, _EPOCH), data)
 
 
-def check_archive(file: Path) -> None:
+def check_archive(file: Path | IO[bytes], called: str = "the archive") -> None:
     """Raise ModelError where loading the archive would load a pickle, or anything else than weights and a graph."""
     try:
         with zipfile.ZipFile(file) as archive:
@@ -45,13 +45,13 @@ def check_archive(file: Path) -> None:
                 name = entry.filename
                 if _CONFIG.fullmatch(name):
                     if why := _pickled(json.loads(archive.read(entry))):
-                        raise ModelError(f"{file.name}: {why} is kept as a pickle; it is not loaded")
+                        raise ModelError(f"{called}: {why} is kept as a pickle; it is not loaded")
                 elif (_SAMPLES.fullmatch(name) and entry.file_size) or not (
                     _SAMPLES.fullmatch(name) or _PLAIN.fullmatch(name)
                 ):
-                    raise ModelError(f"{file.name}: {name} does not belong to a plain program; it is not loaded")
+                    raise ModelError(f"{called}: {name} does not belong to a plain program; it is not loaded")
     except (zipfile.BadZipFile, ValueError) as error:
-        raise ModelError(f"{file.name} is not a torch.export archive: {error}") from error
+        raise ModelError(f"{called} is not a torch.export archive: {error}") from error
 
 
 def _pickled(config: Any) -> str:

@@ -1,5 +1,8 @@
 """A registered variant as a model of a stage. No pickle is ever loaded, and no other file than the registered one.
 
+The file's name comes of a record: it is a hash, and so leads nowhere out of the repository. What is loaded are the very
+bytes that were hashed, whatever becomes of the file meanwhile.
+
 Its outputs are the same whatever made it: `label`, and `scores`, what the model says of each class, where it says so.
 """
 
@@ -7,6 +10,8 @@ from __future__ import annotations
 
 import hashlib
 import importlib
+import io
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
@@ -48,10 +53,10 @@ class Registered:
         trust: Sequence[str] = (),
     ) -> None:
         """`trust`: the types that an estimator's file may have. Raises ModelError for another file."""
-        path = checked(Path(repository) / file)
+        data = read_registered(Path(repository), file)
         self.input_signature = {name: dict(each) for name, each in inputs.items()}
         self._dtypes = {name: np.dtype(each["dtype"]) for name, each in inputs.items()}
-        self._run: Answers = _RUNNERS[path.suffix](path, device, threads, trust)
+        self._run: Answers = _RUNNERS[Path(file).suffix](data, file, device, threads, trust)
 
     def predict(self, batch: list[Inputs]) -> list[dict[str, Any]]:
         names = taken(batch[0], list(self._dtypes))
@@ -64,28 +69,28 @@ class Registered:
         return told
 
 
-def checked(path: Path) -> Path:
-    """The file, if it is the registered one: it is called by its hash. Raises ModelError."""
-    if path.suffix not in _RUNNERS:
-        raise ModelError(f"{path.name} is not a file of a registered variant ({', '.join(_RUNNERS)})")
+def read_registered(repository: Path, file: str) -> bytes:
+    """Read a file, if it is the registered one: it is called by its hash. Raises ModelError."""
+    if not _FILE.fullmatch(file):
+        raise ModelError(f"{file!r:.120} is not a file of a registered variant (SHA-256 and {', '.join(_RUNNERS)})")
+    path = repository / file
     try:
-        with path.open("rb") as stream:
-            found = hashlib.file_digest(stream, "sha256").hexdigest()
+        data = path.read_bytes()
     except OSError as error:
         raise ModelError(
             f"{path} cannot be read: {error.strerror}; if the repository is elsewhere on this host, set 'repository: "
             "FOLDER' in the stage's variants"
         ) from error
-    if found != path.stem:
+    if (found := hashlib.sha256(data).hexdigest()) != path.stem:
         raise ModelError(f"{path} is not the file that was registered: its SHA-256 is {found}")
-    return path
+    return data
 
 
-def _program(path: Path, device: str, threads: int, _trust: Sequence[str]) -> Answers:
+def _program(data: bytes, file: str, device: str, threads: int, _trust: Sequence[str]) -> Answers:
     import torch  # noqa: PLC0415 - only where a program runs
 
-    check_archive(path)
-    program = torch.export.load(path)
+    check_archive(io.BytesIO(data), file)
+    program = torch.export.load(io.BytesIO(data))
     if device != "cpu":
         from torch.export.passes import move_to_device_pass  # noqa: PLC0415 - a second's import
 
@@ -103,14 +108,14 @@ def _program(path: Path, device: str, threads: int, _trust: Sequence[str]) -> An
     return run
 
 
-def _onnx(path: Path, device: str, threads: int, _trust: Sequence[str]) -> Answers:
+def _onnx(data: bytes, _file: str, device: str, threads: int, _trust: Sequence[str]) -> Answers:
     import onnxruntime  # noqa: PLC0415 - as above
 
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads
     options.log_severity_level = 3  # errors
     providers = ["CPUExecutionProvider" if device == "cpu" else "CUDAExecutionProvider"]
-    session = onnxruntime.InferenceSession(str(path), options, providers=providers)
+    session = onnxruntime.InferenceSession(data, options, providers=providers)
     names, outputs = [each.name for each in session.get_inputs()], [each.name for each in session.get_outputs()]
 
     def run(inputs: Arrays) -> tuple[NDArray[Any], NDArray[Any] | None]:
@@ -122,14 +127,14 @@ def _onnx(path: Path, device: str, threads: int, _trust: Sequence[str]) -> Answe
     return run
 
 
-def _estimator(path: Path, _device: str, threads: int, trust: Sequence[str]) -> Answers:
-    io = skops_io()
+def _estimator(data: bytes, file: str, _device: str, threads: int, trust: Sequence[str]) -> Answers:
+    skops = skops_io()
     threadpoolctl: Any = importlib.import_module("threadpoolctl")  # comes with scikit-learn, and without types
 
-    unknown = [each for each in io.get_untrusted_types(file=path) if each not in trust]
+    unknown = [each for each in skops.get_untrusted_types(data=data) if each not in trust]
     if unknown:
-        raise ModelError(f"{path.name} has types that were not registered with it: {', '.join(unknown)}")
-    model = io.load(path, trusted=list(trust))
+        raise ModelError(f"{file} has types that were not registered with it: {', '.join(unknown)}")
+    model = skops.loads(data, trusted=list(trust))
     threadpoolctl.threadpool_limits(threads)
     scores: Callable[[Any], Any] | None = getattr(model, "predict_proba", None)
 
@@ -142,8 +147,9 @@ def _estimator(path: Path, _device: str, threads: int, trust: Sequence[str]) -> 
     return run
 
 
-_RUNNERS: Final[dict[str, Callable[[Path, str, int, Sequence[str]], Answers]]] = {
+_RUNNERS: Final[dict[str, Callable[[bytes, str, str, int, Sequence[str]], Answers]]] = {
     ".pt2": _program,
     ".onnx": _onnx,
     ".skops": _estimator,
 }
+_FILE: Final = re.compile(r"[0-9a-f]{64}\.(pt2|onnx|skops)")

@@ -1,10 +1,10 @@
 """Velox' model manager: has features retrained when they are stale, and switches to those that are better.
 
 It runs beside a learner's processes, and holds nothing that the log of generations (`producers.generations`) does not
-say: where it dies at any point, the next one goes on from there. Its commands to the learner are feedback records,
-which the learner may take any number of times. One generation is made at a time:
+say: where it dies at any point, the next one goes on from there. That log is its command to the learner; what it sends
+has a shard look at the log, and may be taken any number of times. One generation is made at a time:
 
-    asked -> a child trains and judges -> better: trained -> every shard, and then every user, is told to hold it
+    asked -> a child trains and judges -> better: trained -> every shard, and then every user, is told to follow
           -> every row of the table has it: switched
 """
 
@@ -21,7 +21,7 @@ import time
 from concurrent.futures import wait
 from typing import TYPE_CHECKING, Any, Final
 
-from agents.learning.velox.learning import HELD, REPORT
+from agents.learning.velox.learning import FOLLOW, HELD, REPORT
 from agents.learning.velox.staleness import stale_of, together
 from lineage.errors import SpillwayError, WireError
 from lineage.keys import partition_for
@@ -63,7 +63,7 @@ def own_key(shard: int, partitions: int, shards: int) -> str:
 
 
 class Shards:
-    """What a learner's shards are asked and told, each by a feedback record."""
+    """What a learner's shards are asked, each by a record of its input."""
 
     def __init__(self, learner: Pipeline, client: Client, stop: threading.Event | None = None) -> None:
         """`stop`: when nobody waits for an answer any more."""
@@ -75,19 +75,19 @@ class Shards:
 
     def report(self) -> dict[str, dict[str, Any]]:
         """By generation: what the shards know of it, as one. Raises SpillwayError where one does not answer."""
-        told = [each.outputs for each in self._sent({"truth": {REPORT: True}}, self._keys)]
+        told = [each.outputs for each in self._sent({REPORT: True}, self._keys)]
         return {
             number: {"theta": each["theta"], **together([shard[number] for shard in told if number in shard])}
             for number, each in told[0].items()
         }
 
-    def hold(self, held: Mapping[str, str]) -> None:
-        """Have each shard hold these generations. Raises SpillwayError as `hold_of` does."""
-        self.hold_of(held, self._keys)
+    def follow(self) -> None:
+        """Have each shard hold what the log of generations says. Raises SpillwayError as `follow_of` does."""
+        self.follow_of(self._keys)
 
-    def hold_of(self, held: Mapping[str, str], users: Iterable[str]) -> None:
-        """Have users in step with them. Raises RefusedError where a learner cannot; SpillwayError without an answer."""
-        self._sent({"truth": {HELD: dict(held)}}, users)
+    def follow_of(self, users: Iterable[str]) -> None:
+        """Have users in step with it. Raises RefusedError where a learner cannot; SpillwayError without an answer."""
+        self._sent({FOLLOW: True}, users)
 
     def _sent(self, inputs: Mapping[str, Any], keys: Iterable[str]) -> list[Outcome]:
         ways = [self._client.submit(inputs, key=key, deadline=_PATIENCE) for key in keys]
@@ -239,22 +239,21 @@ class ModelManager:
         report = shards.report()
         if str(known.current) not in report:
             raise SpillwayError(f"learner {shards.stage.name!r} does not hold generation {known.current}")
-        held = {str(each): known.known[each].theta or report[str(each)]["theta"] for each in known.held}
         try:
-            shards.hold(held)
+            shards.follow()
             with Table(self._cluster, topics.table(spec.name, shards.stage.name)) as table:
-                while not self._complete(table, shards, held, number):
+                while not self._complete(table, shards, number):
                     if stop.wait(_POLL):
                         return
                 if log.append(SWITCHED, number):
                     self._say(f"switched to generation {number}")
-                self._complete(table, shards, held, number)  # who was new just before a shard heard of it
+                self._complete(table, shards, number)  # who was new just before a shard heard of it
         except RefusedError as error:
             log.append(FAILED, number, why=str(error), seen=report[str(known.current)]["errors"][0])
             self._say(f"generation {number} failed: {error}")
 
-    def _complete(self, table: Table, shards: Shards, held: Mapping[str, str], number: int) -> bool:
-        """Whether all rows have a generation; users whose have not are told to."""
+    def _complete(self, table: Table, shards: Shards, number: int) -> bool:
+        """Whether all rows have a generation; shards, and then users, whose have not are asked again to follow."""
         spec = self._learner.spec
         decoder = Decoder(spec.limits.merged())
         lacking, rows = [], table.require()
@@ -266,7 +265,10 @@ class ModelManager:
             if str(number) not in found[HELD]:
                 lacking.append(key)
         of_shards = {key_of_shared(shard) for shard in range(shards.stage.shards)}
-        users = [key.decode() for key in lacking if key not in of_shards]
+        if not of_shards <= rows.keys() - set(lacking):  # one may not have read so far in the log
+            shards.follow()
+            return False
+        users = [key.decode() for key in lacking]
         for at in range(0, len(users), _AT_ONCE):
-            shards.hold_of(held, users[at : at + _AT_ONCE])
-        return not lacking and of_shards <= rows.keys()
+            shards.follow_of(users[at : at + _AT_ONCE])
+        return not lacking

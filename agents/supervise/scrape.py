@@ -14,7 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from agents.supervise.registry import entries
 from lineage import metric_names as names
-from lineage.message import DROPPED
+from lineage.message import DROPPED, PREDICTION
 from lineage.metric_names import STATE_BACKUP_LAG_VERSIONS
 from topology.sizes import FROM_FILE
 
@@ -70,6 +70,10 @@ class Figures:
     dead_letters: Mapping[str, int]
     good: int
     late: int
+    aborted: int = 0  # transactions of the gate
+    defaults: int = 0  # queries that got the default outputs
+    combined: int = 0  # queries of an ensemble
+    partial: int = 0  # of them, those without all members
     hold: float = math.nan  # of the gate: the median for which outcomes waited for versions to be durable
     hold_p99: float = math.nan
     marks: float = math.nan  # mean bytes of marks in a message
@@ -82,12 +86,15 @@ class Figures:
     graded: int = 0  # made answers
     workers: int = 0  # that are ready; at the gate none
     wanted: int = 0  # by the table of sizes
+    batch_limit: int = 0
+    batch_unmet: bool = False  # whether one query alone often takes longer than the objective of batches
     order: str = ""  # of its stage's workers: by whom, when and why, where that is not the pipeline file
     members: Mapping[str, tuple[int, int]] = field(default_factory=dict)  # of an ensemble: workers, ready and wanted
     troubles: Mapping[str, str] = field(default_factory=dict)  # why members do not serve
     ensemble: str = ""  # by whom, when and why it was changed, where that is not the pipeline file
     tuning: Mapping[str, str] = field(default_factory=dict)  # of a tuner: by stage, what it does about it
     caches: Mapping[str, Mapping[str, int]] = field(default_factory=dict)  # by member: hits and misses
+    versions: Mapping[str, int] = field(default_factory=dict)  # of the model: workers that have it
 
     def count(self, kind: OutcomeKind) -> int:
         return sum(self.outcomes.get(kind, {}).values())
@@ -123,6 +130,10 @@ def figures(entry: Entry, now: Snapshot, before: Snapshot | None) -> Figures:
         dead_letters={reason: int(count) for reason, count in now.dead_letters.items()},
         good=int(now.value(names.GOOD_TOTAL)),
         late=int(now.value(names.LATE_TOTAL)),
+        aborted=int(now.value(names.ABORTED_TOTAL)),
+        defaults=int(now.value(names.DEFAULTS_TOTAL)),
+        combined=int(now.value(names.COMBINED_TOTAL)),
+        partial=int(now.value(names.PARTIAL_TOTAL)),
         hold=hold.quantile(0.5),
         hold_p99=hold.quantile(0.99),
         marks=_since(now, before, names.HOPS_MARKS_BYTES).mean(),
@@ -135,12 +146,15 @@ def figures(entry: Entry, now: Snapshot, before: Snapshot | None) -> Figures:
         graded=int(now.value(names.CODING_GRADED_TOTAL)),
         workers=int(now.value(names.MODEL_INSTANCES)),
         wanted=int(now.value(names.MODEL_INSTANCES_WANTED)),
+        batch_limit=int(now.value(names.BATCH_LIMIT)),
+        batch_unmet=bool(now.value(names.BATCH_UNMET)),
         order=now.order,
         members=now.ensemble.members,
         troubles=now.ensemble.troubles,
         ensemble=now.ensemble.order,
         tuning=now.tuning,
         caches=now.caches,
+        versions=now.versions,
     )
 
 
@@ -280,6 +294,7 @@ class Snapshot:
     order: str = ""
     tuning: Mapping[str, str] = field(default_factory=dict)
     caches: Mapping[str, Mapping[str, int]] = field(default_factory=dict)  # by member: hits and misses
+    versions: Mapping[str, int] = field(default_factory=dict)  # of the model: workers that have it
     variants: Mapping[str, Variant] = field(default_factory=dict)  # of a front of a stage with variants
     ensemble: Ensemble = field(default_factory=Ensemble)
 
@@ -316,7 +331,7 @@ _CACHES = {names.MEMBER_CACHE_HITS_TOTAL: "hits", names.MEMBER_CACHE_MISSES_TOTA
 _TUNING = {names.TUNER_TUNES: ("not tuned", "tuned")}
 
 
-def parse(text: str, at: float) -> Snapshot:  # noqa: C901, PLR0912 - a table of kinds
+def parse(text: str, at: float) -> Snapshot:  # noqa: C901, PLR0912, PLR0915 - a table of kinds
     counters: dict[str, float] = {}
     outcomes: defaultdict[tuple[str, str], float] = defaultdict(float)
     dead: defaultdict[str, float] = defaultdict(float)
@@ -330,6 +345,7 @@ def parse(text: str, at: float) -> Snapshot:  # noqa: C901, PLR0912 - a table of
     tuning: dict[str, str] = {}
     caches: defaultdict[str, dict[str, int]] = defaultdict(dict)
     ensemble = Ensemble()
+    versions: dict[str, int] = {}
     waits: set[int] = set()
     variants: defaultdict[str, Variant] = defaultdict(Variant)
     for family in text_string_to_metric_families(text):
@@ -361,6 +377,8 @@ def parse(text: str, at: float) -> Snapshot:  # noqa: C901, PLR0912 - a table of
                 ensemble.take(sample.name, sample.labels, sample.value)
             elif sample.name in _TUNING:
                 tuning[sample.labels[names.OF_STAGE]] = _TUNING[sample.name][bool(sample.value)]
+            elif sample.name == names.MODEL_VERSION:
+                versions[sample.labels[names.VERSION]] = int(sample.value)
             elif sample.name in _CACHES:
                 caches[sample.labels[names.MEMBER]][_CACHES[sample.name]] = int(sample.value)
             elif sample.name in offsets:
@@ -377,6 +395,7 @@ def parse(text: str, at: float) -> Snapshot:  # noqa: C901, PLR0912 - a table of
         order=order,
         tuning=tuning,
         caches=dict(caches),
+        versions=versions,
         variants=dict(variants),
         ensemble=ensemble,
     )
@@ -399,6 +418,8 @@ def _distribution(samples: Iterable[object]) -> Distribution:
     total = 0.0
     for sample in samples:
         name, labels, value = sample.name, sample.labels, sample.value  # type: ignore[attr-defined]
+        if labels.get(names.KIND, PREDICTION) != PREDICTION:
+            continue  # latency is that of predictions
         if name.endswith("_bucket"):
             buckets[float(labels["le"])] += value
         elif name.endswith("_sum"):

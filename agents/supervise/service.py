@@ -17,6 +17,7 @@ from prometheus_client.registry import Collector
 
 from agents.core.joins import longest_wait
 from agents.core.policies import period_of, words_for
+from agents.live import leftovers
 from agents.live import topics as live_topics
 from agents.live.groups import group_id, member_label, member_of, standby_label
 from agents.live.registry import Address, MetricsServer
@@ -195,10 +196,17 @@ _LABELS = (*names.LABELS, names.PLACE)
 class PlaceMetrics(Collector):
     """The metrics of a pipeline's places, read on a loopback port of the supervisor's from another thread."""
 
-    def __init__(self, pipeline: str, children: Sequence[Child], address: Address = Address()) -> None:  # noqa: B008
+    def __init__(
+        self,
+        pipeline: str,
+        children: Sequence[Child],
+        address: Address = Address(),  # noqa: B008
+        unanswered: Callable[[], float] = float,
+    ) -> None:
         """Serve them; `address` says where. Ready is a supervisor all of whose places are."""
         self._pipeline = pipeline
         self._children = children
+        self._unanswered = unanswered
         self._server = MetricsServer(self, address, ready=self._not_serving)
         self.address = self._server.address
 
@@ -221,6 +229,10 @@ class PlaceMetrics(Collector):
             flapping.add_metric(labels, float(life.flaps(now)))
         yield restarts
         yield flapping
+        text = "Seconds for which queries have waited while none was answered"
+        silent = GaugeMetricFamily(names.UNANSWERED_SECONDS, text, labels=(names.PIPELINE,))
+        silent.add_metric((self._pipeline,), self._unanswered())
+        yield silent
 
     def close(self) -> None:
         self._server.close()
@@ -317,9 +329,15 @@ class Service:
         on and the processes have ended.
         """
         self._learners.start(stop.set)
+        run_dir = self._settings.run_dir
+        if not self._settings.take_over:  # then the entry is still another's
+            self._entry.write(run_dir)  # for who asks while it starts
         try:
             code = self._run(stop)
         finally:
+            written = ServeEntry.read(run_dir, self._name)
+            if written is not None and written.pid == os.getpid():  # and not of who has taken over
+                serve_path(run_dir, self._name).unlink(missing_ok=True)
             learners = self._learners.end()
         return code or learners
 
@@ -338,6 +356,9 @@ class Service:
             self._say(f"created {len(created)} topics for {self._name}")
         elif live_topics.written(settings.cluster, egress(self._name), settings.pipeline.spec.partitions):
             self.supervisor.served_before()
+        for each in leftovers.left(settings.cluster, settings.pipeline.spec):
+            if each.unread:
+                self._say(str(each))
         plans = [child.plan for child in self.supervisor.children if child.plan.role not in NO_GROUP]
         names = [f"{plan.stage}.{plan.replica}" for plan in plans]
         owned = Ownership(settings.cluster, self._name, names, take_over=settings.take_over, say=self._say)
@@ -356,7 +377,8 @@ class Service:
     def _serve(self, stop: threading.Event, owned: Ownership) -> int:
         settings = self._settings
         obituaries = self._obituaries()
-        metrics = PlaceMetrics(self._name, self.supervisor.children, settings.metrics)
+        watched = self.supervisor
+        metrics = PlaceMetrics(self._name, watched.children, settings.metrics, watched.unanswered)
         self._entry = replace(self._entry, port=metrics.address.port, host=metrics.address.local)
         self._entry.write(settings.run_dir)
         try:
@@ -366,7 +388,6 @@ class Service:
             metrics.close()
             if obituaries is not None:
                 obituaries.close()
-            serve_path(settings.run_dir, self._name).unlink(missing_ok=True)
             if settings.ready_file is not None:
                 settings.ready_file.unlink(missing_ok=True)
 

@@ -13,12 +13,15 @@ from agents.live.operator.partitions import Partitions
 from agents.live.topics import present
 from agents.supervise.child import GATE
 from agents.supervise.ownership import gone
+from agents.supervise.registry import ServeEntry
 from checkpoint import owners
 from checkpoint.owners import Owners
 from lineage.errors import CheckpointError, SpillwayError, TopicError
 from topology import topics
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from producers.connection import ClientSettings
     from topology.load import Pipeline
 
@@ -29,8 +32,10 @@ class NotServedError(SpillwayError):
     """No process of the pipeline runs, so nobody would answer."""
 
 
-def require_served(settings: ClientSettings, pipeline: Pipeline) -> str:
+def require_served(settings: ClientSettings, pipeline: Pipeline, run_dir: Path | None = None) -> str:
     """Return what of the pipeline nobody serves, in a sentence; empty where all of it is served.
+
+    `run_dir`: where a supervisor that starts it is registered.
 
     Raises NotServedError where no process of it is served, BrokerError where the cluster does not say.
     """
@@ -39,6 +44,9 @@ def require_served(settings: ClientSettings, pipeline: Pipeline) -> str:
     wanted = [GATE, *(stage.name for stage in spec.stages)]
     missing = [name for name in wanted if name not in served]
     if len(missing) == len(wanted):
+        starting = None if run_dir is None else ServeEntry.read(run_dir, spec.name)
+        if starting is not None and starting.alive():
+            raise NotServedError(f"{spec.name} is being started by process {starting.pid}: try again when it is ready")
         raise NotServedError(
             f"no process serves {spec.name} on {settings.bootstrap}: start it with 'spillway serve {pipeline.path}'"
         )

@@ -25,7 +25,7 @@ from agents.supervise.groups import Groups, MetricsReader, Observer
 from agents.supervise.lifecycle import FENCED, FLAPS_FROM, RestartPolicy, State
 from agents.supervise.registry import entries
 from agents.supervise.table import Row
-from agents.supervise.telling import STOPPED_EARLY, Answered, FirstFailures, last_traceback, of_gate
+from agents.supervise.telling import STOPPED_EARLY, Answered, FirstFailures, Silence, last_traceback, of_gate
 from agents.supervise.watchdog import Movement, Watchdog, keeps_up
 from checkpoint.promotion import Role
 from lineage.reasons import MODEL_RAISED
@@ -72,6 +72,7 @@ _READY_LOOK_SECONDS = 0.1
 _SETTLED_TICK_SECONDS = 0.25  # while all children run: a death is seen at once all the same
 _SETTLED_LOOK_SECONDS = 0.5
 _LOOKS_PER_STALL = 6
+_LONGEST_LOOK_SECONDS = 2.0  # between looks at what waits
 _SLOW_START_SECONDS = SLOW_SECONDS + 5.0  # when a process has said itself what its model is at
 _LAST_ANSWERS_SECONDS = 1.0
 _WAITING_SECONDS = 5.0  # when a process waits for workers that a person starts, and needs to be told so
@@ -150,13 +151,14 @@ class Supervisor:
             Child(plan, _emptied(logs / f"{plan.name}.log"), self._settings.restart, now) for plan in plans
         ]
         watched = {plan.group: self._settings.patience(plan.stage) for plan in plans if plan.role not in NO_GROUP}
-        every = self._settings.stall / _LOOKS_PER_STALL
+        every = min(self._settings.stall / _LOOKS_PER_STALL, _LONGEST_LOOK_SECONDS)
         self._watchdogs = {
             group: Watchdog(patience, longest_gap=self._settings.stall) for group, patience in watched.items()
         }
         self._observer = Observer(MetricsReader(run_dir, pipeline), groups, sorted(watched), every)
         self._movement = Movement()
         self._failures, self._answered = FirstFailures(), Answered()
+        self._silence, self._lag = Silence(), 0
         self._metrics = MetricsReader(run_dir, pipeline)  # for a last look, in this thread
         self._began_to_drain: dict[str, State] = {}  # by name: what a child was at when it was asked to end
         self._called_slow: set[str] = set()  # names of processes that were said to start slowly
@@ -228,6 +230,7 @@ class Supervisor:
             self._tell(child, now)
         if look:
             self._tell_failures()
+            self._note_silence(now)
         self._judge(now)
         self._keep(now)
         self._settled = all(child.life.state is State.RUNNING for child in self.children)
@@ -261,6 +264,7 @@ class Supervisor:
         if seen is None:
             return
         at, sights = seen
+        self._lag = sum(sight.lag for sight in sights.values())
         for group, sight in sights.items():
             running = {child.plan.replica: child for child in self._running(group)}
             since = {replica: child.life.since for replica, child in running.items()}
@@ -355,6 +359,14 @@ class Supervisor:
                 trace = last_traceback(child.log) if reason == MODEL_RAISED else ""
                 because = "".join(f"\n  {line}" for line in trace.splitlines())
                 self._say(f"{child.plan.name}: a query failed ({reason}){because}\n  (its log is {child.log})")
+
+    def _note_silence(self, now: float) -> None:
+        queued = any(seen.queue for seen in self._observer.figures.values())
+        self._silence.note(now, self._answered.total, waiting=queued or self._lag > 0)
+
+    def unanswered(self) -> float:
+        """Return for how many seconds queries have waited and none was answered; may be called from any thread."""
+        return self._silence.seconds(time.monotonic())
 
     def _drain(self) -> None:
         self._began_to_drain = {child.plan.name: child.life.state for child in self.children}

@@ -160,6 +160,9 @@ def details(figures: Figures) -> list[str]:
         lines.append(f"{figures.name}: {agreed} ({figures.graded} graded)")
     if figures.uncoded:
         lines.append(f"{figures.name}: coding is paused: {WHY_PAUSED.get(figures.uncoded, figures.uncoded)}")
+    if figures.batch_unmet:
+        unmet = "one query alone often takes longer than the objective of batches"
+        lines.append(f"{figures.name}: {unmet}; they hold up to {figures.batch_limit}")
     if figures.order:
         ready = "" if figures.workers == figures.wanted else f", {figures.workers} ready"
         lines.append(f"{figures.name}: {figures.wanted} workers wanted{ready}; ordered by {figures.order}")
@@ -167,21 +170,37 @@ def details(figures: Figures) -> list[str]:
         f"{figures.name}: {member}'s cache: {counts.get('hits', 0)} hits, {counts.get('misses', 0)} misses"
         for member, counts in sorted(figures.caches.items())
     ]
-    if figures.members:
-        told = ", ".join(f"{name} {ready}/{wanted}" for name, (ready, wanted) in figures.members.items())
-        lines.append(f"{figures.name}: members ready: {told}")
-    if figures.ensemble:
-        lines.append(f"{figures.name}: its ensemble was changed by {figures.ensemble}")
-    lines += [f"{figures.name}: member {name} does not serve: {why}" for name, why in sorted(figures.troubles.items())]
+    if any(figures.versions):
+        told = ", ".join(f"{version or 'none'} ({count})" for version, count in figures.versions.items())
+        lines.append(f"{figures.name}: version of its model, and workers that have it: {told}")
+    lines += _ensemble(figures)
     lines += [f"{figures.name}: {stage} is {what}" for stage, what in sorted(figures.tuning.items())]
     if figures.role == "gate":
         lines.append(f"{figures.name}: {figures.good} good, {figures.late} late")
+    counts = {
+        "transactions aborted and done again": figures.aborted,
+        "queries got the default outputs": figures.defaults,
+        f"of {figures.combined} combined without all members": figures.partial,
+    }
+    lines += [f"{figures.name}: {count} {what}" for what, count in counts.items() if count]
     if not math.isnan(figures.hold):
         waited = f"{_milliseconds(figures.hold)} ms (p99 {_milliseconds(figures.hold_p99)})"
         lines.append(f"{figures.name}: outcomes waited {waited} for versions to become durable")
     if not math.isnan(figures.marks):
         lines.append(f"{figures.name}: {_number(figures.marks)} bytes of marks per message")
     return lines
+
+
+def _ensemble(figures: Figures) -> list[str]:
+    lines = []
+    if figures.members:
+        told = ", ".join(f"{name} {ready}/{wanted}" for name, (ready, wanted) in figures.members.items())
+        lines.append(f"{figures.name}: members ready: {told}")
+    if figures.ensemble:
+        lines.append(f"{figures.name}: its ensemble was changed by {figures.ensemble}")
+    return lines + [
+        f"{figures.name}: member {name} does not serve: {why}" for name, why in sorted(figures.troubles.items())
+    ]
 
 
 def _number(value: float) -> str:

@@ -51,6 +51,25 @@ class Answered:
         return self._before + self._last
 
 
+class Silence:
+    """For how long queries have waited while none was answered."""
+
+    def __init__(self) -> None:
+        self._since: float | None = None
+        self._answered = 0
+
+    def note(self, now: float, answered: int, *, waiting: bool) -> None:
+        """Take how many were answered so far, and whether any waits."""
+        if not waiting:
+            self._since = None
+        elif self._since is None or answered != self._answered:
+            self._since = now
+        self._answered = answered
+
+    def seconds(self, now: float) -> float:
+        return 0.0 if self._since is None else now - self._since
+
+
 def last_traceback(log: Path) -> str:
     """The newest traceback in a log, without the middle of a long one; empty where there is none."""
     try:

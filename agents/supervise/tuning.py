@@ -116,7 +116,7 @@ class Tuning:
         self._sizes = Sizes(config.settings, self._name)
         self._ingress = Ingress(config.settings, self._name, config.pipeline.spec.partitions)
         self._said: dict[str, str] = {}  # by stage: why it is not tuned
-        self._written: dict[str, Size] = {}
+        self._written: dict[str, tuple[Size, float]] = {}  # and when, by the monotonic clock
 
     def run(self) -> None:
         config = self._config
@@ -177,15 +177,16 @@ class Tuning:
 
     def _newest(self, stage: str) -> Size:
         """The size that stands, or that was written and has not come back yet."""
-        size, written = self._sizes.newest(0.0)[key_of(stage)], self._written.get(stage)
-        fresh = written is not None and written.epoch == size.epoch and size.at < written.at > time.time() - _HEARD
-        return written if written is not None and fresh else size
+        size = self._sizes.newest(0.0)[key_of(stage)]
+        written, at = self._written.get(stage, (size, 0.0))
+        return written if written.epoch == size.epoch and time.monotonic() - at < _HEARD else size
 
     def _tune(self, mine: tuple[str, ...], epoch: int, lost: threading.Event) -> None:
         fresh = all(self._newest(stage).why == FROM_FILE for stage in mine)
         tuner = Tuner(self._config.basis, self._config.form, fresh=fresh)
+        asked = time.monotonic()  # reading the history takes time, in which more comes
         for age, total in self._ingress.history(int(LONGEST)):
-            tuner.count(time.monotonic() - age, total)
+            tuner.count(asked - age, total)
         due = time.monotonic()
         while not self._stop.is_set() and not lost.is_set() and self._mine() == mine:
             arrived, now = self._ingress.total(), time.monotonic()
@@ -212,6 +213,6 @@ class Tuning:
         for stage, size in made.items():
             log.info("%s: %s", stage, size.text)
         self._sizes.write({key_of(stage): size for stage, size in made.items()})
-        self._written.update(made)
+        self._written.update((stage, (size, time.monotonic())) for stage, size in made.items())
         for stage in made:
             self._metrics.orders[stage] += 1

@@ -72,6 +72,10 @@ class Door:
             self._selector.register(self._server, selectors.EVENT_READ, self._accept)
             self._open = True
 
+    def excuse(self, seconds: float) -> None:
+        """Leave out of the handshakes' ages what nobody was there to go on with them."""
+        self._guests = {guest: (since + seconds, place) for guest, (since, place) in self._guests.items()}
+
     def complain(self, text: str) -> None:
         """Log it, at most one such line a minute."""
         now = time.monotonic()

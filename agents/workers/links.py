@@ -3,37 +3,32 @@
 A local worker is spawned with one end of a socketpair, so its end is heard as the end of the stream; as a child of its
 may hold the other end, its process is watched, too. One of another host comes in by the door (`agents.workers.door`),
 gets a ping a second, and is lost when nothing has come from it for three. A worker is lost, too, when its connection
-ends, when it breaks the protocol, or when it runs a batch for longer than `timeout`. A local one is killed then, and
-with it whatever it has started (it leads a session); another's connection is closed, and it must say Hello anew. It is
-for the stage's core to decide what becomes of the queries (`agents.core.stage`).
+ends, when it breaks the protocol, or when it runs a batch for longer than `timeout`. What this thread was itself away
+is neither silence nor time of a batch. A local worker is killed then, and with it whatever it has started (it leads a
+session); another's connection is closed, and it must say Hello anew. It is for the stage's core to decide what becomes
+of the queries (`agents.core.stage`).
 """
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import selectors
-import shutil
-import signal
 import socket
 import ssl
 import subprocess
-import sys
 import threading
 import time
 from collections import deque
 from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from agents.models.adapters import placed
 from agents.models.contract import failed
-from agents.workers import frames, shim
+from agents.workers import frames
 from agents.workers.door import Door, listening
 from agents.workers.forks import end_group, ours
-from agents.workers.identity import source_of
+from agents.workers.processes import exit_of, started, watch_of
 from agents.workers.tls import PING_SECONDS, SILENT_SECONDS
 from lineage import reasons
 from lineage.errors import ModelError
@@ -41,16 +36,15 @@ from lineage.errors import ModelError
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from topology.spec import StageSpec
 
 log = logging.getLogger(__name__)
 
 LOAD_SECONDS: Final = 180.0  # as long as a stage's own process may take to start
-BLAS_THREADS: Final = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")  # read when a BLAS is loaded
 _CHUNK: Final = 1 << 20  # bytes written at once
 _TURN_BYTES: Final = 8 << 20  # read from one worker before others have their turn
 _TURN_RECEIPTS: Final = 256
 _LOOK_SECONDS: Final = 0.25  # between looks at what takes too long
+_GIVEN_UP_SECONDS: Final = SILENT_SECONDS - PING_SECONDS - _LOOK_SECONDS  # away for longer: a peer may have left
 _BYE_SECONDS: Final = 1.0
 _GOODBYE_SECONDS: Final = 5.0  # that a worker has to close its connection once it was told Bye or Refused
 _LATER: Final = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
@@ -69,7 +63,7 @@ class Listener(Protocol):
         """`first`: the place of the batch's query that the first of `results` is of."""
 
     def lost(self, worker: int, job: Any | None, answered: int, why: str, *, failed: bool) -> None:
-        """`job`: the batch that it had, of which the first `answered` queries are answered.
+        """`job`: the batch that it had, of which the first `answered` queries are answered, or have no part in its end.
 
         `failed`: the model could not be loaded, so that another worker would not fare better.
         """
@@ -99,7 +93,7 @@ class _Link:
     seconds: float = 0.0  # that the frames before it ran
     sent: int = 0  # the id of the newest frame
     bye: bool = False
-    heard: float = 0.0  # of another host: when something came from it, and when it got a ping
+    heard: float = 0.0  # of another host: when something came from it
     pinged: float = 0.0
     watch: int | None = None  # a descriptor that tells the process's end, where the system has such
 
@@ -123,6 +117,8 @@ class Links:
         self._came = 0  # workers of other hosts
         self._model: str | None = None
         self._closing = False
+        self._looked = time.monotonic()  # when this thread was there last
+        self._spared = 0.0  # until when peers may still leave as it was not
         self._thread = threading.Thread(target=self._run, name="workers", daemon=True)
         self._thread.start()
 
@@ -203,7 +199,7 @@ class Links:
         self._links[link.worker] = link
         self._selector.register(ours(link.connection), selectors.EVENT_READ, link)
         if link.process is not None:
-            link.watch = _watch_of(link.process)
+            link.watch = watch_of(link.process)
         if link.watch is not None:
             self._selector.register(link.watch, selectors.EVENT_READ, partial(self._died, link))
 
@@ -214,7 +210,7 @@ class Links:
         try:
             link.connection.recv(1, socket.MSG_PEEK)
         except BlockingIOError:  # a child of its holds the other end
-            self._lose(link, f"its process ended{_exit_of(link.process)}")
+            self._lose(link, f"its process ended{exit_of(link.process)}")
         except OSError:
             return  # reading finds it, too
 
@@ -235,7 +231,7 @@ class Links:
             if events & selectors.EVENT_READ:
                 self._read(link)
         except (OSError, EOFError) as error:
-            self._lose(link, f"its connection ended{_of(error)}{_exit_of(link.process)}")
+            self._lose(link, f"its connection ended{_of(error)}{exit_of(link.process)}")
         except frames.FrameError as error:
             self._lose(link, f"it broke the protocol: {error}")
 
@@ -365,7 +361,7 @@ class Links:
         try:
             self._write(link)
         except OSError as error:
-            self._lose(link, f"its connection ended{_of(error)}{_exit_of(link.process)}")
+            self._lose(link, f"its connection ended{_of(error)}{exit_of(link.process)}")
 
     def _write(self, link: _Link) -> None:
         while link.out:
@@ -382,7 +378,17 @@ class Links:
         if self._selector.get_key(link.connection).events != wanted:
             self._selector.modify(link.connection, wanted, link)
 
+    def _excuse(self, now: float, away: float) -> None:
+        for link in self._links.values():
+            link.began, link.heard = min(now, link.began + away), min(now, link.heard + away)
+        if self._door is not None:
+            self._door.excuse(away)
+        self._spared = now + PING_SECONDS if away > _GIVEN_UP_SECONDS else self._spared
+
     def _look(self, now: float) -> None:
+        away, self._looked = now - self._looked - _LOOK_SECONDS, now
+        if away > _LOOK_SECONDS:
+            self._excuse(now, away)  # no age has what this thread was away
         if self._door is not None:
             self._door.look(now)
         for link in list(self._links.values()):
@@ -406,13 +412,15 @@ class Links:
                 self._put(link, {"kind": frames.PING})
 
     def _lose(self, link: _Link, why: str, *, failed: bool = False) -> None:
-        job, link.job = link.job, None
+        (job, link.job), now = (link.job, None), time.monotonic()
+        unheard = link.peer and (now < self._spared or now - self._looked > _GIVEN_UP_SECONDS)  # it heard us not
+        blameless = len(link.queries) if unheard else link.answered
         self._remove(link)
         if link.peer and not link.hello:
             if not link.bye:
                 self._complain(link, why)
         elif not link.bye:
-            self._listener.lost(link.worker, job, link.answered, why, failed=failed)
+            self._listener.lost(link.worker, job, blameless, why, failed=failed)
 
     def _remove(self, link: _Link) -> None:
         del self._links[link.worker]
@@ -459,67 +467,3 @@ def _is_result(result: Any) -> bool:
 
 def _of(error: BaseException) -> str:
     return f" ({error})" if str(error) else ""
-
-
-def _exit_of(process: subprocess.Popen[bytes] | None) -> str:
-    """How a local worker ended, where its end is known within a moment."""
-    if process is None:
-        return ""
-    try:
-        code = process.wait(0.5)
-    except subprocess.TimeoutExpired:
-        return ""
-    return f" (killed by {signal.Signals(-code).name})" if code < 0 else f" (exit code {code})"
-
-
-def started(command: Callable[[int], Sequence[str]]) -> tuple[socket.socket, subprocess.Popen[bytes]]:
-    """Start a local worker in a session of its own; returns our end of its socket, and its process.
-
-    A terminal's Ctrl-C reaches its front alone, which decides, and the worker's group can be ended with it.
-    """
-    mine, theirs = socket.socketpair()
-    with theirs:
-        process = subprocess.Popen(
-            command(theirs.fileno()), pass_fds=(theirs.fileno(),), stdin=subprocess.DEVNULL, start_new_session=True
-        )
-    return mine, process
-
-
-def _watch_of(process: subprocess.Popen[bytes]) -> int | None:
-    try:
-        return os.pidfd_open(process.pid) if sys.platform == "linux" else None
-    except OSError:  # a kernel or a sandbox that has none
-        return None
-
-
-def command_of(spec: StageSpec, torch_threads: int) -> Callable[[int], Sequence[str]]:
-    """The command line of a local worker of a stage, for the descriptor that it inherits.
-
-    Raises ModelError where the stage names an interpreter that is not there.
-    """
-    workers = spec.workers
-    job = job_of(spec, torch_threads)
-    env = [] if workers.threads is None else ["env", *(f"{name}={workers.threads}" for name in BLAS_THREADS)]
-    if workers.python is None:
-        start = [*env, sys.executable, "-m", "agents.workers.local"]
-        return lambda descriptor: [*start, str(descriptor), json.dumps(job)]
-    python = shutil.which(workers.python)
-    if python is None:
-        raise ModelError(f"stage {spec.name!r}: there is no interpreter {workers.python!r}, its workers' 'python'")
-    found = None if spec.model is None else source_of(spec.model, [*sys.path, str(Path.cwd())])
-    job["arguments"] = placed(spec.arguments)  # that interpreter finds no files itself
-    job["path"] = list(dict.fromkeys([str(Path.cwd()), *([] if found is None else [found[0]])]))
-    start = [*env, python, str(shim.__file__)]
-    return lambda descriptor: [*start, str(descriptor), json.dumps(job)]
-
-
-def job_of(spec: StageSpec, torch_threads: int) -> dict[str, Any]:
-    """What a worker's command line tells it of its stage."""
-    return {
-        "stage": spec.name,
-        "model": spec.model,
-        "arguments": spec.arguments,
-        "device": spec.workers.device,
-        "torch_threads": spec.workers.threads or torch_threads,
-        "path": sys.path,
-    }

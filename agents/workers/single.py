@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 from agents.models.raised import ModelRaisedError
 from agents.workers import frames
 from agents.workers.forks import end_group
-from agents.workers.links import LOAD_SECONDS, WorkerLostError, command_of, started
+from agents.workers.links import LOAD_SECONDS, WorkerLostError
+from agents.workers.processes import command_of, started
 from agents.workers.shim import Stream
 from lineage.errors import ModelError
 

@@ -61,8 +61,7 @@ class Secured:
                 with self._lock:
                     return self._connection.recv_into(room)
             except ssl.SSLWantReadError:
-                left = until - time.monotonic()
-                if left <= 0 or not self._ready(left, reading=True):
+                if not self._ready(max(0.0, until - time.monotonic()), reading=True):  # what has come is read first
                     raise TimeoutError(f"nothing came for {SILENT_SECONDS:g} s") from None
 
     def sendall(self, data: bytes | memoryview) -> None:

@@ -14,7 +14,8 @@ import psutil
 
 from agents.cli.commands.serve import ONE_THREAD_EACH
 from agents.supervise.service import ServiceSettings, served
-from agents.workers.links import Links, command_of
+from agents.workers.links import Links
+from agents.workers.processes import command_of
 from benchmarks.clipper.models import images, predictor
 from benchmarks.output import Table, median_spread
 from lineage.errors import SpillwayError

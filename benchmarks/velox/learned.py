@@ -224,7 +224,7 @@ def _stale(learning: Learning, stale: Stale, states: dict[str, Any], world: Worl
         own = {SHARED: states[SHARED], key: states.get(key) or learning.initialize(states[SHARED])}
         states |= learning.update(own, [Inputs({"truth": truth}, {}, str(turn), key)], [])
         if turn % LOOK == 0:
-            (report,) = learning.compute(states, [Inputs({"truth": {REPORT: True}}, {}, "", key)])
+            (report,) = learning.compute(states, [Inputs({REPORT: True}, {}, "", key)])
             if stale.why(together([report["0"]])):
                 return turn
     return None

@@ -39,8 +39,10 @@ def pack_map(values: Mapping[str, Any], limits: Limits, left: list[int], depth: 
     most = limits.max_name_bytes
     packed = {}
     for name, value in values.items():
-        if not isinstance(name, str):
-            raise WireError(reasons.NOT_ENCODABLE, f"a name must be a string, not {name!r:.80}")
+        if type(name) is not str:
+            if not isinstance(name, str):
+                raise WireError(reasons.NOT_ENCODABLE, f"a name must be a string, not {name!r:.80}")
+            name = str.__str__(name)  # noqa: PLW2901 - what a subclass does with it is its own affair
         check_length("a name", name, most, "max_name_bytes")
         try:
             packed[name] = _pack(value, limits, left, depth)

@@ -88,7 +88,7 @@ class _Asked:
     inputs: Row
     attempt: int
     at: float = 0.0  # when it was sent, unix seconds; 0: it is to be sent
-    not_before: float = 0.0  # when it is asked again
+    not_before: float = 0.0  # when it is asked again, by the monotonic clock
     lost: int = 0  # attempts without an outcome
     answer: dict[str, Any] | None = None
 
@@ -134,7 +134,7 @@ class Job:
         self._pace = Pace()
         self._window = _Window()
         self._ended: queue.SimpleQueue[tuple[_Asked, int, Future[Outcome]]] = queue.SimpleQueue()
-        self._noted = self._told = 0.0
+        self._noted = self._told = float("-inf")
 
     def run(self, inputs_file: Path, outputs_file: Path) -> Progress:
         """Raises UsageError for files that cannot be used; BrokerError where the cluster is away, and one may go on."""
@@ -152,7 +152,7 @@ class Job:
                 self._catch_up(rows, outputs.since)
             while not self._state.done:
                 for word in words.take():
-                    self._pace.hear(word)
+                    self._pace.hear(time.monotonic(), word)
                 self._step(rows)
             self._tell(self._state)
             return self._state
@@ -160,16 +160,16 @@ class Job:
     # Once a round -----------------------------------------------------------------------------------------------
 
     def _step(self, rows: Iterator[tuple[int, Row]]) -> None:
-        state, began = self._state, time.time()
+        state, began = self._state, time.monotonic()
         state.paused = self._pace.paused(began, self._window.under_way)
         if not state.paused:
             self._send([*self._again(), *self._next(rows)])
-        self._note(began)
+        self._note()
         self._take(_POLL)
         state.errors += self._outputs.write(self._window.take_written(self._outputs.written))
         state.written = self._outputs.written
         state.under_way = self._window.under_way
-        state.paused_seconds += time.time() - began if state.paused else 0.0
+        state.paused_seconds += time.monotonic() - began if state.paused else 0.0
         if began - self._told >= _POLL:
             self._told = began
             self._tell(state)
@@ -183,12 +183,12 @@ class Job:
 
     def _again(self) -> list[_Asked]:
         """Those that were handed back."""
-        now, asked = time.time(), self._window.asked.values()
+        now, asked = time.monotonic(), self._window.asked.values()
         return [one for one in asked if one.answer is None and not one.at and one.not_before <= now]
 
     def _send(self, queries: list[_Asked]) -> None:
         if any(one.attempt for one in queries) or self._outputs.since is None:
-            self._note(time.time(), force=True)
+            self._note(force=True)
         for one in queries:
             one.at = one.at or time.time()
             if isinstance(one.inputs, WireError):
@@ -250,15 +250,15 @@ class Job:
 
     @staticmethod
     def _once_more(one: _Asked) -> None:
-        one.attempt, one.at, one.not_before = one.attempt + 1, 0.0, time.time() + _AGAIN
+        one.attempt, one.at, one.not_before = one.attempt + 1, 0.0, time.monotonic() + _AGAIN
 
-    def _note(self, now: float, *, force: bool = False) -> None:
+    def _note(self, *, force: bool = False) -> None:
         """Keep since when outcomes may have come, now and then; before an attempt is sent, which attempt that is."""
-        if now - self._noted < _NOTED and not force:
+        if time.monotonic() - self._noted < _NOTED and not force:
             return
-        self._noted = now
+        self._noted = time.monotonic()
         waiting = [one for one in self._window.asked.values() if one.at]
-        since = min((one.at for one in waiting), default=now)
+        since = min((one.at for one in waiting), default=time.time())
         attempts = {one.row: one.attempt for one in self._window.asked.values() if one.attempt}
         self._outputs.note(since, attempts, self._chunk)
 

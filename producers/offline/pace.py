@@ -5,7 +5,7 @@ than the profile says. As for INFaaS' marks, that is more than `SLOWER` times as
 seconds, as one word tells of a second, or of a tenth. A stage that is slower for `DOUBTED` seconds while nothing of
 the job is under way is not slower because of it: from then on it is held against what it takes now.
 
-Pure: `now` is in unix seconds.
+Pure: `now` is in seconds of the hearer's monotonic clock, by which a word ages from when it came.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _PERCENT: Final = 100.0
 
 @dataclass(slots=True)
 class _Stage:
-    words: dict[int, deque[PlanWord]] = field(default_factory=dict)  # by replica
+    words: dict[int, deque[tuple[float, PlanWord]]] = field(default_factory=dict)  # by replica, and when they came
     usual: float = 1.0  # what its batches take by the profile, as far as that is not this job's doing
     slow_since: float | None = None
 
@@ -39,9 +39,9 @@ class Pace:
         self._stages: dict[str, _Stage] = {}
         self._said = ""
 
-    def hear(self, word: PlanWord) -> None:
+    def hear(self, now: float, word: PlanWord) -> None:
         stage = self._stages.setdefault(word.stage, _Stage())
-        stage.words.setdefault(word.replica, deque(maxlen=int(LOOK / 0.1))).append(word)
+        stage.words.setdefault(word.replica, deque(maxlen=int(LOOK / 0.1))).append((now, word))
 
     def paused(self, now: float, under_way: int) -> str:
         """Why the job is to pause; empty where it may go on. `under_way`: its queries that are not answered."""
@@ -49,7 +49,7 @@ class Pace:
         return next((each for each in why if each), "")
 
     def _of(self, now: float, name: str, stage: _Stage, under_way: int) -> str:
-        words = [[w for w in told if now - w.at_us / 1e6 <= LOOK] for told in stage.words.values()]
+        words = [[word for came, word in told if now - came <= LOOK] for told in stage.words.values()]
         words = [told for told in words if told]
         if not words:
             return ""

@@ -165,16 +165,15 @@ class Learnt:
     def __init__(self):
         self.epoch, self.logs = 0, {}
 
-    def take(self, flags, truth):
-        rules = flags["rules"]
-        if rules["epoch"] > self.epoch:
-            stay = [self.logs[name] for name in rules["members"] if name in self.logs]
+    def take(self, epoch, served, flags, truth):
+        if epoch > self.epoch:
+            stay = [self.logs[name] for name in served["members"] if name in self.logs]
             mean = sum(stay) / len(stay) if stay else 0.0
-            self.logs = {name: self.logs.get(name, mean) for name in rules["members"]}
-            self.epoch = rules["epoch"]
+            self.logs = {name: self.logs.get(name, mean) for name in served["members"]}
+            self.epoch = epoch
         for name, told in flags["members"].items():
             if name in self.logs and told.get("answer") != truth:
-                self.logs[name] -= 0.015625 / (told["p"] if rules["selection"]["name"] == "exp3" else 1)
+                self.logs[name] -= 0.015625 / (told["p"] if served["selection"]["name"] == "exp3" else 1)
         highest = max(self.logs.values())
         self.logs = {name: value - highest for name, value in self.logs.items()}
 
@@ -211,7 +210,7 @@ def test_a_front_that_is_killed_in_mid_change_comes_back_with_the_change(unique_
                 for late, outcome in enumerate(told):
                     truth = outcome.outputs["label"] + late % 2
                     token = client.feedback("kind-weights", outcome, truth).token(PATIENT_SECONDS)
-                    learnt.take(outcome.flags["kind"], truth)
+                    learnt.take(number + 1, of, outcome.flags["kind"], truth)
         table = Published(settings, table_of(spec, "kind-weights"), partitions=2, shards=1, limits=DEFAULT_LIMITS)
         with table:
             until(lambda: (row := table.find("all")) and row.version >= (token.epoch, token.n), 30.0, "published")

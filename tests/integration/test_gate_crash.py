@@ -10,10 +10,10 @@ from contextlib import contextmanager
 import pytest
 
 from agents.live.gate.fencing import FencedError
+from agents.live.gate.metrics import GateMetrics
 from agents.live.gate.process import GateProcessConfig, build
 from agents.live.gate.process import member as gate_member
 from agents.live.gate.transaction import AbortedError, SilentError, TransactionalWriter
-from agents.live.metrics import GateMetrics
 from tests.waiting import until
 from topology import topics
 

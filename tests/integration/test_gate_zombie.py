@@ -7,9 +7,9 @@ import pytest
 from confluent_kafka import Consumer
 
 from agents.live.gate.fencing import FencedError, OustedError
+from agents.live.gate.metrics import GateMetrics
 from agents.live.gate.process import GateProcessConfig, build, member_settings
 from agents.live.gate.transaction import AbortedError, TransactionalWriter
-from agents.live.metrics import GateMetrics
 from lineage.errors import BrokerError
 from tests.waiting import until
 

@@ -13,6 +13,7 @@ import pytest
 from agents.live.topics import ensure
 from agents.supervise import ownership
 from agents.supervise.ownership import OwnedError, Ownership, TakenOverError
+from agents.supervise.registry import ServeEntry
 from agents.supervise.serving import NotServedError, require_served
 from checkpoint import owners
 from checkpoint.owners import Owner
@@ -75,7 +76,7 @@ def test_a_second_one_is_refused_and_told_who_serves_since_when(bench):
         first.require()
 
 
-def test_who_serves_is_known_before_anything_is_asked(bench, broker):
+def test_who_serves_is_known_before_anything_is_asked(bench, broker, tmp_path):
     stages = [{"name": "a", "model": "m:M"}, {"name": "b", "model": "m:M", "after": "a"}]
     pipeline = Pipeline.parse(json.dumps({"name": bench.name, "slo": "1s", "stages": stages}))
     with bench.owned():
@@ -87,7 +88,11 @@ def test_who_serves_is_known_before_anything_is_asked(bench, broker):
     never = Pipeline.parse(json.dumps({"name": f"{bench.name}-never", "slo": "1s", "stages": stages}))
     for each in (pipeline, never):
         with pytest.raises(NotServedError, match=f"no process serves {each.spec.name} on {broker}: start it"):
-            require_served(bench.settings, each)
+            require_served(bench.settings, each, tmp_path)
+        for pid, told in ((os.getpid(), "is being started by process"), (2**22 - 1, "no process serves")):
+            ServeEntry(each.spec.name, "p.yaml", broker, None, pid, time.time()).write(tmp_path)
+            with pytest.raises(NotServedError, match=told):
+                require_served(bench.settings, each, tmp_path)
 
 
 def test_the_one_that_takes_over_waits_until_the_other_has_left(bench):

@@ -306,3 +306,37 @@ def test_a_torch_module_is_measured_with_one_thread_and_its_release_noted(spillw
     before = set(sys.modules)
     assert spillway("check", "p.yaml")[0] == 0
     assert "profiled_networks" not in set(sys.modules) - before
+
+
+@pytest.mark.parametrize(
+    ("stage", "what"),
+    [
+        ("default: {y: 1}, ensemble: {selection: exp4, members: {x: {model: 'profiled_models:First'}}}", "an ensemble"),
+        (
+            "variants: {app: d, of: {x: {model: 'm:M', architecture: x, accuracy: .9, takes: {1: 10ms}}}}",
+            "variants",
+        ),
+        ("model: 'velox:profiled_models:First', tables: {user: {of: taste}}", "a Velox model"),
+    ],
+)
+def test_what_can_be_measured_is_and_the_rest_is_named(spillway, tmp_path, stage, what):
+    learner = "learners: [{name: taste, model: 'velox:m:S', state: {kind: keyed}, publish: true}]\n"
+    (tmp_path / "l.yaml").write_text(
+        "name: l\nslo: 1s\nstages:\n"
+        "  - {name: first, model: 'profiled_models:First', inputs: {x: {dtype: float32, shape: [8]}}}\n"
+        f"  - {{name: middle, {stage}, after: first}}\n"
+        "  - {name: shown, model: 'profiled_models:Shown', after: middle}\n"
+        f"  - {{name: last, model: 'profiled_models:Picky', after: shown, batching: {{max: 1}}}}\n"
+        f"{learner if 'Velox' in what else ''}"
+    )
+    code, out, err = spillway("profile", "l.yaml", "--runs", "2", "--batches", "1")
+    assert (code, err) == (0, "")
+    assert set(read_profiles(tmp_path / "l.profile.yaml")) == {"first", "shown", "last"}
+    assert f"not measured: middle has {what}" in out
+    (tmp_path / "l.yaml").write_text((tmp_path / "l.yaml").read_text().replace("Shown", "Second"))
+    told = json.loads(spillway("profile", "l.yaml", "--runs", "2", "--batches", "1", "--json")[1])
+    assert set(told["stages"]) == {"first"}
+    assert told["left_out"].keys() == {"middle", "shown", "last"}
+    assert f"comes after 'middle', which has {what}" in told["left_out"]["last"]
+    code, _, err = spillway("profile", "l.yaml", "--stage", "middle")
+    assert (code, f"stage 'middle' has {what}" in err) == (2, True)

@@ -8,6 +8,7 @@ import pytest
 from confluent_kafka import OFFSET_INVALID, Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from agents.live.leftovers import Left, left
 from agents.live.topics import actual, delete, ensure, present, written
 from lineage.errors import BrokerError, TopicError, UsageError
 from producers.connection import ClientSettings
@@ -151,3 +152,43 @@ def test_a_cluster_that_does_not_answer_is_an_error_that_says_what_to_do():
         with pytest.raises(BrokerError, match=r"cannot reach Kafka at 127\.0\.0\.1:\d+: .*'spillway broker start'"):
             ensure(settings, [requirement("any")], timeout=2.0)
         assert time.monotonic() - begun < 30
+
+
+def test_what_lies_unread_for_stages_that_left_is_counted(settings, unique_name):
+    """By partition: how many records there are, and how many of them each of the readers has committed."""
+    cases = {
+        "plain": ({"plain": [2, 0]}, [5, 3], 6),
+        "read": ({"read": [4, 4]}, [4, 4], 0),
+        "new": ({"new": [0, 0]}, [0, 2], 2),
+        "shards": ({"shards.0.0": [3, -1], "shards.0.1": [1, -1], "shards.1.0": [-1, 2]}, [3, 4], 2),
+        "nobodys": ({}, [7, 7], None),
+        "nobodys-2": ({"nobodys": []}, [1, 1], None),
+        "stays": ({"stays": [0, 0]}, [3, 3], None),
+    }
+    stages = (StageSpec(name="a", model="m:M"), StageSpec(name="stays", model="m:M", after=("a",)))
+    spec = PipelineSpec(name=unique_name, slo=1, stages=stages, partitions=2)
+    plan = topic_plan(spec)
+    inputs = [requirement(f"{unique_name}.{stage}", partitions=2) for stage in cases if stage != "stays"]
+    others = [requirement(f"{unique_name}.other.{stage}", partitions=2) for stage in ("ingress", "plain")]
+    ensure(settings, [*plan, *inputs, *others])
+    producer = Producer(settings.confluent())
+    for stage, (readers, counts, _) in cases.items():
+        topic = f"{unique_name}.{stage}"
+        for partition, count in enumerate(counts):
+            for _ in range(count):
+                producer.produce(topic, b"x", partition=partition)
+        assert producer.flush(60) == 0
+        for reader, committed in readers.items():
+            consumer = Consumer({**settings.confluent(), "group.id": f"{unique_name}.{reader}"})
+            places = [TopicPartition(topic, p, offset) for p, offset in enumerate(committed) if offset >= 0]
+            if places:
+                consumer.commit(offsets=places, asynchronous=False)
+            consumer.close()
+    expected = {stage: (sorted(readers), count) for stage, (readers, _, count) in cases.items() if count is not None}
+    found = {each.topic.rpartition(".")[2]: each for each in left(settings, spec)}
+    assert {stage: (sorted(g.removeprefix(f"{unique_name}.") for g in each.groups), each.unread)
+            for stage, each in found.items()} == expected  # fmt: skip
+    assert f"6 records wait in {unique_name}.plain for stage 'plain', which the file does not have" in str(
+        found["plain"]
+    )
+    assert isinstance(found["read"], Left)

@@ -100,7 +100,8 @@ def options_of(
 ) -> dict[str, tuple[Option, ...]]:
     """By stage that can be planned, what its workers do on each kind that has a profile and memory enough, by price.
 
-    `overhead`: seconds that a batch takes a worker beyond its model. Raises SpecError where a stage can run nowhere.
+    Without stages that are not measured and have no profile. `overhead`: seconds that a batch takes a worker beyond its
+    model. Raises SpecError where a stage can run nowhere.
     """
     for kind in profiles.hardware:
         if kind not in catalogue.kinds:
@@ -116,6 +117,8 @@ def options_of(
             for name, kind in catalogue.kinds.items()
             if (option := _option(stage, name, kind, profiles, overhead, refused)) is not None
         ]
+        if not options and stage.unmeasured:
+            continue
         if not options:
             told = "; ".join(refused) or "it has no profile there"
             raise SpecError(

@@ -12,7 +12,9 @@ the cost most, for as long as one does and the SLO is kept. What the paper leave
   cost (then the first stage's; RemoveReplica before DowngradeHW).
 * IncreaseBatch costs nothing, so it is tried when nothing else lowers the cost: the limit doubles, up to the largest
   profiled batch, of the stage that leaves the lowest p99 (then the first). Of the plans with the lowest cost that were
-  passed, the one with the lowest p99 is the answer: what doubled without a saving behind it is taken back.
+  passed the one with the lowest p99 is kept: what doubled without a saving behind it is taken back.
+* The answer has the smallest batch limits that keep the SLO at that cost, stage after stage until none can shrink
+  (`smallest`): a limit that few batches reach says nothing of how long batches take, and `pard` goes by it.
 * DowngradeHW takes the next cheaper hardware that the stage has a profile for and that has a unit left. The stage
   begins there with Alg. 1 and goes on with RemoveReplica and IncreaseBatch while the others stay as they are.
 
@@ -259,6 +261,12 @@ class Planner:
     def cheapest(self) -> Found:
         """The thesis' greedy search. Raises NoPlanError."""
         config, steps = self.initial()
+        while True:
+            config = self._smallest(self._greedy(config, steps), steps)
+            if next(self.savings(config), None) is None:
+                return self.found(config, steps)
+
+    def _greedy(self, config: Config, steps: list[Step]) -> Config:
         best, told = config, len(steps)
         while True:
             step = min(self.savings(config), key=lambda new: self.cost(new[1]), default=None)
@@ -273,9 +281,26 @@ class Planner:
                 best, told = config, len(steps)
         if told < len(steps):
             steps[told:] = [self.step(f"IncreaseBatch {len(steps) - told} more times saved nothing: undone", best)]
-        return self.found(best, steps)
+        return best
+
+    def _smallest(self, config: Config, steps: list[Step]) -> Config:
+        """Return the plan with the smallest batches of the same cost, each as small as the others allow."""
+        first, before = config, None
+        while config != before:
+            before = config
+            for lane in self.lanes:
+                choice = config[lane.name]
+                smaller = ({**config, lane.name: choice._replace(batch=batch)} for batch in range(1, choice.batch))
+                config = next((each for each in smaller if self.p99(each) is not None), config)
+        if config != first:
+            shrunk = (name for name, each in config.items() if each != first[name])
+            told = ", ".join(f"{name} {first[name].batch} to {config[name].batch}" for name in shrunk)
+            steps.append(self.step(f"smaller batches at the same cost: {told}", config))
+        return config
 
     def found(self, config: Config, steps: list[Step]) -> Found:
+        """Return a plan that keeps the SLO with the batches as small as they may be."""
+        config = self._smallest(config, steps)
         latencies = self.latencies(config)
         assert latencies is not None  # it keeps the SLO
         return Found(config, self.cost(config), latencies, steps, self.estimates)

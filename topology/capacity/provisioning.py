@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cache
 from typing import TYPE_CHECKING
 
 from topology.capacity.envelope import LONGEST, envelope, windows
 from topology.capacity.hardware import can_be_planned
 from topology.capacity.plan import Plan, PlannedStage, TraceFacts
 from topology.capacity.planner import Lane, Planner, Sizing, p99_of
+from topology.capacity.room import remark
 from topology.capacity.search import SEARCHES
 from topology.quantities import show_duration
 
@@ -69,7 +69,7 @@ class Provisioning:
         seconds = max(float(self.arrivals[-1] - self.arrivals[0]), 1e-9)
         rate = len(self.arrivals) / seconds
         spec = self.pipeline.spec
-        return Plan(
+        plan = Plan(
             pipeline=spec.name,
             digest=self.pipeline.digest,
             slo=planner.slo,
@@ -87,8 +87,10 @@ class Provisioning:
                 f"{step.text}; cost {step.cost:.4g}, p99 {show_duration(float(f'{step.p99:.3g}'))}"
                 for step in found.steps
             ),
-            remarks=self.remarks + self._kept() + self._beyond(found, planner.slo),
+            remarks=self.remarks + self._kept(),
         )
+        tight = remark(plan, spec.model_copy(update={"slo": planner.slo}))
+        return plan if tight is None else plan.model_copy(update={"remarks": (*plan.remarks, tight)})
 
     def _stage(self, lane: Lane, choice: Choice, rate: float) -> PlannedStage:
         option, throughput = choice.option, choice.option.throughput(choice.batch)
@@ -112,23 +114,3 @@ class Provisioning:
         if not kept:
             return ()
         return (f"{', '.join(kept)}: not planned (a state, several fronts or copies), and not part of the cost",)
-
-    def _beyond(self, found: Found, slo: float) -> tuple[str, ...]:
-        """What to say where full batches, which PARD reckons with, take longer along one path than the SLO."""
-        after = {stage.name: stage.after for stage in self.pipeline.spec.stages}
-
-        @cache
-        def full(name: str) -> float:
-            choice = found.config.get(name)
-            own = choice.option.duration(choice.batch) if choice is not None else 0.0
-            return own + max(map(full, after[name]), default=0.0)
-
-        longest = max(map(full, after))
-        if longest <= slo:
-            return ()
-        told = show_duration(float(f"{longest:.3g}"))
-        text = (
-            f"full batches take {told} along one path, longer than the SLO, though few batches fill: serve this plan "
-            "with '--policy naive', as 'pard' assumes full batches and drops queries on that path"
-        )
-        return (text,)

@@ -34,6 +34,9 @@ def check_tables(fields: PipelineFields, stage: StageFields, problems: list[Prob
     if stage.spec.cache is not None and stage.usable("cache"):
         text = "tables change, so answers cannot be cached; drop 'cache' or 'tables'"
         problems.append(Problem(stage.path("cache"), text, on_key=True))
+    if stage.spec.coding is not None and stage.usable("coding"):
+        text = "a query with a table's row cannot be coded, as the row is no tensor of it; drop 'coding' or 'tables'"
+        problems.append(Problem(stage.path("coding"), text, on_key=True))
     publishing = [each.spec.name for each in (*fields.learners, *fields.stages) if each.spec.publish]
     for name, table in stage.spec.tables.items():
         if table.of not in publishing:

@@ -205,4 +205,4 @@ def _spec(section: VariantsSpec, manifest: Manifest, variant: Generated) -> Vari
 def served_arguments(repository: str, inputs: Mapping[str, Any], variant: Generated) -> dict[str, Any]:
     """What `SERVED` is constructed with."""
     told = {"repository": repository, "file": variant.file, "inputs": dict(inputs), "device": variant.device}
-    return told | {"threads": variant.threads} | variant.arguments
+    return variant.arguments | told | {"threads": variant.threads}

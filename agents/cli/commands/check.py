@@ -23,7 +23,7 @@ from topology.quantities import show_duration
 from topology.topics import topic_plan
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
     from agents.models.trial import Trial
@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 
 BAD_INPUT = 2
 _WIDTH = 80  # of a terminal
+# MB, measured on Linux (proportional set size): a process of serve and a worker of a model that takes nothing.
+_OF_SERVE, _OF_WORKER, _OF_KAFKA = 75, 25, 700
 
 
 @click.command()
@@ -85,6 +87,7 @@ def check(pipeline: Path, *, as_dot: bool, imports: bool, tries: bool, as_comman
         for learner in loaded.learners:
             click.echo()
             _tell(learner)
+        click.echo(f"\n{_needs((loaded, *loaded.learners))}")
         if tries:
             click.echo("\nmodels: all could be constructed")
         elif imports:
@@ -316,6 +319,30 @@ def _processes(pipeline: Pipeline) -> Iterator[str]:
             port = stage.workers.listen.rpartition(":")[2] if stage.workers.listen else "PORT"
             worker = f"spillway worker {pipeline.path} {stage.name} --connect FRONT:{port} --tls FOLDER"
             yield f"{worker}  # {stage.workers.count} of these, on any hosts; FRONT is the host of the stage's process"
+
+
+def _needs(pipelines: Sequence[Pipeline]) -> str:
+    """Say how many processes `spillway serve` starts for all of these, and about how much memory they take."""
+    stages = [stage for each in pipelines for stage in each.spec.stages]
+    own, workers = sum(stage.processes for stage in stages), sum(map(_workers, stages))
+    memory = (1 + own + len(pipelines)) * _OF_SERVE + workers * _OF_WORKER
+    return (
+        f"processes on one machine: serve, {own} of stages, {len(pipelines)} gate{'s' if pipelines[1:] else ''}, "
+        f"{workers} workers\nmemory: about {memory} MB before any model is loaded; a local Kafka takes up to "
+        f"{_OF_KAFKA} MB more"
+    )
+
+
+def _workers(stage: StageSpec) -> int:
+    """Return how many worker processes a stage has on the machines of its fronts."""
+    if stage.lanes:
+        inner = stage.variants.of.values() if stage.variants else stage.ensemble.members.values()  # type: ignore[union-attr]
+        spare = stage.workers.standby
+        return sum(each.workers.total + spare * each.workers.of_front(0) for each in inner)
+    own = [stage.workers.of_front(0 if n >= stage.fronts else n) for n in range(stage.processes)]
+    beside = 0 if stage.copies is None else stage.copies.workers
+    rows, k = (0, 1) if stage.coding is None else (stage.coding.rows, stage.coding.k)
+    return sum((each if stage.workers.where == "process" else 0) + beside + rows * -(-each // k) for each in own)
 
 
 def _timeouts(pipeline: Pipeline) -> str:

@@ -131,7 +131,7 @@ def retry(
         raise UsageError("name the letters to retry, as PARTITION/OFFSET, or give --all, --reason or --stage")
     letters = Letters(source.settings, source.spec)
     chosen = letters.picked(places) if places else _wanted(letters, reason, stage, retried=retried)[0]
-    missing = require_served(source.settings, source.pipeline) if chosen else ""
+    missing = require_served(source.settings, source.pipeline, source.run_dir) if chosen else ""
     if missing:
         click.echo(missing, err=True)
     good: list[Letter] = []

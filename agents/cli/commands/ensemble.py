@@ -11,22 +11,31 @@ from agents.cli.cluster import Source, from_source
 from agents.cli.members import change
 from agents.cli.options import pipeline_argument, seconds
 from agents.cli.policies import ensemble_findings
+from agents.learning.chosen import selection_of
+from agents.live.sizes import Sizes
+from agents.models.raised import words_of
 from lineage.errors import UsageError
-from topology.ensembles import follow, refusals
+from lineage.values.codec import Decoder
+from producers.published import SHARED, decode_row
+from producers.table import Table
+from topology import topics
+from topology.ensembles import follow, record_key, refusals
 from topology.problems import InvalidPipelineError
 
 if TYPE_CHECKING:
     from topology.ensembles import Served
     from topology.sections import EnsembleSpec
+    from topology.spec import StageSpec
 
 
 @click.command()
 @pipeline_argument
 @click.argument("stage")
+@click.option("--weights", "shown", is_flag=True, help="Only print the learned weights of the members, by context.")
 @click.option("--why", default="", metavar="TEXT", help="Reason, stored with the change.")
 @click.option("--timeout", default="60s", callback=seconds, metavar="TIME", help="How long to wait.  [default: 60s]")
 @from_source
-def ensemble(source: Source, stage: str, why: str, timeout: float) -> int:
+def ensemble(source: Source, stage: str, why: str, timeout: float, *, shown: bool) -> int:
     """Apply an edited ensemble of a pipeline file to a stage while the pipeline is served.
 
     PIPELINE is the edited file. Members may be added and removed; members' 'workers: {count: ...}', 'selection',
@@ -39,16 +48,46 @@ def ensemble(source: Source, stage: str, why: str, timeout: float) -> int:
     processes run on this machine, the command waits for the change. The exit code is 1 if that takes longer than
     --timeout, or a member does not load: the others then continue, and loading is retried.
 
+    With --weights nothing changes.
+
     \b
-    Example: spillway ensemble pipeline.yaml kind --why "the new net"
+    Examples:
+      spillway ensemble pipeline.yaml kind --why "the new net"
+      spillway ensemble pipeline.yaml kind --weights
     """  # noqa: D301 - click's own marks
     spec = source.spec.stage(stage)
     if spec.ensemble is None:
         raise UsageError(f"stage {stage!r} of {source.pipeline.path} has no 'ensemble', so it has no members to change")
+    if shown:
+        return _show_weights(source, spec, spec.ensemble)
     findings = list(ensemble_findings(source.pipeline))
     if findings:
         raise InvalidPipelineError(str(source.pipeline.path), findings)
     return change(source, spec, timeout, partial(_follow, spec.ensemble, stage, why))
+
+
+def _show_weights(source: Source, stage: StageSpec, section: EnsembleSpec) -> int:
+    """Print what the stage's learner has published, as the selection that is served reads it."""
+    if stage.learner is None:
+        raise UsageError(f"stage {stage.name!r} learns no weights: its selection is {section.selection['name']}")
+    with Sizes(source.settings, source.spec.name) as sizes:
+        sizes.require()
+        served = sizes.ensembles().get(record_key(stage.name))
+    section = section if served is None else served.section
+    selection, decoder = selection_of(stage.name, section.selection), Decoder(source.spec.limits.merged())
+    with Table(source.settings, topics.table_of(source.spec, stage.learner.name)) as table:
+        found = {key: decode_row(value, decoder) for key, value in table.require().items()}
+    rows = {key.decode(): row for key, row in found.items() if not key.startswith(SHARED)}
+    for context, row in sorted(rows.items()):
+        try:
+            weights = selection.weights(row.value, list(section.members))
+            told = ", ".join(f"{member} {weight:.4f}" for member, weight in weights.items())
+        except Exception as error:  # noqa: BLE001 - of another selection, say; a front goes by the first weights then
+            told = f"cannot be used ({words_of(error)})"
+        click.echo(f"{context}: {told} (version e{row.epoch}.v{row.n})")
+    if not rows:
+        click.echo("nothing was learned yet")
+    return 0
 
 
 def _follow(

@@ -49,7 +49,7 @@ def offline(source: Source, inputs: Path, outputs: Path, chunk: int, **needs: st
     \b
     Example: spillway offline pipeline.yaml images.jsonl labels.jsonl --app digits --accuracy .9
     """  # noqa: D301 - click's own marks
-    missing = require_served(source.settings, source.pipeline)
+    missing = require_served(source.settings, source.pipeline, source.run_dir)
     if missing:
         click.echo(missing, err=True)
     shown = _Shown()

@@ -83,7 +83,7 @@ def predict(
     grace = _AFTER_DEADLINE if timeout is None else max(0.0, timeout - seconds)
     token = None if after is None else Token.parse(after)
     identity = request_id or new_request_id()
-    missing = require_served(source.settings, source.pipeline)
+    missing = require_served(source.settings, source.pipeline, source.run_dir)
     if missing:
         click.echo(missing, err=True)
     with Client(spec, source.settings, grace=grace, timeout=_CONNECT_SECONDS) as client:

@@ -17,7 +17,7 @@ from agents.cli.commands.serve import ONE_THREAD_EACH
 from agents.cli.options import json_option, pipeline_argument
 from agents.cli.summary import progress_bar
 from agents.profiling.process import SAMPLES, Effort
-from agents.profiling.profiler import Profiler, parse_sizes
+from agents.profiling.profiler import LeftOutError, Profiler, parse_sizes
 from lineage.errors import SpecError, UsageError, WireError
 from lineage.limits import DEFAULT_LIMITS
 from lineage.values.json_text import read_inputs
@@ -112,7 +112,9 @@ def profile(
 
     Each stage's model runs in a separate process, on its device, with the same threads as when served: warm-up and
     --runs timed runs of every size up to batching.max. In --batches, a..b is every power of two between and the
-    middles. Emulated stages need no profile. With --stage, the profiles of the other stages stay unchanged.
+    middles. Emulated stages need no profile. Stages with an ensemble, variants or a Velox model are left out, and so is
+    what has no samples but their outputs; it is said which. With --stage, the profiles of the other stages stay
+    unchanged.
 
     \b
     Example:
@@ -133,27 +135,35 @@ def profile(
             progress(len(done))
 
         profiler.progress = note
-        found = {stage.name: profiler.profile(stage.name) for stage in chosen}
+        left = (
+            {} if stages else {each.name: f"has {each.unmeasured}" for each in loaded.written.stages if each.unmeasured}
+        )
+        found = {}
+        for stage in chosen:
+            try:
+                found[stage.name] = profiler.profile(stage.name)
+            except LeftOutError as error:
+                left[stage.name] = str(error)
+    if not found:
+        raise UsageError(f"{pipeline}: nothing can be measured: {_listed_reasons(left)}")
     files = {stage.name: output or _file(loaded, stage) for stage in chosen}
     for file in dict.fromkeys(files.values()):
         kept, hardware = _kept(file, loaded)
         write_profiles(file, kept | {name: found[name] for name in found if files[name] == file}, hardware)
-    _tell(loaded, found, files, as_json=as_json)
+    _tell(loaded, found, files, left, as_json=as_json)
 
 
 def _chosen(pipeline: Pipeline, names: tuple[str, ...]) -> list[StageSpec]:
     if not names:
-        chosen = [stage for stage in pipeline.written.stages if stage.model is not None]
-        if not chosen:
+        chosen = [stage for stage in pipeline.written.stages if stage.model is not None and not stage.unmeasured]
+        if not chosen and not any(stage.unmeasured for stage in pipeline.written.stages):
             raise UsageError(f"{pipeline.path}: all its stages are emulated, so there is nothing to measure")
         return chosen
     chosen = [pipeline.written.stage(name) for name in dict.fromkeys(names)]
     for stage in chosen:
+        if stage.unmeasured:
+            raise UsageError(f"stage {stage.name!r} has {stage.unmeasured}")
         if stage.model is None:
-            if stage.ensemble is not None:
-                raise UsageError(f"stage {stage.name!r} has an ensemble, whose members are not profiled")
-            if stage.variants is not None:
-                raise UsageError(f"stage {stage.name!r} has variants, which have profiles of their own")
             raise UsageError(f"stage {stage.name!r} is emulated, so there is nothing to measure")
     return chosen
 
@@ -175,11 +185,19 @@ def _kept(
     return {name: known.stages[name] for name in names if name in known.stages}, known.hardware
 
 
-def _tell(pipeline: Pipeline, found: dict[str, StageProfile], files: dict[str, Path], *, as_json: bool) -> None:
+def _listed_reasons(left: Mapping[str, str]) -> str:
+    return "; ".join(f"{name} {why}" for name, why in left.items())
+
+
+def _tell(
+    pipeline: Pipeline, found: dict[str, StageProfile], files: dict[str, Path], left: dict[str, str], *, as_json: bool
+) -> None:
     if as_json:
         told = {name: {"file": str(files[name]), **profile.model_dump()} for name, profile in found.items()}
-        click.echo(json.dumps({"pipeline": pipeline.spec.name, "stages": told}, ensure_ascii=False))
+        click.echo(json.dumps({"pipeline": pipeline.spec.name, "stages": told, "left_out": left}, ensure_ascii=False))
         return
+    if left:
+        click.echo(f"not measured: {_listed_reasons(left)}")
     table = Table("stage", "batch", "p50", "p95", "queries/s", "memory", box=None)
     for name, profile in found.items():
         for size, measured in profile.batches.items():

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import signal
 import time
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import click
 from rich.console import Console
 
-from agents.sim.faults.oracle import Proof, problems
+from agents.sim.faults.oracle import Proof, judged
 from agents.sim.faults.oracle import prove as prove_seeds
-from agents.sim.faults.play import run
+from agents.sim.faults.play import EndlessError
 from agents.sim.faults.schedule.drawing import drawn
 from agents.sim.faults.schedule.scenario import TOPOLOGIES
 from checkpoint.modes import MODES
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
 
 _CHUNK = 50  # schedules that a process plays before it tells
 _SHOWN = 10  # failures
+_LONGEST = 120.0  # seconds of CPU time for a schedule, a thousand times what one takes
 
 
 class UnprovenError(SpillwayError):
@@ -56,7 +59,7 @@ def prove(schedules: int, first: int, seed: int | None, topology: str | None, mo
     \b
     Exit codes:
       0  every promise was kept
-      1  one was broken; the seeds that fail are named
+      1  one was broken, or a schedule crashed or did not end; the seeds that fail are named
     """  # noqa: D301 - click's own marks
     if seed is not None:
         _show(seed, topology, mode)
@@ -88,7 +91,24 @@ def _parts(schedules: int, first: int, topology: str | None, mode: str | None) -
 
 def _part(part: _Part) -> Proof:
     start, end, topology, mode = part
-    return prove_seeds(range(start, end), TOPOLOGIES[topology] if topology else None, MODES[mode] if mode else None)
+    graph = TOPOLOGIES[topology] if topology else None
+    return prove_seeds(range(start, end), graph, MODES[mode] if mode else None, limited)
+
+
+@contextmanager
+def limited(seconds: float = _LONGEST) -> Iterator[None]:
+    """Raise EndlessError in what is done here once it has taken this process so many seconds of its CPU."""
+
+    def end(*_: object) -> None:
+        raise EndlessError(f"it has not ended after {seconds:g} s of CPU time")
+
+    before = signal.signal(signal.SIGPROF, end)
+    signal.setitimer(signal.ITIMER_PROF, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_PROF, 0.0)
+        signal.signal(signal.SIGPROF, before)
 
 
 def _given(topology: str | None, mode: str | None) -> str:
@@ -119,14 +139,14 @@ def _tell(console: Console, proof: Proof, seconds: float) -> None:
 
 def _show(seed: int, topology: str | None, mode: str | None) -> None:
     scenario = drawn(seed, TOPOLOGIES[topology] if topology else None, MODES[mode] if mode else None)
-    play = run(scenario, seed)
+    with limited():
+        play, found = judged(scenario, seed)
     console = Console()
     console.print(f"{scenario.topology.name}, {scenario.mode.name}, {scenario.queries} queries", highlight=False)
     for line in play.result.struck:
         console.print(f"  struck: {line}", highlight=False)
     for name, number in sorted(play.result.counts.items()):
         console.print(f"  {name}: {number}", highlight=False)
-    found = problems(play)
     for problem in found:
         console.print(f"[red]{problem}[/red]", highlight=False)
     if found:

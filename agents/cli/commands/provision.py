@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -127,6 +128,13 @@ def _provisioning(
     gate: float | None,
     seed: int,
 ) -> Provisioning:
+    unplanned = [stage for stage in pipeline.spec.stages if stage.name not in options]
+    left = [stage.name for stage in unplanned if stage.unmeasured and stage.name not in pipeline.durations]
+    told = "; ".join(f"{name} has {pipeline.spec.stage(name).unmeasured}" for name in left)
+    if not options:
+        raise UsageError(f"{pipeline.path}: there is no stage to plan{': ' if told else ''}{told}")
+    alone = f"not planned, and estimated to take no time: {told}. Leave it some of the SLO with --slo"
+    pipeline = replace(pipeline, durations={**dict.fromkeys(left, _nothing), **pipeline.durations})
     stages = [stage.name for stage in pipeline.spec.stages]
     choosers = [stage.name for stage in pipeline.spec.stages if stage.choose is not None]
     chosen = (
@@ -145,12 +153,16 @@ def _provisioning(
     )
     if estimator.remark is not None:
         click.echo(f"note: {estimator.remark}", err=True)  # before minutes of silence
-    remarks = [*traffic.notes, *([] if estimator.remark is None else [estimator.remark])]
+    remarks = [*[alone] * bool(left), *traffic.notes, *([] if estimator.remark is None else [estimator.remark])]
     if any(option.emulated for each in options.values() for option in each):
         remarks.append("figures of emulated hardware are emulated")
     return Provisioning(
         pipeline, catalogue, options, estimator, estimator.shares, estimator.due, traffic.name, tuple(remarks)
     )
+
+
+def _nothing(_size: int) -> float:
+    return 1e-9
 
 
 def _tell(plan: Plan, output: Path | None) -> None:

@@ -70,7 +70,7 @@ def record(source: Source, output: Path, duration: float | None, rotate_mb: int,
     stopped = _stop_on_signals()
     workers: dict[str, int] = {}
     try:
-        missing = require_served(settings, source.pipeline)
+        missing = require_served(settings, source.pipeline, source.run_dir)
         workers = ordered(settings, source.pipeline)
     except NotServedError as error:  # whoever starts it later finds the recorder there
         missing = str(error)

@@ -188,7 +188,7 @@ def _load(pipeline: Pipeline, trace: str, chosen: _Options) -> Load:
 def _attached(pipeline: Pipeline, chosen: _Options) -> ClientSettings:
     spec = pipeline.spec
     settings = find_cluster(chosen.bootstrap, chosen.client_config, run_dir=chosen.run_dir, pipeline=spec.name)
-    missing = require_served(settings, pipeline)
+    missing = require_served(settings, pipeline, chosen.run_dir)
     if missing:
         _say(missing)
     supervisor = ServeEntry.read(chosen.run_dir, spec.name)

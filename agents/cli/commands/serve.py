@@ -219,6 +219,19 @@ def _tuned(pipeline: Pipeline, plan: Path | None) -> str:
     return f"sizes follow the load: {', '.join(planned)}{keeps}"
 
 
+def _tight(pipeline: Pipeline, plan: Path | None, policy: str | None) -> str | None:
+    """Return what to say of a plan that leaves the policy in force no room; None where all is well."""
+    if plan is None:
+        return None
+    from agents.core.policies import effective, selected  # noqa: PLC0415 - only here
+    from topology.capacity.plan import read_plan  # noqa: PLC0415 - the same
+    from topology.capacity.room import remark  # noqa: PLC0415
+
+    settings = effective(pipeline.spec, policy).values()
+    planned = any(getattr(selected(each).parameters, "duration", None) == "planned" for each in settings)
+    return remark(read_plan(plan), pipeline.spec) if planned else None
+
+
 def _tuner(pipeline: Pipeline, plan: Path, settings: ClientSettings, options: Mapping[str, Any]) -> int:
     from agents.supervise.tuning import TuningConfig, run  # noqa: PLC0415 - only here
     from topology.capacity.plan import read_plan  # noqa: PLC0415 - the same
@@ -439,6 +452,8 @@ def _supervise(
 
         if tune:
             display.say(_tuned(pipeline, plan))
+        if (tight := _tight(pipeline, plan, policy)) is not None:
+            display.say(f"note: {tight}")
 
         # What the Kafka client has to say would spoil the table; what a person should know is said there anyway.
         log.to_file(run_dir / pipeline.spec.name / "logs" / "supervisor.log")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import signal
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -30,14 +31,19 @@ from agents.supervise.table import (
     variant_rows,
     variant_table,
 )
+from lineage.errors import UsageError
+from lineage.metric_names import UNANSWERED_SECONDS
+from producers.cluster import answers
+from producers.connection import ClientSettings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from rich.table import Table
 
 _INTERVAL_SECONDS = 1.0
+_ANSWER_SECONDS = 2.0  # that Kafka is given
+_UNANSWERED_SECONDS = 3.0  # for which queries wait before it is said
 _GONE, _SILENT = "gone", "not answering"
 
 
@@ -54,9 +60,10 @@ def status(pipeline: str | None, run_dir: Path, *, watch: bool, as_json: bool) -
     table holds the latest status that replicas exchanged: queueing delay, planned and recent batches, the profiled and
     measured duration of a planned batch, load (arrivals divided by capacity), the order of the queue, and silent
     replicas. For stateful stages, each member's role, epoch, version and lag are shown; for a stage with variants, each
-    variant's state and workers. The exit code is 1 if nothing is served, or if a process is gone, does not answer, has
-    stopped a partition whose log lost records, or keeps dying (three deaths or more without 12 s of service in
-    between).
+    variant's state and workers. Below the table it is said if Kafka does not answer, and if queries wait and none was
+    answered for 3 s. The exit code is 1 if nothing is served, if Kafka does not answer, or if a process is gone, does
+    not answer, has stopped a partition whose log lost records, or keeps dying (three deaths or more without 12 s of
+    service in between).
 
     \b
     Example: spillway status --watch
@@ -70,6 +77,7 @@ def status(pipeline: str | None, run_dir: Path, *, watch: bool, as_json: bool) -
     if not watch:
         time.sleep(_INTERVAL_SECONDS)
         view.read()
+        view.ask_kafka()
         _show(view, as_json=as_json)
         return 0 if view.healthy else 1
     return _watch(view, as_json=as_json)
@@ -83,6 +91,7 @@ def _watch(view: _View, *, as_json: bool) -> int:
             while True:
                 time.sleep(_INTERVAL_SECONDS)
                 view.read()
+                view.ask_kafka()
                 if as_json or not console.is_terminal:
                     _show(view, as_json=as_json)
                 else:
@@ -97,6 +106,7 @@ def _tables(view: _View, width: int) -> Iterator[Table | Text]:
         yield table(rows, name)
         if policies := view.policies(name):
             yield Text(policies)
+        yield from map(Text, view.troubles(name))
         for place in view.flapping(name):
             yield Text(f"{place} keeps dying and is restarted each time")
         plan, states = view.plan(name), view.states(name)
@@ -127,13 +137,19 @@ class _View:
         self._now: dict[int, Snapshot | None] = {}  # by process id
         self._before: dict[int, Snapshot | None] = {}
         self._flapping: frozenset[tuple[str, str]] = frozenset()  # pipelines, and names of their places
+        self._gone: dict[str, str] = {}  # by pipeline whose Kafka does not answer: what to say
+        self._unanswered: dict[str, float] = {}  # by pipeline, seconds
 
     @property
     def healthy(self) -> bool:
-        """Whether every process answers, none has stopped a partition, and none dies again and again."""
-        return not self._flapping and all(
-            self._state(entry) not in {_GONE, _SILENT} and not ((now := self._now.get(entry.pid)) and now.stopped)
-            for entry in self.found
+        """Whether Kafka and every process answer, none has stopped a partition, and none dies again and again."""
+        return (
+            not self._flapping
+            and not self._gone
+            and all(
+                self._state(entry) not in {_GONE, _SILENT} and not ((now := self._now.get(entry.pid)) and now.stopped)
+                for entry in self.found
+            )
         )
 
     def read(self) -> None:
@@ -146,6 +162,19 @@ class _View:
         }
         told = {name: self._supervisor(name) for name in {entry.pipeline for entry in self.found}}
         self._flapping = frozenset((name, place) for name, seen in told.items() if seen for place in seen.flapping)
+        self._unanswered = {name: seen.value(UNANSWERED_SECONDS) for name, seen in told.items() if seen}
+
+    def ask_kafka(self) -> None:
+        pipelines = {entry.pipeline for entry in self.found}
+        self._gone = {name: text for name in pipelines if (text := _silent_kafka(self._served(name)))}
+
+    def troubles(self, pipeline: str) -> list[str]:
+        """What to say of a pipeline as a whole."""
+        said = [self._gone[pipeline]] if pipeline in self._gone else []
+        waited = self._unanswered.get(pipeline, 0.0)
+        if waited >= _UNANSWERED_SECONDS:
+            said.append(f"nothing was answered for {waited:.0f} s while queries wait")
+        return said
 
     def _supervisor(self, pipeline: str) -> Snapshot | None:
         served = self._served(pipeline)
@@ -209,6 +238,8 @@ class _View:
             }
         for name, pipeline in made.items():
             pipeline["flapping"] = self.flapping(name)
+            pipeline["kafka"] = self._gone.get(name)
+            pipeline["unanswered_seconds"] = self._unanswered.get(name)
             pipeline["states"] = {row.name: row.as_json() for row in self.states(name)}
             pipeline["variants"] = [row.as_json() for row in self.variants(name)]
             pipeline["plan"] = {f"{row.stage}.{row.replica}": row.as_json() for row in self.plan(name)}
@@ -230,3 +261,16 @@ class _View:
     def _figures(self, entry: Entry) -> Figures | None:
         now = self._now.get(entry.pid)
         return figures(entry, now, self._before.get(entry.pid)) if now is not None else None
+
+
+def _silent_kafka(served: ServeEntry | None) -> str:
+    """Say that the Kafka of a served pipeline does not answer; nothing where it does, or where it is not known."""
+    if served is None:
+        return ""
+    file = None if served.client_config is None else Path(served.client_config)
+    try:
+        settings = ClientSettings.load(served.bootstrap, file)
+    except UsageError as error:
+        return f"cannot ask Kafka: {error}"
+    where = f"Kafka at {served.bootstrap} does not answer: no query can come in or be answered"
+    return "" if answers(settings, _ANSWER_SECONDS) else where

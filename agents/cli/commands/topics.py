@@ -8,16 +8,18 @@ import click
 
 from agents.cli.cluster import Source, from_source
 from agents.cli.options import SuggestingGroup, confirmed, json_option, pipeline_argument
+from agents.live import leftovers
 from agents.live import topics as live_topics
 from agents.live.groups import group_ids
 from agents.supervise.registry import ServeEntry
 from lineage.errors import UsageError
+from topology.acls import grants
 from topology.topics import topic_plan
 
 
 @click.group(cls=SuggestingGroup)
 def topics() -> None:
-    """List a pipeline's topics, or delete them.
+    """List a pipeline's topics and who may write them, or delete them.
 
     \b
     Example: spillway topics delete pipeline.yaml
@@ -29,15 +31,39 @@ def topics() -> None:
 @from_source
 @json_option
 def list_topics(source: Source, *, as_json: bool) -> None:
-    """List the topics that a pipeline needs, and whether the cluster has them."""
+    """List the topics that a pipeline needs, and whether the cluster has them.
+
+    Below are the inputs of stages that the file has no more, where records lie unread; in JSON, with how many.
+    """
     plan = topic_plan(source.spec)
     there = live_topics.present(source.settings, [topic.name for topic in plan])
+    left = [each for each in leftovers.left(source.settings, source.spec) if each.unread]
     if as_json:
-        click.echo(json.dumps({topic.name: topic.name in there for topic in plan}))
+        told: dict[str, int] = {topic.name: topic.name in there for topic in plan}
+        click.echo(json.dumps(told | {each.topic: each.unread for each in left}))
         return
     width = max(len(topic.name) for topic in plan)
     for topic in plan:
         click.echo(f"{topic.name.ljust(width)}  {'there  ' if topic.name in there else 'missing'}  {topic.purpose}")
+    for each in left:
+        click.echo(str(each))
+
+
+@topics.command()
+@pipeline_argument
+@from_source
+def acls(source: Source) -> None:
+    """Print the ACLs that a pipeline needs, as commands of Kafka's own kafka-acls.sh.
+
+    Each role has a principal, User:PIPELINE-ROLE: client, stage (fronts and shards), gate, learner, supervisor and
+    operator. Learners of the pipeline are included. docs/security.md says what each topic is for. Nothing is changed,
+    and no cluster is asked: set BOOTSTRAP and ADMIN (a file of client settings) and run what is printed.
+
+    \b
+    Example: spillway topics acls pipeline.yaml > acls.sh
+    """  # noqa: D301 - click's own marks
+    for grant in grants(source.pipeline):
+        click.echo(grant.command(source.spec.name))
 
 
 @topics.command()
@@ -46,6 +72,8 @@ def list_topics(source: Source, *, as_json: bool) -> None:
 @click.option("--yes", is_flag=True, help="Do not ask.")
 def delete(source: Source, *, yes: bool) -> None:
     """Delete a pipeline's topics and consumer groups, with all queries, outcomes, states and dead letters.
+
+    Those of its learners go with them, and those of stages that the file does not have any more.
 
     Refused while the pipeline is served from here, or while one of its consumer groups has members.
 
@@ -57,10 +85,15 @@ def delete(source: Source, *, yes: bool) -> None:
     if served is not None and served.alive():
         raise UsageError(f"{spec.name} is served by process {served.pid}: stop it first")
     settings = source.settings
-    there = live_topics.present(settings, [topic.name for topic in topic_plan(spec)])
+    specs = [spec, *(learner.spec for learner in source.pipeline.learners)]
+    planned = dict.fromkeys(topic.name for each in specs for topic in topic_plan(each))  # some are of several
+    left = [each for every in specs for each in leftovers.left(settings, every)]
+    there = [*live_topics.present(settings, planned), *(each.topic for each in left)]
     if not there:
         click.echo(f"{settings.bootstrap} has no topic of {spec.name}")
         return
+    groups = [group for every in specs for group in group_ids(every)]
+    groups += [group for each in left for group in each.groups if group not in groups]
     confirmed(f"delete {len(there)} topics of {spec.name} on {settings.bootstrap}, with all their records", yes=yes)
-    live_topics.delete(settings, there, group_ids(spec))
+    live_topics.delete(settings, there, groups)
     click.echo(f"{len(there)} topics of {spec.name} are deleted")

@@ -12,7 +12,7 @@ import click
 from agents.cli.options import pipeline_argument
 from agents.models.loading import TORCH_THREADS
 from agents.workers.identity import model_hash
-from agents.workers.links import BLAS_THREADS, job_of
+from agents.workers.processes import BLAS_THREADS, job_of
 from lineage.errors import UsageError
 from topology.load import load
 from topology.names import host_and_port

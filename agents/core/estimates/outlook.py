@@ -130,6 +130,7 @@ class Outlook:
         "_places",
         "_quantile",
         "_queueing",
+        "_recent",
         "_sampler",
         "_size",
         "_speaking",
@@ -140,7 +141,9 @@ class Outlook:
 
     redrawn: ClassVar[float] = 1.0 - 1e-6  # seconds after which waits are drawn anew
 
-    def __init__(self, view: StageView, share: float, draws: int) -> None:
+    def __init__(self, view: StageView, share: float, draws: int, *, recent: bool = False) -> None:
+        """`recent`: d is that of the batches that lately ended, not of a planned one."""
+        self._recent = recent
         self._facts = view.facts
         self._successors = view.successors
         self._places = {name: place for place, name in enumerate(view.successors)}
@@ -191,16 +194,20 @@ class Outlook:
         return found
 
     def duration(self, stage: str) -> float:
-        """Give d: seconds of a batch of the planned size, as lately measured where it was, else as profiled."""
+        """Return d: seconds of a batch of the planned size, as lately measured where it was, else as profiled.
+
+        With `recent`, the mean of the batches that ended in the last period; where none did, that of a batch of one.
+        """
         found = self._durations.get(stage)
         if found is None:
             states = self._states.get(stage, ())
-            measured = [state.duration for state in states if state.duration > 0]
+            of = (state.recent_duration if self._recent else state.duration for state in states)
+            measured = [seconds for seconds in of if seconds > 0]
             if measured:
                 found = sum(measured) / len(measured)
             else:
                 facts = self._facts.get(stage)
-                planned = max((state.batch for state in states), default=0)
+                planned = 1 if self._recent else max((state.batch for state in states), default=0)
                 found = facts.duration(planned or facts.batch) if facts is not None else 0.0
             self._durations[stage] = found
         return found

@@ -2,7 +2,8 @@
 
 Eq. 3: L = (t_e - t_s + d_k) + sum q_i + sum d_i + w_k, over the worst path behind this stage. L_sub, the last three
 terms, is the outlook's, renewed at every synchronisation; so a decision is one addition and one comparison. d_k is that
-of a batch of the planned size. Behind the last stage only the gate is left: w is that hop's.
+of a batch of the planned size, or with `duration=recent` of those that form. Behind the last stage only the gate is
+left: w is that hop's.
 
 Where the estimate refuses everything, one request a second is let in all the same, a *probe*: without it no message
 would show that hops and batches are fast again. It is the first of its second by t_s, so that the stages before a join,
@@ -30,13 +31,20 @@ if TYPE_CHECKING:
     from agents.core.request import Path, Request
 
 
-class PardParameters(Recording):
-    """What can be set of PARD and its ablations."""
+class PathParameters(Recording):
+    """What can be set of all that look at the later stages."""
 
     quantile: float = Field(0.1, ge=0, le=1)
     """lambda: the share of the summed batch waits of later stages that the estimate covers."""
     paths: Literal["max", "predicted", "oracle"] = "max"
     """The later paths whose worst counts: all that are open, those that earlier requests foretell, or the true one."""
+
+
+class PardParameters(PathParameters):
+    """What can be set of PARD and its ablations."""
+
+    duration: Literal["planned", "recent"] = "planned"
+    """Whose duration d is: that of a batch of the planned size, or the mean of the batches that lately ended."""
 
 
 def foresight(view: StageView, paths: str, share: float) -> Callable[[Request], Path] | None:
@@ -54,17 +62,20 @@ def foresight(view: StageView, paths: str, share: float) -> Callable[[Request], 
 class Pard(Adaptive):
     """The whole of PARD."""
 
-    __slots__ = ("_later", "_let_in", "_needed", "_outlook", "_predict")
+    __slots__ = ("_later", "_let_in", "_needed", "_outlook", "_predict", "_recent")
 
     parameters_type: ClassVar[type[Parameters]] = PardParameters
 
-    def __init__(self, view: StageView, parameters: PardParameters) -> None:
+    def __init__(self, view: StageView, parameters: PathParameters) -> None:
         super().__init__(view, parameters)
         self._predict = view.predict or foresight(view, parameters.paths, parameters.quantile)
+        self._recent = isinstance(parameters, PardParameters) and parameters.duration == "recent"
         self._outlook: Outlook = view.shared.setdefault(
-            (Outlook, parameters.quantile, parameters.samples),
-            Outlook(view, parameters.quantile, parameters.samples),
+            (Outlook, parameters.quantile, parameters.samples, self._recent),
+            Outlook(view, parameters.quantile, parameters.samples, recent=self._recent),
         )
+        if self._recent:
+            self._duration = self._outlook.duration(view.stage)
         self._let_in = inf  # t_s of the last that the estimate let in; inf before it refused any
         self._later = self.later(ANY)
         self._needed = self._duration + self._later.total
@@ -115,5 +126,7 @@ class Pard(Adaptive):
     def tick(self, now: float, load: Load, states: Mapping[str, Sequence[StageState]]) -> None:
         super().tick(now, load, states)
         self._outlook.hear(now, states)
+        if self._recent:  # the order still goes by the capacity of planned batches
+            self._duration = self._outlook.duration(self.view.stage)
         self._later = self.later(ANY)
         self._needed = self._duration + self._later.total

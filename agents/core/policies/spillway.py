@@ -39,7 +39,7 @@ from pydantic import Field
 
 from agents.core.estimates.outlook import ANY, Later, Outlook
 from agents.core.policies.adaptive import LOW
-from agents.core.policies.pard import Pard, PardParameters
+from agents.core.policies.pard import Pard, PathParameters
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -155,7 +155,7 @@ _LIKELY = 0.1  # PARD's quantile: of the hops that even a request that never wai
 _SURE = 1.0  # the quantile where an overload is deep or long: the longest delays there were
 
 
-class SpillwayParameters(PardParameters):
+class SpillwayParameters(PathParameters):
     """What can be set of it. The defaults are the same for every pipeline and trace; see docs/results/policies.md."""
 
     quantile: float = Field(0.9, ge=0, le=1)

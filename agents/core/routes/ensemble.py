@@ -8,7 +8,8 @@ Members and rules may change while it serves (`change`). A query keeps the rules
 the members that serve when it is asked, as the new ones are as good as the old.
 
 A selection may be the author's own, and a member may answer with anything. Whatever either raises fails the query that
-it was raised for, and no other.
+it was raised for, and no other. Weights by which a selection raises, and would not by those that it begins with, are
+odd: the query goes by the latter, and counts them as stale.
 
 Pure: draws come from a seeded generator.
 """
@@ -17,8 +18,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Final, Literal
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 
 import numpy as np
 
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from agents.core.request import Request
     from agents.learning.selection import Selection, State
 
+_T = TypeVar("_T")
 EVERYWHERE: Final = "all"
 """The context of queries that have none of their own."""
 Missing = Literal["own_mean", "ensemble_mean", "skip"]
@@ -68,7 +70,7 @@ class Rules:
     members: tuple[str, ...] = ()
     """All that there are, serving or not."""
     told: Mapping[str, Any] | None = None
-    """What an outcome tells the learner of it (`agents.learning.learner`); None: nothing."""
+    """What an outcome says of it; None: nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,12 +155,26 @@ class Ensemble:
         rules = self._rules_of(query)
         if query.note is None:
             context = self._context_of(query.request)[:_KEY] or EVERYWHERE
-            known = self._weights(query.request, context)
-            if not known.state:
-                known = replace(known, state=rules.selection.initial(rules.members))
-            query.note = (context, known)
-        _, known = query.note
-        drawn = rules.selection.select(known.state, lanes, self._draw)
+            query.note = (context, self._weights(query.request, context))
+        return self._by(query, lambda state: self._selected(rules, query, state, lanes))
+
+    def _by(self, query: Query, make: Callable[[State], _T]) -> _T:
+        """What is made of the published weights; of the selection's first where there are none, or they raise."""
+        (context, known), rules = query.note, self._rules_of(query)
+        if isinstance(known.state, dict) and not known.state:
+            return make(rules.selection.initial(rules.members))
+        try:
+            return make(known.state)
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # noqa: BLE001 - whatever the row is, and the author's selection
+            made = make(rules.selection.initial(rules.members))
+            self._raised(error, f"selection {type(rules.selection).__name__}, by the weights of {context!r},")
+            query.note = (context, Weights({}, stale=True))
+            return made
+
+    def _selected(self, rules: Rules, query: Query, state: State, lanes: Sequence[str]) -> dict[str, float]:
+        drawn = rules.selection.select(state, lanes, self._draw)
         if not isinstance(drawn, Mapping) or not (drawn or query.asked) or not all(each in lanes for each in drawn):
             raise UsageError(f"select names members of {list(lanes)} with their probabilities, not {drawn!r:.80}")
         asked = {member: float(probability) for member, probability in drawn.items()}
@@ -188,13 +204,18 @@ class Ensemble:
 
     def _joined(self, query: Query, answers: Mapping[str, Any]) -> Joint:
         """Combine answers. Raises whatever the selection does, or what an answer does that is read."""
-        (context, known), rules = query.note, self._rules_of(query)
-        weights = rules.selection.weights(known.state, list(query.asked))
+        rules = self._rules_of(query)
         absent = [member for member in query.asked if member not in answers]
         for member in absent:
             self.stats.missing[member] = self.stats.missing.get(member, 0) + 1
-        made = combine(answers, weights, len(query.asked), self._stand_ins(rules, absent, answers))
-        flags = self._flags(query, made, context, known)
+        stand_ins = self._stand_ins(rules, absent, answers)
+
+        def made_by(state: State) -> Combined:
+            weights = rules.selection.weights(state, list(query.asked))
+            return combine(answers, weights, len(query.asked), stand_ins)
+
+        made = self._by(query, made_by)
+        flags = self._flags(query, made, *query.note)
         declined = made.confidence < rules.threshold
         self.stats.combined += 1
         self.stats.partial += bool(absent)

@@ -4,14 +4,16 @@ A user's state has, over the features of each generation that the shard holds (o
 `w`, the `inverse` and the `prior` that they began from, which is the mean of all the shard's users' weights at that
 time (section 2.5, "Bootstrapping"), and the tallies of its errors (`staleness`). It keeps the user's last observations.
 
-**Generations.** A new generation comes as an ordinary feedback record, `{"generations": {"0": THETA, "3": THETA}}`: so
-it is taken exactly once, in the log's order, and HAMS replicates it like any observation. It says which two are held
-from now on; an older one than is known changes nothing. It is sent to one key of each shard, and to every user: a batch
-changes its own keys alone. Whenever a user's state is touched it is brought in step with the shard: what is not held is
-dropped, and what is missing is computed from the user's observations. So an observation counts once in every generation
-that is held, whichever is served, and a rollback loses none. Who is new begins with all that are held.
+**Generations.** Which two are held from now on says the log of generations, as `control` of a query; an older one than
+is known changes nothing. A shard looks at it when a query `{"follow": true}` asks, which anybody may send, as it says
+nothing itself. It is taken in the log's order, and HAMS replicates what comes of it like any observation. It is sent to
+one key of each shard, and to every user: a batch changes its own keys alone. Whenever a user's state is touched it is
+brought in step with the shard: what is not held is dropped, and what is missing is computed from the user's
+observations. So an observation counts once in every generation that is held, whichever is served, and a rollback loses
+none. Who is new begins with all that are held.
 
-`{"report": true}` reads what the shard knows of its generations, and changes nothing.
+`{"report": true}` reads what the shard knows of its generations, and changes nothing. What has a truth is an
+observation, whatever the truth is.
 """
 
 from __future__ import annotations
@@ -35,10 +37,10 @@ if TYPE_CHECKING:
 
 State = Mapping[str, Any]
 HELD: Final = "generations"
+FOLLOW: Final = "follow"
 REPORT: Final = "report"
 _FIRST: Final = "0"
 _HIGHEST: Final = 1e100  # of a value, so that squares and their sums stay finite
-_DIGITS: Final = 18  # of a generation's number
 
 
 class Observation(NamedTuple):
@@ -72,18 +74,9 @@ def _is_number(value: Any) -> TypeGuard[float]:
     return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= _HIGHEST
 
 
-def command(query: Mapping[str, Any]) -> dict[str, str] | None:
-    """The generations to hold, with their thetas, if a feedback says some. Raises ModelError for what cannot be."""
-    truth = query.get("truth")
-    if not isinstance(truth, Mapping) or HELD not in truth:
-        return None
-    held = truth[HELD]
-    if not isinstance(held, Mapping) or not held or not all(
-        isinstance(number, str) and number.isdecimal() and len(number) <= _DIGITS and isinstance(theta, str)
-        for number, theta in held.items()
-    ):  # fmt: skip
-        raise ModelError(f"generations map numbers (as text) to thetas, not {held!r:.80}")
-    return dict(held)
+def asks(query: Mapping[str, Any], what: str) -> bool:
+    """Whether a query asks for this, FOLLOW or REPORT, and is no observation."""
+    return query.get(what) is True and "truth" not in query
 
 
 class Learning:
@@ -110,7 +103,7 @@ class Learning:
         return query.key
 
     def reads(self, query: Inputs) -> bool:
-        return isinstance(query.get("truth"), Mapping) and REPORT in query["truth"]
+        return asks(query, REPORT)
 
     def compute(self, states: Mapping[str, State], batch: Sequence[Inputs]) -> list[dict[str, Any]]:
         """Say what the weights before the batch predict. Raises ModelError for what cannot be learned."""
@@ -128,11 +121,11 @@ class Learning:
                 }
                 for number, each in held.items()
             }
-        asked = command(query)
-        if asked is not None:
-            for each in asked.values():
+        if asks(query, FOLLOW):
+            wanted = self._wanted(held, query)
+            for each in wanted.values():
                 self._thetas.get(each)  # whether there is a file, before the state changes
-            return {HELD: asked}
+            return {HELD: wanted}
         seen = observation(query)
         features = {each["theta"]: self._thetas.get(each["theta"]).of(seen.item) for each in held.values()}
         own = {each["theta"]: each["w"] for each in states[query.key][HELD].values() if each["theta"] in features}
@@ -148,11 +141,11 @@ class Learning:
         shared = states[SHARED]
         shared = {**shared, HELD: {number: dict(each) for number, each in shared[HELD].items()}}
         for query in batch:
-            asked = command(query)
-            if asked is not None:
-                self._hold(shared, asked)
+            follows = asks(query, FOLLOW)
+            if follows:
+                self._hold(shared, self._wanted(shared[HELD], query))
             state = self._in_step(states[query.key], shared)
-            if asked is None:
+            if not follows:
                 state = self._learned(state, shared, observation(query), query.key)
             states[query.key] = state
         return {**states, SHARED: shared}
@@ -170,14 +163,22 @@ class Learning:
 
     # Generations ------------------------------------------------------------------------------------------------
 
-    def _hold(self, shared: dict[str, Any], asked: Mapping[str, str]) -> None:
-        newest = max(map(int, asked))
+    def _wanted(self, held: Mapping[str, Any], query: Inputs) -> dict[str, str]:
+        """The generations that the log says to hold, with their thetas; none while it is not read."""
+        own = self._thetas.own.theta
+        return {
+            number: held[number]["theta"] if number in held else theta or own
+            for number, theta in (query.control or {}).items()
+        }
+
+    def _hold(self, shared: dict[str, Any], wanted: Mapping[str, str]) -> None:
+        newest = max(map(int, wanted), default=0)
         if newest > shared["newest"]:
             held = shared[HELD]
             shared["newest"] = newest
             shared[HELD] = {
                 number: held.get(number) or self._begun(theta, self._thetas.prior(theta))
-                for number, theta in asked.items()
+                for number, theta in wanted.items()
             }
 
     def _in_step(self, state: State, shared: dict[str, Any]) -> dict[str, Any]:

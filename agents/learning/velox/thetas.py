@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import os
+import re
 import threading
 import time
 import zipfile
@@ -33,6 +34,7 @@ log = logging.getLogger(__name__)
 _PRIOR: Final = "prior"
 _KEPT: Final = 4  # files' features: two generations are served, and two may be on their way in or out
 _AGAIN: Final = 1.0  # seconds after which a file that could not be loaded is tried again, where it is asked for
+_THETA: Final = re.compile(r"\w{1,64}", re.ASCII)
 _WARMED: Final = 10_000  # computed features of items that are made again
 
 
@@ -82,6 +84,9 @@ def read_theta(folder: Path, theta: str) -> tuple[Parameters, Vector]:
 
 
 def _file(folder: Path, theta: str) -> Path:
+    """Raises ModelError for what could lead out of the folder: it comes of a record."""
+    if not _THETA.fullmatch(theta):
+        raise ModelError(f"features {theta!r:.80} are not the class's own, and no file is called so")
     return folder / f"{theta}.npz"
 
 

@@ -34,10 +34,10 @@ if TYPE_CHECKING:
     from agents.core.outcomes import Release
     from agents.live.gate.hanging import Mender
     from agents.live.gate.memory import Memory, Rereading
+    from agents.live.gate.metrics import GateMetrics
     from agents.live.gate.states import GateStates
     from agents.live.gate.transaction import Writer
     from agents.live.gate.wire import Wire
-    from agents.live.metrics import GateMetrics
 
 log = logging.getLogger(__name__)
 
@@ -238,7 +238,9 @@ class Gate:
             return  # revoked while it was in hand
         start = self._memory.read_on(partition, position, _LOAD_SECONDS)
         if start is not None:
-            self._consumer.seek(TopicPartition(self._topics.outcomes, partition, start))
+            place = TopicPartition(self._topics.outcomes, partition, start)
+            self._consumer.incremental_unassign([place])  # librdkafka cannot seek one that was out of range
+            self._consumer.incremental_assign([place])
 
     def _judge(self, error: Any) -> None:
         if is_fencing(error):
@@ -266,6 +268,7 @@ class Gate:
         try:
             self._writer.write(turn, self._consumer.consumer_group_metadata(), _WRITE_SECONDS)
         except AbortedError as error:
+            self._metrics.aborted += 1
             log.warning("%s; restarting from the committed offsets", error)
             self._begin_again()
             return
@@ -303,13 +306,14 @@ class Gate:
             metrics.outcomes[outcome.kind, outcome.reason] += 1
             online = not release.source.offline
             if online:
-                metrics.latency.observe(max(0.0, now - release.source.sent))
+                metrics.latency[outcome.kind].observe(max(0.0, now - release.source.sent))
             if metrics.hold is not None:
                 until = now - seconds - self._gathered
                 metrics.hold.observe(max(0.0, until - max(part.payload.taken for part in release.parts)))
             if outcome.kind == PREDICTION:
-                metrics.good += release.good and online
-                metrics.late += not release.good and online
+                good = now <= release.source.deadline
+                metrics.good += good and online
+                metrics.late += not good and online
                 metrics.flags_cut += is_cut(outcome.flags)
 
     # Partitions come and go ------------------------------------------------------------------------------------

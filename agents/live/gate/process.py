@@ -38,12 +38,13 @@ from agents.live.gate.fencing import OustedError
 from agents.live.gate.hanging import Mender
 from agents.live.gate.loop import GATHER_SECONDS, GATHER_SHARE, Gate, GateTopics, Means
 from agents.live.gate.memory import Memory, Rereading
+from agents.live.gate.metrics import GateMetrics
 from agents.live.gate.states import GateStates
 from agents.live.gate.transaction import TransactionalWriter
 from agents.live.gate.wire import Wire
 from agents.live.groups import group_id, instance_id
 from agents.live.inputs import Inputs, of_gate, writes_transactions
-from agents.live.metrics import Distribution, GateMetrics
+from agents.live.metrics import Distribution
 from agents.live.registry import Address, serve_metrics
 from agents.live.spans import SpanReader
 from lineage.errors import SpillwayError
@@ -210,7 +211,7 @@ def serve(config: GateProcessConfig, stopping: Callable[[], bool]) -> None:
     partitions at once.
     """
     name = config.pipeline.spec.name
-    metrics = GateMetrics(name, config.replica)
+    metrics = GateMetrics(name, config.replica, config.pipeline.spec.slo)
     membership = _Membership(config)
     writer = transactional_writer(config)
     teller = Teller(config.settings, name, config.replica, metrics, config.plan_period)

@@ -196,7 +196,7 @@ class Planner:
                 continue
             if key_of(word.stage, word.replica) == self._key:
                 self._echo(now, word)
-            elif (reason := self.board.hear(now, word)) is not None:
+            elif (reason := self.board.hear(now, word, time.monotonic())) is not None:
                 log.info("a status message of %s.%d was refused: %s", word.stage, word.replica, reason)
 
     def stored(self) -> None:
@@ -225,7 +225,7 @@ class Planner:
             log.warning("the policy of %s reports a state that cannot be encoded: %s", self._view.stage, error)
             return
         word = self._decoder.word(said)
-        if (reason := self.board.hear(now, word)) is not None:
+        if (reason := self.board.hear(now, word, time.monotonic())) is not None:
             log.warning("the policy of %s reports a state that was refused: %s: %r", self._view.stage, reason, word)
             return
         waits = state.waits
@@ -237,11 +237,11 @@ class Planner:
         output.send(self._topic, 0, self._key, said, [], self, vital=False)
 
     def merge(self, tick: Tick) -> None:
-        now = self._clock()
-        for heard in self.board.heard(now):
+        now, there = self._clock(), time.monotonic()
+        for heard in self.board.heard(there):
             if (heard.state.stage, heard.state.replica) != (self._view.stage, self._view.replica) and not heard.silent:
                 self._metrics.plan_age.observe(heard.age)
-        tick(now, self.board.states(now))
+        tick(now, self.board.states(there))
 
     def farewell(self, output: Output) -> None:
         output.send(self._topic, 0, self._key, None, [], self, vital=False)

@@ -32,7 +32,7 @@ from lineage.message import PREDICTION, Outcome, Query, StageTiming
 from lineage.values import codec, plain
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from agents.core.batching import Batch
     from agents.core.request import Path, Request
@@ -117,15 +117,33 @@ class UserFunctions:
         targets: tuple[str | None, ...] = (chosen if chosen is not None else self._successors) or (None,)
         if self._split is None or targets == (None,):
             return chosen, dict.fromkeys(targets, outputs)
-        return chosen, self._call("split", self._split, outputs, lambda shares: _shares(shares, targets))
+        return chosen, self._call("split", self._split, outputs, lambda shares: self._shares(shares, targets))
 
     def _successors_of(self, answer: Any) -> tuple[str, ...]:
         names = (answer,) if isinstance(answer, str) else tuple(answer if answer is not None else ())
-        strangers = [name for name in names if name not in self._successors]
-        if strangers:
-            known = ", ".join(self._successors)
-            raise _UnfitError(f" named {strangers[0]!r}, which is not a successor; the successors are {known}")
+        self._refuse_strangers(names)
         return tuple(name for name in self._successors if name in names)
+
+    def _shares(self, shares: Any, targets: tuple[str | None, ...]) -> dict[str | None, dict[str, Any]]:
+        if not isinstance(shares, Mapping):
+            raise _UnfitError(f" returned {type(shares).__name__}, not a mapping")
+        self._refuse_strangers(shares)
+        missing = [target for target in targets if target not in shares]
+        if missing:
+            raise _UnfitError(f" returned nothing for {', '.join(map(str, missing))}")
+        made: dict[str | None, dict[str, Any]] = {}
+        for target in targets:
+            try:
+                made[target] = _values(shares[target])
+            except _UnfitError as error:
+                raise _UnfitError(f" for {target}{error}") from error
+        return made
+
+    def _refuse_strangers(self, names: Iterable[Any]) -> None:
+        for name in names:
+            if name not in self._successors:
+                known = ", ".join(self._successors)
+                raise _UnfitError(f" named {name!r:.80}, which is not a successor; the successors are {known}")
 
     def _call(self, role: str, function: Callable[..., Any], argument: Any, take: Callable[[Any], _Taken]) -> _Taken:
         """Return what `take` makes of a function's result. The function gets a copy: what it changes is its own."""
@@ -154,21 +172,6 @@ def _values(value: Any) -> dict[str, Any]:
         raise _UnfitError(f" returned what cannot travel: {error}") from error
 
 
-def _shares(shares: Any, targets: tuple[str | None, ...]) -> dict[str | None, dict[str, Any]]:
-    if not isinstance(shares, Mapping):
-        raise _UnfitError(f" returned {type(shares).__name__}, not a mapping")
-    missing = [target for target in targets if target not in shares]
-    if missing:
-        raise _UnfitError(f" returned nothing for {', '.join(map(str, missing))}")
-    made: dict[str | None, dict[str, Any]] = {}
-    for target in targets:
-        try:
-            made[target] = _values(shares[target])
-        except _UnfitError as error:
-            raise _UnfitError(f" for {target}{error}") from error
-    return made
-
-
 def _optional(stage: str, role: str, name: str | None) -> Callable[..., Any] | None:
     return load_function(stage, role, name) if name else None
 
@@ -195,6 +198,7 @@ class Prepared:
     inputs: list[Inputs] = field(default_factory=list)
     places: list[int] = field(default_factory=list)
     looked: list[Flags | None] = field(default_factory=list)  # what the outcome tells of tables, by input
+    version: str | None = None  # of the model that ran it, as its worker says
     singly: bool = False  # as one of the queries may end its worker, and it is to be known which
 
     @property
@@ -217,6 +221,7 @@ class BatchWork:
         joins: bool,
         model_name: str,
         version: str,
+        fixed: bool = False,
         signature: Signature | None,
         limits: Limits,
         guard: Guard | None = None,
@@ -226,6 +231,8 @@ class BatchWork:
         lookups: Lookups | None = None,
     ) -> None:
         """`caches`: whether answers are remembered; then a model sees no request's id or key.
+
+        `fixed`: whether it has this `version` whatever its workers say.
 
         `keeps`: whether a batch keeps its outputs (`Batch.outputs`), as answers may be made of them.
 
@@ -242,6 +249,7 @@ class BatchWork:
         self._joins = joins
         self._model_name = model_name
         self._version = version
+        self._fixed = fixed
         self._signature = signature
         self._limits = limits
         self._raised = functions.raised
@@ -266,6 +274,10 @@ class BatchWork:
                     inputs = Inputs(found, inputs.parameters, inputs.request_id, inputs.key)
             except WireError as error:
                 prepared.results[place] = Failed(error.reason, str(error))
+                continue
+            except BaseException as error:  # noqa: BLE001 - what an author's join returned may raise anything
+                words = self._raised.words(error, "reading the inputs")
+                prepared.results[place] = Failed(reasons.BAD_ROUTE, f"the inputs cannot be read: {words}")
                 continue
             prepared.inputs.append(inputs)
             prepared.looked.append(looked)
@@ -327,7 +339,7 @@ class BatchWork:
         output = self.output(prepared, place, answer)
         if self._keeps and not isinstance(output, Failed):
             _keep(batch, at, output)
-        return self._result(batch.requests[at], output, seconds, len(batch.requests))
+        return self._result(batch.requests[at], output, seconds, len(batch.requests), version=prepared.version)
 
     def output(self, prepared: Prepared, place: int, answer: Mapping[str, Any]) -> Mapping[str, Any] | Failed:
         """The outputs in an answer, with its flags and those of the tables that its inputs were made of."""
@@ -350,14 +362,16 @@ class BatchWork:
             self._raised.words(ModelRaisedError(text, trace))
         return Failed(reason if reason in _REASONS else reasons.MODEL_RAISED, text)
 
-    def made(self, batch: Batch, outputs: Sequence[Any], seconds: float, model: str) -> list[Result | None]:
+    def made(
+        self, batch: Batch, outputs: Sequence[Any], seconds: float, model: str, version: str | None = None
+    ) -> list[Result | None]:
         """Results of answers that others than the batch's own worker gave, by place; None where there is none.
 
-        `model` is what made them, in `seconds`.
+        `model` is what made them, in `seconds`; empty: the stage's, of `version`.
         """
         size = len(batch.requests)
         return [
-            None if output is None else self._result(request, output, seconds, size, model)
+            None if output is None else self._result(request, output, seconds, size, model, version)
             for request, output in zip(batch.requests, outputs, strict=True)
         ]
 
@@ -372,7 +386,8 @@ class BatchWork:
         if isinstance(output, Joint):
             return self._joint(request, output, now)
         request.entered = request.started = now
-        return self._result(request, output, 0.0, 0)
+        output, version = output
+        return self._result(request, output, 0.0, 0, version=version)
 
     def _joint(self, request: Request, joint: Joint, now: float) -> Result:
         outputs: Mapping[str, Any] = self._default if joint.declined else joint.outputs
@@ -386,10 +401,17 @@ class BatchWork:
         return self._functions.finish(outputs)
 
     def _result(
-        self, request: Request, output: Mapping[str, Any] | Failed, seconds: float, size: int, model: str = ""
+        self,
+        request: Request,
+        output: Mapping[str, Any] | Failed,
+        seconds: float,
+        size: int,
+        model: str = "",
+        version: str | None = None,
     ) -> Result:
         if isinstance(output, Failed):
             return output
+        by = self._version if self._fixed or version is None else version
         timing = StageTiming(
             self._stage,
             request.entered - request.arrived,
@@ -397,7 +419,7 @@ class BatchWork:
             seconds,
             size,
             model or self._model_name,
-            "" if model else self._version,
+            "" if model else by,
         )
 
         def result() -> Ok:
@@ -407,7 +429,7 @@ class BatchWork:
             if not self._caches:
                 return ok
             value, size = kept(output, own)
-            return replace(ok, value=value, size=size)
+            return replace(ok, value=(value, by), size=size)
 
         return self._guarded(result)
 
@@ -417,7 +439,7 @@ class BatchWork:
         except WireError as error:
             reason = reasons.BAD_ROUTE if error.reason == reasons.BAD_ROUTE else reasons.BAD_RESULT
             return Failed(reason, str(error))
-        except Exception as error:  # noqa: BLE001 - an answer of the author's must not end the stage
+        except BaseException as error:  # noqa: BLE001 - an answer of the author's must not end the stage
             words = self._raised.words(error, "reading a result")
             return Failed(reasons.BAD_RESULT, f"the result cannot be encoded: {words}")
 

@@ -12,7 +12,7 @@ from agents.live.clock import Clock
 from agents.live.stage.coded import PARITY, CodeWork, load_coding
 from agents.live.stage.crew import Crew
 from agents.live.stage.extras import Beside, CopyWork
-from agents.workers.links import command_of
+from agents.workers.processes import command_of
 
 if TYPE_CHECKING:
     from agents.live.stage.config import StageProcessConfig

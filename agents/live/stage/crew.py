@@ -88,6 +88,8 @@ class Crew:
         self._driver: Driver | None = None
         self._work: Work | None = None
         self._closed = False
+        self._versions: dict[int, str] = {}  # of their models, by worker
+        self._seen: dict[str, None] = {}  # versions, in the order in which they came
         self.deaths = 0
         self._running: dict[int, tuple[float, Job]] = {}  # by worker: since when (monotonic), and what
 
@@ -148,6 +150,11 @@ class Crew:
             for offset in offsets_of(request)
         }
 
+    def versions(self) -> dict[str, int]:
+        """Return how many workers have each version of the model that one has had; may be called from any thread."""
+        held = list(self._versions.values())
+        return {version: held.count(version) for version in list(self._seen)}
+
     def close(self, _timeout: float) -> bool:
         """End all workers; blocks for a moment."""
         self._closed = True
@@ -163,14 +170,18 @@ class Crew:
                 assert self._command is not None  # a pool without one starts nothing
                 self._links.spawn(action.worker, self._command)
             elif self._driver is None or action.loading or self._driver.drain(action.worker):
-                self._links.bye(action.worker)
+                self._bye(action.worker)
         wake = self._pool.next_wake(now)
         if wake is not None:
             self._alarm.within(wake - now)
 
+    def _bye(self, worker: int) -> None:
+        self._versions.pop(worker, None)
+        self._links.bye(worker)
+
     def _is_ready(self, worker: int, hello: dict[str, Any]) -> None:
         if not self._pool.ready(self._clock(), worker):
-            self._links.bye(worker)
+            self._bye(worker)
             return
         if not self._hello.done():
             self._hello.set_result(hello)
@@ -188,13 +199,14 @@ class Crew:
         assert self._driver is not None  # it submitted the batch
         self._driver.executed(job, done)
         if bye:
-            self._links.bye(worker)
+            self._bye(worker)
 
     def _is_lost(self, worker: int, results: list[Result | None], blamed: list[int], why: str, *, failed: bool) -> None:
         self.deaths += 1
         if failed and not self._hello.done() and self._driver is None:
             self._hello.set_exception(ModelError(f"{self._place}: {why}"))
             return
+        self._versions.pop(worker, None)
         known = self._pool.phases().get(worker)
         log.error("%s: worker %d is lost: %s", self._place, worker, why)
         self._running.pop(worker, None)
@@ -213,7 +225,7 @@ class Crew:
     def _asks_to_drain(self, worker: int) -> None:
         for action in self._pool.asked_to_drain(self._clock(), worker):
             if self._driver is None or action.loading or self._driver.drain(action.worker):
-                self._links.bye(action.worker)
+                self._bye(action.worker)
             self._count()
         self._act()
 
@@ -232,6 +244,13 @@ class Crew:
         self._links.send(worker, prepared, queries, singly=prepared.singly)
 
     def ready(self, worker: int, hello: dict[str, Any]) -> None:
+        version = self._versions[worker] = str(hello.get("version", ""))
+        if self._seen and version not in self._seen:
+            log.warning(
+                "%s: worker %d has version %r of the model; others had %s",
+                self._place, worker, version, ", ".join(map(repr, self._seen)),
+            )  # fmt: skip
+        self._seen[version] = None
         self._tell(self._is_ready, worker, hello)
 
     def broken(self, error: Exception) -> None:
@@ -242,6 +261,7 @@ class Crew:
 
     def answered(self, worker: int, job: Prepared, first: int, results: list[Any], seconds: float) -> None:
         assert self._work is not None
+        job.version = self._versions.get(worker)
         for place, answer in enumerate(results, first):
             job.results[job.places[place]] = self._work.result(job, place, answer, seconds)
         if first + len(results) == len(job.inputs):

@@ -121,6 +121,7 @@ class StageDriver:
         self.failed: asyncio.Future[None] = self._loop.create_future()  # raises what the process must end for
         metrics.depth = lambda: core.depth
         metrics.limit = lambda: core.limit
+        metrics.unmet = lambda: core.unmet
         metrics.received = lambda: core.stats.received
         metrics.duplicates = lambda: core.stats.duplicates
 

@@ -71,12 +71,12 @@ class CopyWork:
         """Keep an answer; an error is none, as the batch's own worker may do better."""
         output = self._work.output(prepared, place, answer)
         prepared.batch.outputs[prepared.places[place]] = None if isinstance(output, Failed) else output
-        prepared.batch.seconds = seconds
+        prepared.batch.seconds, prepared.batch.version = seconds, prepared.version
 
     def recover(self, recovery: Recovery) -> Made:
         (batch,) = recovery.group.batches
         (extra,) = recovery.group.rows.values()
-        return [(batch, self._work.made(batch, extra.outputs, extra.seconds, self._model))]
+        return [(batch, self._work.made(batch, extra.outputs, extra.seconds, self._model, extra.version))]
 
     def grade(self, grading: Recovery) -> tuple[int, int]:
         raise NotImplementedError(f"copies are not graded: {grading}")

@@ -25,7 +25,7 @@ from agents.live.stage.lookups import WEIGHTS, key_of
 from agents.live.stage.parts import Known, check_remembers, known_of_hello, lane_of
 from agents.models.contract import copied
 from agents.models.raised import RaisedLog, words_of
-from agents.workers.links import command_of
+from agents.workers.processes import command_of
 from lineage import reasons
 from lineage.errors import ModelError, SpillwayError
 

@@ -133,6 +133,7 @@ def build_work(
         joins=joins,
         model_name=spec.model or _kind_of(spec),
         version=str(spec.version or known.version),
+        fixed=spec.version is not None,
         signature=signature if joins else None,
         limits=limits,
         guard=guard,

@@ -71,7 +71,7 @@ from agents.live.stage.waiting import wait_to_take
 from agents.live.states.log_reader import LogsFeed
 from agents.workers.forks import isolate_children
 from agents.workers.identity import model_hash
-from agents.workers.links import command_of
+from agents.workers.processes import command_of
 from agents.workers.tls import context_of
 from lineage.errors import SpillwayError
 from lineage.values.codec import Decoder
@@ -235,6 +235,10 @@ class StageProcess(Serving):
             queue_limit=config.spec.queue,
             instances=len(copies),
         )
+        if copies:
+            self._metrics.versions = lambda: {known.version: self._metrics.instances}
+        elif isinstance(crew, Crew):
+            self._metrics.versions = crew.versions
         self._clock = Clock()
         self._facts: dict[str, StageFacts]
         self._journal_file: TextIO | None = None
@@ -449,7 +453,7 @@ class StageProcess(Serving):
         assert section is not None  # the caller has looked
         assert isinstance(crews, VariantCrews)
         if section.scale and self._config.claims is not None:
-            self._scaling = Scaling(self._config, route, lanes, crews, self._sizes)
+            self._scaling = Scaling(self._config, route, lanes, crews, self._sizes, self._clock)
         if crews.registry is not None:
             self._renewing = Renewing(self._config, crews.registry, crews, core, route, self._period)
         self._metrics.lanes = VariantFigures(lanes, route.stats, crews.wanted, self._scaling)

@@ -72,8 +72,16 @@ class Scaling:
     """Has a stage's variants scaled, while it serves, on the stage's loop."""
 
     def __init__(
-        self, config: StageProcessConfig, route: Variants, lanes: Lanes, crews: VariantCrews, sizes: Sizes
+        self,
+        config: StageProcessConfig,
+        route: Variants,
+        lanes: Lanes,
+        crews: VariantCrews,
+        sizes: Sizes,
+        clock: Callable[[], float],
     ) -> None:
+        """`clock`: the one by which queries become ready."""
+        self._clock = clock
         self._config, self._route, self._lanes, self._crews, self._sizes = config, route, lanes, crews, sizes
         self._written: dict[str, tuple[float, Order]] = {}
         self._stopping = threading.Event()
@@ -170,7 +178,7 @@ class Scaling:
         names = self._crews.names
         runs = [(names[run.lane], run.queries, run.seconds) for run in self._crews.runs]
         self._crews.runs.clear()
-        waits = self._lanes.waits(time.time())
+        waits = self._lanes.waits(self._clock())
         controller.report(now, reporter.report(now, self._crews.alive(), self._crews.deaths(), runs, waits))
         self._route.note(controller.statuses(now))
 

@@ -19,7 +19,7 @@ from agents.live.clock import Clock
 from agents.live.stage.crew import Crew
 from agents.live.stage.members import CrewLane
 from agents.live.stage.parts import Known, known_of_hello
-from agents.workers.links import command_of
+from agents.workers.processes import command_of
 from lineage import reasons
 from lineage.errors import UsageError, WireError
 from lineage.flags import checked

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from contextlib import ExitStack
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +24,7 @@ from agents.live.stage.intake import Intake
 from agents.live.stage.memory import Memory, Rereading
 from agents.live.stage.parts import build_guard, build_view, known_of, stage_signature
 from agents.live.stage.tally import Tally
+from agents.live.stateful.control import control_of
 from agents.live.stateful.copies import Copies
 from agents.live.stateful.means import Means, Thread
 from agents.live.stateful.member import ShardMember
@@ -160,6 +162,9 @@ class Built:
         self._means = self._with(runner, model, decoder)
         if spec.publish:
             self._means.work.placed = partial(_placed, model, pipeline.spec.partitions)
+        self._control, self._open = control_of(config), ExitStack()
+        if self._control is not None:
+            self._means.work.control = self._control.now
         self.speaker = Speaker(config, self._shard, self.period, decoder, self._means)
         self._logs = Logs(pipeline.spec.places)
         parts = len(pipeline.graph.predecessors[spec.name]) or 1
@@ -247,6 +252,8 @@ class Built:
 
     def start(self) -> None:
         config, post = self._config, self._loop.call_soon_threadsafe
+        if self._control is not None:
+            self._open.enter_context(self._control.log)
         self._appender = Appender(config.settings, self._pipeline, self._place, post, self.crashed)
         self._reader = LogReader(
             config.settings,
@@ -342,6 +349,8 @@ class Built:
         if self._config.spec.publish:
             onward = (*onward, topics.table(self._pipeline, self._config.stage))
         await self._means.output.know(onward)
+        if self._control is not None:
+            await asyncio.to_thread(self._control.read)
         await self._copies.begin(self._logs.newest_durable(self._place))
         if self._copies.entries:
             await self._reigns.refuse_unfit(self._copies.entries)
@@ -367,7 +376,8 @@ class Built:
     async def close(self) -> None:
         self._telling.cancel()
         await self._means.rereading.stop(1.0)
-        for close in (self._beats.close, self._copies.close, self._reader.close, self._appender.close):
+        followed = (self._copies, self._reader, self._appender, self._open)
+        for close in (self._beats.close, *(each.close for each in followed)):
             await asyncio.to_thread(close)
         await asyncio.to_thread(self._means.output.flush, 1.0)
         self._means.output.close()

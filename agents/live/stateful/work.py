@@ -62,10 +62,11 @@ class StatefulWork(BatchWork):
     """Computes and updates on a machine; only ever from one thread.
 
     `placed`: of a stage that publishes its keys' states, tells whether a query is on the partition of its state's key,
-    where they are looked up.
+    where they are looked up. `control`: of a learner, gives what its queries are computed by beside themselves.
     """
 
     placed: Callable[[Inputs, int], bool] | None = None
+    control: Callable[[], Any] | None = None
 
     def compute(self, machine: Machine, batch: Batch, *, tried: bool = False) -> Computed:
         """Compute one batch; never raises for what a model or a query does. `tried`: on a copy of the state first."""
@@ -81,6 +82,9 @@ class StatefulWork(BatchWork):
                 inputs[place] = self._inputs(request)
             except WireError as error:
                 results[place] = Failed(error.reason, str(error))
+            except BaseException as error:  # noqa: BLE001 - what an author's join returned may raise anything
+                words = self._raised.words(error, "reading the inputs")
+                results[place] = Failed(reasons.BAD_ROUTE, f"the inputs cannot be read: {words}")
         guilty = self._rehearse(machine, requests, inputs, results) if tried and inputs else 0
         began = time.perf_counter()
         seconds = self._compute(machine, requests, inputs, results) if inputs else 0.0
@@ -112,6 +116,7 @@ class StatefulWork(BatchWork):
 
     def _inputs(self, request: Request) -> Inputs:
         inputs = super()._inputs(request)
+        inputs.control = None if self.control is None else self.control()
         if self.placed is not None and not self.placed(given_inputs(inputs), request.partition):
             text = (
                 f"partition {request.partition} is not the partition of its state's key; send it with that key, "

@@ -23,14 +23,16 @@ of (`agents.sim.faults.meaning`); of the marks on messages it believes nothing.
 
 from __future__ import annotations
 
+import traceback
 from collections import Counter, defaultdict
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from math import inf
 from typing import TYPE_CHECKING, Any
 
 from agents.core.outcomes import RELEASED_SECONDS
 from agents.sim.faults.meaning import Meaning, Provenance
-from agents.sim.faults.play import run
+from agents.sim.faults.play import Play
 from agents.sim.faults.schedule.drawing import drawn
 from agents.sim.faults.shard.host import Logged, Standby
 from agents.sim.faults.world import model
@@ -42,10 +44,10 @@ from lineage.message import Outcome
 from lineage.replication import Batch, Manifest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
+    from contextlib import AbstractContextManager
 
-    from agents.sim.faults.play import Play
-    from agents.sim.faults.schedule.scenario import Topology
+    from agents.sim.faults.schedule.scenario import Scenario, Topology
     from agents.sim.faults.world.broker import Place
     from checkpoint.modes import Mode
 
@@ -309,6 +311,17 @@ def problems(play: Play) -> list[str]:
     return Judge(play).judge()
 
 
+def judged(scenario: Scenario, seed: int) -> tuple[Play, list[str]]:
+    """Play a scenario and judge it. A crash of what is played is a problem of this seed, and stops no other one."""
+    play = Play(scenario, seed)
+    try:
+        found = problems(play.run())
+    except Exception as error:  # noqa: BLE001 - whatever is played, or was mutated, may raise anything
+        last = traceback.extract_tb(error.__traceback__)[-1]
+        found = [f"crashed with {type(error).__name__}: {error} (line {last.lineno} of {last.filename})"]
+    return play, found
+
+
 @dataclass(slots=True)
 class Proof:
     """What came of some schedules."""
@@ -338,13 +351,21 @@ class Proof:
         self.events += other.events
 
 
-def prove(seeds: Iterable[int], topology: Topology | None = None, mode: Mode | None = None) -> Proof:
-    """Play the schedules of these seeds. `topology`, `mode`: None to have them drawn as well."""
+def prove(
+    seeds: Iterable[int],
+    topology: Topology | None = None,
+    mode: Mode | None = None,
+    limited: Callable[[], AbstractContextManager[object]] = nullcontext,
+) -> Proof:
+    """Play the schedules of these seeds. `topology`, `mode`: None to have them drawn as well.
+
+    `limited`: what each is played in, so that one that stays in a single event ends all the same.
+    """
     proof = Proof()
     for seed in seeds:
         scenario = drawn(seed, topology, mode)
-        play = run(scenario, seed)
-        found = problems(play)
+        with limited():
+            play, found = judged(scenario, seed)
         if found:
             proof.failed[seed] = found
         proof.schedules += 1

@@ -35,6 +35,10 @@ _NOTICED = 0.05  # seconds until a supervisor has noticed a death, at most
 Slot = tuple[str, int, int]  # stage, shard (-1: stateless), replica
 
 
+class EndlessError(Exception):
+    """A run goes on for ever."""
+
+
 class Play(StateWorld):
     """Runs a scenario."""
 
@@ -70,6 +74,8 @@ class Play(StateWorld):
                     most = min(most, self.now - START + _LEFT * scenario.stretch)
                 if self.now - START > most or (not self._ahead and self._quiet()):
                     break
+        else:
+            raise EndlessError(f"it has not ended after {_STEPS:,} events")
         return self._finish()
 
     def _slots(self) -> list[Slot]:

@@ -11,7 +11,6 @@ from agents.live.states.sending import Appender
 from checkpoint import version_log
 from checkpoint.damage import Damage
 from lineage.errors import CheckpointError
-from lineage.hops import Hop
 from lineage.marks import INITIAL, Mark, Version
 from lineage.replication import Base, Claim, Fence, Manifest, Yield
 from lineage.values.replication import encode
@@ -160,11 +159,11 @@ def test_the_feed_knows_what_is_durable(bench):
     )
     told.until(lambda: feed.ready)
     writer = Writer(bench)
-    hops = [Hop(STAGE, 0, 0, 0, 0, marks=(Mark(STAGE, 0, Version(1, 1)),))]
-    assert not feed.logs.may_release(hops)
+    mark = Mark(STAGE, 0, Version(1, 1))
+    assert not feed.logs.durable(mark)
     for record in (*REIGN, Manifest(Version(1, 1), CHAIN, (), "m")):
         writer.write(record)
-    told.until(lambda: feed.logs.may_release(hops))
+    told.until(lambda: feed.logs.durable(mark))
     assert changes
     writer.write(Manifest(Version(1, 3), ((1, Version(0, 0)), (7, Version(1, 1))), (), "m"))
     with pytest.raises(AssertionError, match="another chain"):

@@ -8,7 +8,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from agents.workers import links as links_module
+from agents.workers import processes
+from agents.workers.links import Links
 from agents.workers.single import SingleWorker
 from tests.integration.stage.conftest import Stage
 from tests.integration.workers.forking import ACTS
@@ -27,13 +28,13 @@ def heard():
 
 @pytest.fixture
 def links(heard):
-    made = links_module.Links(heard, timeout=SECONDS)
+    made = Links(heard, timeout=SECONDS)
     yield made
     made.close()
 
 
 def spawned(links, heard, **workers):
-    links.spawn(0, links_module.command_of(StageSpec(name="s", model=MODEL, workers=WorkersSpec(**workers)), 1))
+    links.spawn(0, processes.command_of(StageSpec(name="s", model=MODEL, workers=WorkersSpec(**workers)), 1))
     return psutil.Process(heard.next("ready")[1]["pid"])
 
 
@@ -86,7 +87,7 @@ def test_a_worker_that_dies_beside_a_child_is_lost_at_once_and_the_child_with_it
     links, heard, monkeypatch, act, watched
 ):
     if not watched:
-        monkeypatch.setattr(links_module.os, "pidfd_open", no_descriptor)
+        monkeypatch.setattr(processes.os, "pidfd_open", no_descriptor)
     worker = spawned(links, heard)
     child = asked(links, heard, act)
     until(lambda: bool(held(child)) == (act == "hands_down"), SECONDS)

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 from agents.workers import frames
-from agents.workers.links import Links, command_of
+from agents.workers.links import Links
+from agents.workers.processes import command_of
 from lineage.errors import ModelError
 from topology.sections import WorkersSpec
 from topology.spec import StageSpec

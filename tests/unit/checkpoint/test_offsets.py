@@ -6,7 +6,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from checkpoint.durability import Stateless
 from checkpoint.notes import Note, decode, merge
 from checkpoint.offsets import PartitionOffsets, Runs, contains, union
 from lineage.errors import CheckpointError
@@ -125,10 +124,6 @@ def test_another_tools_note_stops_the_stage(text):
 def test_a_note_that_is_not_quite_right_stops_the_stage(text):
     with pytest.raises(CheckpointError):
         decode(text, 50)
-
-
-def test_without_state_everything_may_leave():
-    assert Stateless().may_release(())
 
 
 # Runs of offsets against plain sets.

@@ -66,3 +66,24 @@ def test_a_cluster_at_whose_address_nothing_listens_is_refused_at_once(tmp_path,
             BrokerError, match=f"cannot reach Kafka at {address}: nothing listens there; start a broker"
         ):
             find_cluster(address, None, run_dir=tmp_path, pipeline="p")
+
+
+@pytest.mark.parametrize("noted", [False, True])
+@pytest.mark.parametrize("named", [None, "127.0.0.1:9", "elsewhere:1"])
+def test_a_local_kafka_that_is_being_started_is_told_so(tmp_path, monkeypatch, noted, named):
+    """While it is claimed, whether its process is there yet or not; not where another one is named."""
+
+    def refuse(bootstrap):
+        raise BrokerError(f"nothing listens at {bootstrap}")
+
+    monkeypatch.setattr("agents.cli.cluster.require_listening", refuse)
+    folder = DataFolder(Path(".spillway/broker"))
+    assert not folder.starting()
+    with folder.claimed():
+        if noted:
+            local_broker()
+        told = "is starting: try again" if named is None or (noted and named == "127.0.0.1:9") else "nothing listens"
+        with pytest.raises(BrokerError, match=told):
+            find_cluster(named, None, run_dir=tmp_path, pipeline="p")
+    with pytest.raises((BrokerError, UsageError), match="nothing listens" if named or noted else "no Kafka broker"):
+        find_cluster(named, None, run_dir=tmp_path, pipeline="p")

@@ -44,6 +44,13 @@ def test_what_a_client_repeats_is_logged_once_in_a_while_and_counted(heard):
     assert heard.lines[1].endswith("; and 199 times before this")
 
 
+@pytest.mark.parametrize("seconds", [0.1, 9.0, 15.0, 31.0])
+def test_a_wait_for_a_coordinator_is_said_once_it_takes_long(heard, seconds):
+    for n in range(int(seconds * 10)):
+        heard.say(1000.0 + n / 10, "Failed to acquire idempotence PID: load in progress: retrying", facility="GETPID")
+    assert len(heard.lines) == seconds // 10
+
+
 def test_each_client_and_each_reason_is_heard(heard):
     heard.say(1000.0)
     heard.say(1000.1, client="rdkafka#consumer-2")
@@ -96,6 +103,7 @@ def test_what_fausts_services_say_of_their_start_is_for_debugging(monkeypatch):
     services = Services()
     assert not services.filter(logging.makeLogRecord(line))
     assert services.filter(logging.makeLogRecord({**line, "levelno": logging.ERROR}))
-    assert services.filter(logging.makeLogRecord({**line, "msg": "takes part"}))
+    assert not services.filter(logging.makeLogRecord({**line, "msg": "Executing _on_partitions_assigned"}))
+    assert services.filter(logging.makeLogRecord({**line, "msg": "takes part", "name": "agents.live"}))
     monkeypatch.setattr(logging.getLogger(), "level", logging.DEBUG)
     assert services.filter(logging.makeLogRecord(line))

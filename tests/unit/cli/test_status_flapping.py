@@ -32,6 +32,7 @@ def child(tmp_path, stage, deaths):
 def status(tmp_path, monkeypatch):
     """Serve a stage's metrics, and the supervisor's of places with so many deaths; gives what the command says."""
     monkeypatch.setattr(command, "_INTERVAL_SECONDS", 0.0)
+    monkeypatch.setattr(command, "answers", lambda _settings, _within: True)
     closing = []
 
     def run(*arguments, **deaths):

@@ -69,9 +69,6 @@ class Known:
         self.asked += 1
         return mark in self.gone
 
-    def may_release(self, hops):
-        return all(self.durable(mark) for hop in hops for mark in hop.marks)
-
 
 def marked(request_id, offset, sender, *marks, **more):
     made = delivery(request_id, offset, sender, **more)

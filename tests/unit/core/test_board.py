@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agents.core.board import (
-    AHEAD,
+    APART,
     FUTURE,
     NEGATIVE,
     NOT_A_NUMBER,
@@ -89,7 +89,7 @@ def test_a_restart_replaces_what_it_was_before_even_if_its_clock_went_back():
 
 def test_whoever_is_silent_holds_up_nobody():
     there = board()
-    there.hear(NOW, at(0.0, began_us=int(1e6 * (NOW + AHEAD))))  # a process that claims to be the latest of all
+    there.hear(NOW, at(0.0, began_us=int(1e6 * (NOW + APART))))  # a process that claims to be the latest of all
     assert there.hear(NOW + 1, at(1.0)) == OUTDATED
     assert there.hear(NOW + 4, at(4.0)) is None
 
@@ -119,7 +119,7 @@ NONSENSE = {
     "another stage": ({"stage": "c"}, UNKNOWN),
     "replica -1": ({"replica": -1}, UNKNOWN),
     "replica 4": ({"replica": 4}, UNKNOWN),
-    "said later than now": ({"at_us": int(1e6 * (NOW + AHEAD + 0.01))}, FUTURE),
+    "said later than now": ({"at_us": int(1e6 * (NOW + APART + 0.01))}, FUTURE),
     "begun later than now": ({"began_us": 2**62}, FUTURE),
     "a negative infinity": ({"recent_duration": -math.inf}, NOT_A_NUMBER),
     "NaN": ({"queueing": math.nan}, NOT_A_NUMBER),
@@ -178,7 +178,7 @@ def test_whatever_is_said_states_are_plausible_and_memory_is_bounded(said):
         for state in states:
             numbers = [state.queueing, state.duration, state.arrival_rate, state.drop_rate, state.backlog, *state.waits]
             assert all(math.isfinite(number) and number >= 0 for number in numbers)
-            assert state.at <= now + AHEAD
+            assert state.at <= now + APART
 
 
 @given(

@@ -144,32 +144,6 @@ def test_foreign_and_repeated_offsets_are_not_touched():
     assert core.pending == 1
 
 
-class Versions:
-    """Durable are the sequences in `durable`."""
-
-    def __init__(self):
-        self.durable = set()
-
-    def may_release(self, hops):
-        return all(hop.sequence in self.durable for hop in hops)
-
-
-def test_an_outcome_is_held_until_its_states_are_durable_and_others_are_not():
-    versions = Versions()
-    core = gate(durability=versions)
-    core.deliver(NOW, report("q0", 0, "c"))
-    core.deliver(NOW, report("q1", 1, "c"))
-    versions.durable = {1}
-    releases, commits = turn(core)
-    assert [release.request_id for release in releases] == ["q1"]
-    assert commits[0][0] == 0
-    core.deliver(NOW, report("q0", 2, "a", DROPPED, lost=("c",), reason="expired"))  # decided, if not released
-    versions.durable = {0, 1}
-    releases, commits = turn(core)
-    assert [(release.request_id, release.outcome.kind) for release in releases] == [("q0", PREDICTION)]
-    assert commits[0][0] == 3
-
-
 def test_what_does_not_fit_into_a_turn_leaves_with_the_next():
     core = gate()
     for offset in range(5):

@@ -2,6 +2,7 @@
 
 import asyncio
 import decimal
+import math
 import random
 from types import SimpleNamespace
 
@@ -111,10 +112,10 @@ class Odd:
         return call
 
 
-def played(selection, members_answers, **rules):
+def played(selection, members_answers, weights=Weights({}), **rules):  # noqa: B008 - immutable
     """What became of a few queries to an ensemble: of each a Joint, or the Failed or loss that it ended by."""
     draw = random.Random(0)
-    route = Ensemble(Rules(selection, members=MEMBERS, **rules), lambda *_: Weights({}), draw, learner="w")
+    route = Ensemble(Rules(selection, members=MEMBERS, **rules), lambda *_: weights, draw, learner="w")
     core, lanes = laned(route, members=MEMBERS)
     for lane in range(len(MEMBERS)):
         core.attach(NOW, number_of(lane, 0))
@@ -165,6 +166,25 @@ def test_whatever_a_selection_of_ones_own_does_each_query_ends_once(method, does
         if not isinstance(one, Joint):
             assert one.reason == "bad-result", one
             assert "selection Odd" in one.text, one
+
+
+odd_numbers = st.floats() | st.sampled_from([0.0, -1.0, 800.0, -1e308, 10**400, 2**63, -3, True])
+odd_rows = (
+    st.dictionaries(
+        st.sampled_from([*MEMBERS, "gone", "(epoch)"]),
+        st.lists(odd_numbers, max_size=3) | odd_numbers | npst.arrays(np.float64, st.integers(0, 3)) | answers,
+    )
+    | st.just({member: [math.nan, math.inf] for member in MEMBERS})
+    | answers
+)
+
+
+@given(st.sampled_from(sorted(POLICIES)), odd_rows)
+def test_whatever_the_table_of_weights_says_each_query_is_answered(name, row):
+    """By the weights that the selection begins with where those raise, which its flags call stale."""
+    for one in played(POLICIES[name](), lambda: "cat", Weights(row, [1, 2])):
+        assert isinstance(one, Joint), one
+        assert checked(one.flags).get("stale") == (one.flags["versions"] == {"w": None} or None)
 
 
 @pytest.mark.parametrize("value", [[1], {"a": 1}, np.zeros(0), np.array([None]), Touchy()], ids=type)

@@ -17,7 +17,8 @@ def test_every_policy_is_made_by_its_name_even_for_a_stage_of_which_nothing_is_k
 def test_parameters_are_read_and_checked():
     chosen = selected("pard: quantile=.2, window=auto")
     assert (chosen.name, chosen.parameters.quantile, chosen.parameters.window) == ("pard", 0.2, "auto")
-    assert chosen.parameters.samples == 10_000
+    assert (chosen.parameters.samples, chosen.parameters.duration) == (10_000, "planned")
+    assert selected("pard:duration=recent").parameters.duration == "recent"
     assert str(chosen) == "pard:quantile=.2,window=auto"
     assert str(selected("naive")) == "naive"
 
@@ -31,6 +32,8 @@ def test_parameters_are_read_and_checked():
         ("pard:quantile=nan", "policy pard, parameter quantile=nan"),
         ("pard:window=0", "policy pard, parameter window=0"),
         ("pard:window=long", "policy pard, parameter window=long"),
+        ("pard:duration=latest", "policy pard, parameter duration=latest: Input should be 'planned' or 'recent'"),
+        ("spillway:duration=planned", "policy spillway has no parameter 'duration'"),
         ("pard:quantile", "policy pard: 'quantile' is not a parameter; write it as in quantile=.2"),
         ("pard:quantile=.1,quantile=.2", "parameter 'quantile' is given twice"),
         ("naive:quantile=.1", "policy naive has no parameter 'quantile'; it takes none"),

@@ -4,11 +4,13 @@ from agents.core.gate import GateCore, GateShare
 from agents.core.input_tail import InputTail
 from agents.core.outcomes import ReleasedMemory
 from agents.core.share import Share
+from agents.core.speculation import Speculation
 from agents.core.stage import StageCore
 from agents.core.stateful_stage import StatefulCore, StatefulShare
 from agents.sim.faults.schedule.scenario import Guards
 from agents.sim.faults.world.follower import Follower
 from checkpoint.dedup import HopLane, PartitionMemory
+from checkpoint.logs import Logs
 from checkpoint.notes import Note
 
 
@@ -120,6 +122,50 @@ class ForgetfulStage(StageCore):
     share_type = ForgetfulShare
 
 
+class NeverBehind(Logs):
+    """It judges on after it was away for so long that the log may have been compacted meanwhile."""
+
+    def fell_behind(self, place):
+        pass
+
+
+class Unwatched(HopLane):
+    """It knows repetitions by their ids alone, as long as it remembers these."""
+
+    def fresh(self, said, offset, hop):
+        self.rise(offset, hop)
+        if said in self._ids:
+            return False
+        self._ids[said] = hop
+        self._entries.append((offset, said, hop))
+        return True
+
+
+def lanes(lane):
+    """Guards whose stages and gate have this lane for what comes from a predecessor."""
+    memory = type("MutatedMemory", (PartitionMemory,), {"__slots__": (), "lane_type": lane})
+
+    def core(base, share):
+        mutated = type("MutatedShare", (share,), {"__slots__": (), "memory_type": memory})
+        return type("MutatedCore", (base,), {"share_type": mutated})
+
+    return Guards(
+        stage=core(StageCore, Share), gate=core(GateCore, GateShare), stateful=core(StatefulCore, StatefulShare)
+    )
+
+
+class HoldsNothing(Speculation):
+    """It takes every version that is not dead for durable."""
+
+    def __init__(self, durability, memory, offsets, joins):
+        super().__init__(durability, memory, offsets, joins)
+        self._awaited.add = lambda _thing, _marks: None
+
+
+class OpenGate(GateCore):
+    share_type = type("OpenShare", (GateShare,), {"__slots__": (), "speculation_type": HoldsNothing})
+
+
 MUTATIONS = {
     "a tail that forgets what is not durable": Guards(tail=ShortTail),
     "what a base covers is taken again": Guards(stateful=Uncovering),
@@ -128,6 +174,11 @@ MUTATIONS = {
     "reading waits for a version that nobody makes": Guards(stateful=Stubborn),
     "a new owner takes the dead for taken": Guards(stage=UndeadStage, gate=UndeadGate),
     "a new owner judges by logs read before": Guards(follower=ReadAtStart),
+    "a reader never says that it fell behind": Guards(
+        member_logs=NeverBehind, stage_logs=NeverBehind, gate_logs=NeverBehind
+    ),
+    "a lane asks no watermark": lanes(Unwatched),
+    "the gate releases what is open": Guards(gate=OpenGate),
     "a lane forgets before its commit": Guards(stage=ForgetfulStage),
     "an input that lost records is read on": Guards(is_lost=lambda _position, _bounds: False),
 }

@@ -11,8 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from agents.sim.faults.oracle import problems
-from agents.sim.faults.play import run
+from agents.sim.faults.oracle import judged
 from agents.sim.faults.schedule.drawing import drawn
 from agents.sim.faults.schedule.scenario import Guards, Scenario
 from checkpoint.modes import NSPB
@@ -28,11 +27,9 @@ class Mutation(NamedTuple):
     schedule: Callable[[int], Scenario]
 
     def caught(self, seed):
-        """Whether the oracle, or a core itself, says something of the schedule of a seed."""
-        try:
-            return bool(problems(run(replace(self.schedule(seed), guards=self.guards), seed)))
-        except ValueError:
-            return True
+        """Whether the oracle says something of the schedule of a seed."""
+        _, found = judged(replace(self.schedule(seed), guards=self.guards), seed)
+        return bool(found)
 
     def first_catch(self):
         return next((seed for seed in range(SEARCHED) if self.caught(seed)), None)

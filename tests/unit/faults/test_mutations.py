@@ -1,9 +1,12 @@
 """The oracle sees each guard broken: a schedule that passes with the real parts fails with the mutated one."""
 
+from functools import partial
+
 import pytest
 
-from agents.sim.faults.oracle import problems
-from agents.sim.faults.play import run
+from agents.cli.commands.prove import limited
+from agents.sim.faults.oracle import problems, prove
+from agents.sim.faults.play import Play, run
 from tests.unit.faults.mutations import MUTATIONS, PINS
 
 
@@ -22,3 +25,25 @@ def test_the_oracle_sees_a_guard_broken(name):
 @pytest.mark.parametrize("name", MUTATIONS)
 def test_the_pin_is_the_first_schedule_that_shows_it(name):
     assert MUTATIONS[name].first_catch() == PINS[name]
+
+
+@pytest.mark.parametrize("name", ["crashes", "stays in one event", "never comes to rest"])
+def test_a_schedule_that_crashes_or_does_not_end_is_named_and_stops_no_other(name, monkeypatch):
+    def broken(play):
+        if name == "crashes":
+            raise KeyError("broken")
+        while name == "stays in one event":
+            pass
+        play.at(play.now, partial(broken, play))
+
+    def run(play):
+        if play.seed == 1:
+            play.at(play.now, partial(broken, play))
+        return whole(play)
+
+    whole = Play.run
+    monkeypatch.setattr(Play, "run", run)
+    proof = prove(range(3), limited=partial(limited, 3.0))
+    assert proof.schedules == 3
+    assert list(proof.failed) == [1]
+    assert ("KeyError" if name == "crashes" else "has not ended") in proof.failed[1][0]

@@ -1,5 +1,6 @@
 """The learner of an ensemble: its state is what the selection makes of the truths, in order, by context."""
 
+import math
 import random
 
 import pytest
@@ -7,12 +8,15 @@ import pytest
 from agents.core.lanes import Query
 from agents.core.request import Request
 from agents.core.routes.ensemble import Ensemble, Rules, Weights
+from agents.learning.chosen import selection_of
 from agents.learning.learner import Learner
 from agents.learning.selection import POLICIES, Observed
 from agents.models.inputs import Inputs
 from agents.models.stateful import SHARED, Machine
 from lineage.errors import UsageError
+from topology.ensembles import Served
 from topology.load import parse
+from topology.sections import EnsembleSpec
 
 MEMBERS = ["good", "fair", "bad"]
 RIGHT = {"good": 0.95, "fair": 0.7, "bad": 0.2}
@@ -93,12 +97,11 @@ def observed(model, states, *feedbacks):
 
 
 def outcome(epoch, members, selection, **asked):
-    """A truth of 3 on an outcome of some section."""
-    flags = {
-        "members": {name: {"p": p, "answer": answer} for name, (p, answer) in asked.items()},
-        "rules": {"epoch": epoch, "members": members, "selection": selection},
-    }
-    return Inputs({"truth": 3, "flags": {"kind": flags}}, {}, "id", "all")
+    """A truth of 3 on an outcome, which comes while this section stands in the table of sizes."""
+    section = EnsembleSpec(selection=selection, members={name: {"model": "m:M"} for name in members})
+    served = Served(section, "me", "", 0.0, epoch, "digest", "file")
+    flags = {"members": {name: {"p": p, "answer": answer} for name, (p, answer) in asked.items()}}
+    return Inputs({"truth": 3, "flags": {"kind": flags}}, {}, "id", "all", served)
 
 
 EXP4 = {"name": "exp4", "eta": 0.5, "forgetting": 0.0}
@@ -113,17 +116,17 @@ def test_a_new_member_starts_at_the_mean_and_one_that_is_gone_is_dropped_and_ign
     # c comes: it starts at -.5 and is wrong, as b is
     states = observed(model, states, outcome(2, ["a", "b", "c"], EXP4, **both, c=(1.0, 4)))
     assert states["all"] == {"(epoch)": [2.0], "a": [0.0], "b": [-1.5], "c": [-1.0]}
-    # b goes; of an older outcome what it says of b is ignored, and the rest counts
+    # b goes; of an older outcome what it says of b is ignored, and the rest counts, also where the table is read late
     states = observed(model, states, outcome(3, ["a", "c"], EXP4, a=(1.0, 4), c=(1.0, 3)))
     assert states["all"] == {"(epoch)": [3.0], "a": [0.0], "c": [-0.5]}
-    states = observed(model, states, outcome(1, ["a", "b"], EXP4, a=(1.0, 4), b=(1.0, 4)))
+    states = observed(model, states, outcome(3, ["a", "c"], EXP4, a=(1.0, 4), b=(1.0, 4)))
     assert states["all"] == {"(epoch)": [3.0], "a": [0.0], "c": [0.0]}
     before = dict(states)
     assert observed(model, states, outcome(1, ["a", "b"], EXP4, b=(1.0, 3))) == before
     assert model.publish(states["all"]) == {"a": [0.0], "c": [0.0]}
 
 
-def test_a_truth_is_observed_by_its_own_outcomes_selection_whatever_the_learner_was_started_with():
+def test_a_truth_is_observed_by_the_sections_selection_whatever_the_learner_was_started_with():
     exp3 = {"name": "exp3", "eta": 0.5, "forgetting": 0.0}
     truths = [
         outcome(1, ["a", "b"], EXP4, a=(1.0, 4), b=(1.0, 3)),
@@ -143,22 +146,23 @@ def test_a_truth_is_observed_by_its_own_outcomes_selection_whatever_the_learner_
 
 
 @pytest.mark.parametrize(
-    ("rules", "said"),
-    [
-        ({"epoch": -1, "members": ["a"], "selection": EXP4}, "have an epoch -1"),
-        ({"epoch": 1, "members": ["a", "a"], "selection": EXP4}, "have no members"),
-        ({"epoch": 1, "members": ["(epoch)"], "selection": EXP4}, "have no members"),
-        ({"epoch": 1, "members": ["a"], "selection": {"name": "epsilon"}}, "keeps other weights"),
-        ({"epoch": 1, "members": ["a"], "selection": {"name": "os:Any"}}, "keeps other weights"),
-        ({"epoch": 1, "members": ["a"], "selection": {"name": "exp3", "eta": "x"}}, "odd parameters"),
-        ({"epoch": 1, "members": ["a"], "selection": {"name": "exp3", "beta": 1}}, "does not take these parameters"),
-    ],
+    "selection", [{"name": "epsilon"}, {"name": "exp3", "forgetting": 5}, {"name": "exp3", "b": 1}]
 )
-def test_rules_that_no_front_says_are_refused(rules, said):
-    model = learner("exp4")
-    flags = {"members": {"a": {"p": 1.0, "answer": 3}}, "rules": rules}
-    with pytest.raises(UsageError, match=said):
-        model.compute({}, [Inputs({"truth": 3, "flags": {"kind": flags}}, {}, "id", "all")])
+def test_by_a_section_that_cannot_be_used_nothing_changes(selection, caplog):
+    model = Learner("kind", ["a", "b"], EXP4, "zero_one")
+    states = {key: model.initialize(model.share()) for key in ("all", SHARED)}
+    states = observed(model, states, outcome(1, ["a", "b"], EXP4, b=(1.0, 4)))
+    states = observed(model, states, outcome(2, ["a", "c"], selection, b=(1.0, 4)))
+    assert states["all"] == {"(epoch)": [1.0], "a": [0.0], "b": [-1.0]}
+    assert "it learns by the section before" in caplog.text
+
+
+@pytest.mark.parametrize("name", [name for name in POLICIES if name not in ("static", "uniform")])
+@pytest.mark.parametrize("value", [-1, 5, 1e300, math.inf, math.nan, "x", None, [1], 10**400])
+def test_parameters_that_would_spoil_weights_are_refused(name, value):
+    for parameter in POLICIES[name].__dataclass_fields__.keys() - {"eta"}:
+        with pytest.raises(UsageError, match=parameter):
+            selection_of("kind", {"name": name, parameter: value})
 
 
 def test_the_file_brings_the_learner():

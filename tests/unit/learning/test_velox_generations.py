@@ -4,6 +4,8 @@ import itertools
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from agents.learning.velox import observed, thetas
 from agents.learning.velox.model import VeloxModel
@@ -34,7 +36,7 @@ def told(key, item, value, **outcome):
 
 
 def asked(key, **held):
-    return Inputs({"truth": {"generations": {name[1:]: theta for name, theta in held.items()}}}, {}, "id", key)
+    return Inputs({"follow": True}, {}, "id", key, {name[1:]: theta for name, theta in held.items()})
 
 
 def taken(machine, *queries):
@@ -219,11 +221,22 @@ def test_commands_may_come_again_and_out_of_order_and_a_third_generation_drops_t
 def test_a_command_without_its_file_is_refused_and_changes_nothing(folder):
     machine = Machine("here", served(folder))
     with pytest.raises(ModelError, match="all hosts must see the same folder"):
-        machine.compute([asked("u0", g0=Table_theta(), g1="missing")])
+        machine.compute([asked("u0", g0="", g1="missing")])
     assert not machine.pending
-    for wrong in ({}, {"one": "x"}, {"1": 3}, "1"):
-        with pytest.raises(ModelError, match="generations map numbers"):
-            machine.compute([Inputs({"truth": {"generations": wrong}}, {}, "id", "u0")])
+    taken(machine, Inputs({"follow": True}, {}, "id", "u0"))  # while the log is not read
+    assert machine.state[SHARED]["newest"] == 0
+
+
+@given(st.text() | st.sampled_from(["../{}", "/{}", "./{}", "{}/../{}", "{}\n", "{}.npz", "\0{}", "a" * 5000]))
+def test_a_theta_leads_to_no_file_but_one_of_the_folder_called_by_its_hash(tmp_path_factory, name):
+    outside = tmp_path_factory.mktemp("outside")
+    made = theta(outside)
+    folder = outside / "thetas"
+    folder.mkdir()
+    with pytest.raises(ModelError):
+        served(folder).thetas.get(name.replace("{}", made))
+    with pytest.raises(ModelError, match="no file is called so"):
+        read_theta(folder, f"../{made}")
 
 
 def test_a_report_reads_and_changes_nothing(folder):
@@ -232,7 +245,7 @@ def test_a_report_reads_and_changes_nothing(folder):
     for each in observations(30):
         taken(machine, told(*each))
     version = machine.version
-    (report,) = machine.compute([Inputs({"truth": {"report": True}}, {}, "id", "nobody")])
+    (report,) = machine.compute([Inputs({"report": True}, {}, "id", "nobody")])
     assert not machine.update()
     assert machine.version == version
     assert "nobody" not in machine.state

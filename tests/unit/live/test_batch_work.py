@@ -3,11 +3,15 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from agents.core.actions import Failed, Ok
+from agents.core.dispatch import Extra
 from agents.core.request import Delivery, Request
 from agents.live.stage.batch_work import BatchWork, UserFunctions
 from agents.live.stage.emission import Carried
+from agents.live.stage.extras import CopyWork
 from agents.live.stage.intake import Signature
 from agents.models.flagged import Flagged, answered
 from lineage import reasons
@@ -34,10 +38,10 @@ def request(number, *parts):
     return Request(f"r{number}", 0, 1.0, 9.0, 2.0, deliveries, {}, 2.5, 3.0)
 
 
-def batch_work(predict, made, *, joins=False, signature=None, limits=None):
+def batch_work(predict, made, *, joins=False, signature=None, limits=None, **options):
     return BatchWork(
         "s", [SimpleNamespace(predict=predict)], made, joins=joins, model_name="m", version="1",
-        signature=signature, limits=limits or Limits(),
+        signature=signature, limits=limits or Limits(), **options,
     )  # fmt: skip
 
 
@@ -68,6 +72,41 @@ def test_a_model_is_told_the_messages_key(sent, told, joins, monkeypatch):
     assert seen == [told]
 
 
+def told_version(result):
+    (timing,) = DECODER.outcome(result.payloads[None]).timings
+    return timing.version
+
+
+@pytest.mark.parametrize("cached", [False, True])
+@pytest.mark.parametrize("fixed", [False, True])
+@given(st.lists(st.one_of(st.none(), st.sampled_from(["", "1", "2", "3"])), max_size=6))
+def test_an_answer_has_the_version_of_the_model_that_made_it(fixed, cached, said):
+    """`said`: by the workers that answer, one after the other; None by one that says nothing."""
+    work = batch_work(square, functions(), caches=cached, fixed=fixed)
+    for number, version in enumerate(said):
+        prepared = work.prepare(SimpleNamespace(requests=[request(number)]))
+        prepared.version = version
+        result = work.result(prepared, 0, {"outputs": {"y": 1}}, 0.1)
+        expected = "1" if fixed or version is None else version
+        assert told_version(result) == expected
+        if cached:
+            assert told_version(work.remembered(request(9), result.value, 4.0)) == expected
+
+
+def test_a_copys_answer_has_the_version_of_the_copy():
+    work = batch_work(square, functions())
+    for model, expected in (("", "2"), ("m:Small", "")):
+        batch = SimpleNamespace(requests=[request(1)])
+        group = SimpleNamespace(batches=[batch], rows={})
+        extra = group.rows[0] = Extra(group, 0)
+        copies = CopyWork(work, model)
+        prepared = copies.prepare(extra)
+        prepared.version = "2"
+        copies.result(prepared, 0, {"outputs": {"y": 1}}, 0.1)
+        ((_, (result,)),) = copies.recover(SimpleNamespace(group=group))
+        assert told_version(result) == expected
+
+
 def test_a_fan_out_sends_one_encoding_to_all_and_keeps_parameters():
     (result,) = run(square, [request(3)], functions("a", "b"))
     assert result.payloads["a"] is result.payloads["b"]
@@ -96,6 +135,8 @@ def test_choosing_nobody_ends_the_request_here():
         functions("a", choose=lambda outputs: 1 / 0),
         functions("a", choose=lambda outputs: exec("raise SystemExit")),
         functions("a", split=lambda outputs: {}),
+        functions("a", split=lambda outputs: {"a": {}, "b": {}}),
+        functions("a", split=lambda outputs: {"a": {}, None: {}}),
         functions("a", split=lambda outputs: "no mapping"),
     ],
 )

@@ -9,7 +9,9 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from confluent_kafka import TopicPartition
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from agents.core import gate
 from agents.core.gate import GateCore
@@ -18,8 +20,8 @@ from agents.core.request import Delivery
 from agents.live.gate import conversion
 from agents.live.gate.loop import Gate, GateTopics, Means
 from agents.live.gate.memory import Rereading
+from agents.live.gate.metrics import GateMetrics
 from agents.live.gate.transaction import AbortedError
-from agents.live.metrics import GateMetrics
 from lineage.errors import BrokerError
 from lineage.headers import ACCEPT
 from lineage.hops import Hop
@@ -41,6 +43,7 @@ class Consumer:
     def __init__(self, topic):
         self.topic = topic  # by partition: the offsets that are there
         self.positions, self.paused = {}, set()
+        self.lost = {}  # by partition that is out of range: whether that was said
 
     def subscribe(self, _topics, on_assign, on_revoke, on_lost):
         self.on_assign, self.on_revoke = on_assign, on_revoke
@@ -60,13 +63,23 @@ class Consumer:
     def incremental_unassign(self, places):
         for place in places:
             del self.positions[place.partition]
+            self.lost.pop(place.partition, None)
+
+    def seek(self, place):
+        if place.partition in self.lost:
+            raise KafkaException(KafkaError(KafkaError._STATE))
+        self.positions[place.partition] = place.offset
 
     def consumer_group_metadata(self):
         return None
 
     def poll(self, _seconds):
         for partition in self.positions.keys() - self.paused:
-            if self.positions[partition] < self.topic[partition]:
+            if partition in self.lost:
+                if not self.lost[partition]:
+                    self.lost[partition] = True
+                    return message(partition, self.positions[partition], KafkaError(KafkaError._AUTO_OFFSET_RESET))
+            elif self.positions[partition] < self.topic[partition]:
                 self.positions[partition] += 1
                 return message(partition, self.positions[partition] - 1)
         return None
@@ -75,9 +88,9 @@ class Consumer:
         return []
 
 
-def message(partition, offset):
+def message(partition, offset, error=None):
     return SimpleNamespace(
-        error=lambda: None, partition=lambda: partition, offset=lambda: offset, timestamp=lambda: (1, NOW * 1000)
+        error=lambda: error, partition=lambda: partition, offset=lambda: offset, timestamp=lambda: (1, NOW * 1000)
     )
 
 
@@ -118,6 +131,9 @@ class Memory:
         for partition in partitions:
             core.assign(partition, 0)
         return [SimpleNamespace(partition=partition, offset=0, note="") for partition in partitions]
+
+    def read_on(self, _partition, position, _within):
+        return position
 
 
 class Reader:
@@ -233,6 +249,25 @@ def bench(monkeypatch):
     return Bench(monkeypatch)
 
 
+@pytest.mark.parametrize("seconds", [0.0, 0.2, 0.999, 1.0, 1.001, 3.0])
+def test_an_outcome_counts_when_clients_could_read_it(bench, monkeypatch, seconds):
+    now = SimpleNamespace(seconds=NOW)
+    write = bench.writer.write
+
+    def slow(turn, *more):
+        write(turn, *more)
+        now.seconds += seconds  # a transaction that takes so long
+
+    monkeypatch.setattr(bench.writer, "write", slow)
+    bench.gate._clock = lambda: now.seconds
+    bench.durable()
+    until(lambda: bench.rounds(1) or bench.writer.released, 60)
+    metrics, first = bench.gate._metrics, bench.writer.released
+    assert (metrics.good, metrics.late) == ((first, 0) if seconds <= 1.0 else (0, first))  # each has a second
+    buckets = dict(zip(metrics.latency["prediction"].bounds, metrics.latency["prediction"].counts, strict=False))
+    assert sum(count for bound, count in buckets.items() if bound >= seconds > bound / 2) == (first if seconds else 0)
+
+
 def test_what_is_held_stops_the_reading_until_it_leaves(bench):
     bench.fill()
     bench.durable()
@@ -246,6 +281,7 @@ def test_an_abort_while_the_gate_is_full_does_not_stop_it_for_good(bench):
     bench.durable()
     bench.rounds(100)
     assert bench.writer.aborts == 0
+    assert bench.gate._metrics.aborted == 1
     assert bench.writer.released == 30
     assert bench.consumer.paused == set()
 
@@ -271,6 +307,47 @@ def test_a_partition_that_went_while_it_was_paused_is_read_when_it_comes_back(be
     bench.give(1)
     bench.rounds(60)
     assert bench.writer.released == 60
+
+
+class Turns:
+    """What may happen to a gate's partitions, full or not."""
+
+    def __init__(self, bench):
+        self.bench, self.consumer = bench, bench.consumer
+
+    def move(self, partition):
+        (self.bench.take if partition in self.consumer.positions else self.bench.give)(partition)
+
+    def lose(self, partition):
+        """Have it out of range for as long as it is not assigned anew."""
+        if partition in self.consumer.positions:
+            self.consumer.lost.setdefault(partition, False)
+
+    def abort(self, _partition):
+        self.bench.writer.aborts = 1
+
+    def work(self, partition):
+        self.bench.rounds(15 * partition + 1)
+
+    def end(self):
+        for partition in {0, 1} - self.consumer.positions.keys():
+            self.bench.give(partition)
+        self.bench.durable()
+        self.bench.rounds(150)
+
+
+@given(st.lists(st.tuples(st.sampled_from([Turns.move, Turns.lose, Turns.abort, Turns.work]), st.integers(0, 1))))
+@example([(Turns.lose, 0), (Turns.work, 0)])
+def test_a_gate_reads_on_whatever_happens_to_its_partitions(turns):
+    with pytest.MonkeyPatch.context() as patch:
+        played = Turns(Bench(patch))
+        for turn, partition in turns:
+            turn(played, partition)
+        played.end()
+        assert played.consumer.positions == {0: 30, 1: 30}
+        assert not played.consumer.paused
+        standing = played.bench.gate._standing
+        assert {partition: offset for partition, (offset, _) in standing.items()} == {0: 30, 1: 30}
 
 
 PAUSED = """
@@ -306,7 +383,6 @@ print("resumed before")
 """
 
 
-@pytest.mark.skipif(not mock_cluster.available(), reason="this system does not tell which libraries are loaded")
 def fetching(bench, monkeypatch, fetches):
     """Have the core want reports again; gives those that it was answered, and whether they were there."""
     core, answered = bench.gate._core, []
@@ -335,6 +411,7 @@ def test_what_cannot_be_read_again_ends_the_gate(bench, monkeypatch):
         until(bench.gate.round, 60)
 
 
+@pytest.mark.skipif(not mock_cluster.available(), reason="this system does not tell which libraries are loaded")
 def test_librdkafka_keeps_a_pause_beyond_the_assignment():
     program = subprocess.run(
         [sys.executable, "-c", PAUSED], cwd=Path(__file__).parents[3], capture_output=True, text=True, timeout=300,

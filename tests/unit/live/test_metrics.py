@@ -13,7 +13,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from agents.core.actions import DROPPED, Emit, EmitKind, Loss
 from agents.core.request import Request
 from agents.core.workers import Batch
-from agents.live.metrics import BELIEVED_SECONDS, Distribution, GateMetrics, StageMetrics, StateFigures, WaitsTold
+from agents.live.gate.metrics import GateMetrics
+from agents.live.metrics import BELIEVED_SECONDS, Distribution, StageMetrics, StateFigures, WaitsTold
 from agents.live.registry import LOOPBACK, Address, MetricsServer, serve_metrics, turns
 from agents.live.stage.batch_work import Executed
 from agents.live.stage.tally import Tally
@@ -64,11 +65,11 @@ def test_the_gates_numbers_come_out_under_their_names():
     metrics = GateMetrics("p")
     metrics.good = 7
     metrics.outcomes["prediction", ""] += 7
-    metrics.latency.observe(0.1)
+    metrics.latency["prediction"].observe(0.1)
     found = samples(metrics)
     gate = (("pipeline", "p"), ("replica", "0"), ("stage", "gate"))
     assert found["spillway_good_total", gate] == 7
-    assert found["spillway_latency_seconds_count", gate] == 1
+    assert found["spillway_latency_seconds_count", tuple(sorted({**dict(gate), "kind": "prediction"}.items()))] == 1
     assert (
         found["spillway_outcomes_total", tuple(sorted({**dict(gate), "kind": "prediction", "reason": ""}.items()))] == 7
     )

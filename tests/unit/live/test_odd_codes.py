@@ -126,7 +126,7 @@ class Unlinked(Crew):
     """A crew whose worker is whoever the test says."""
 
     def __init__(self):
-        self._links, self._running, self._closed = Links(), {}, False
+        self._links, self._running, self._versions, self._closed = Links(), {}, {}, False
         self._work, self._driver = None, None
         self._loop = asyncio.get_running_loop()
 

@@ -6,12 +6,15 @@ The reader, the transport and Faust's agent are the real ones, around a model of
 
 import asyncio
 import math
+import subprocess
+import sys
 from collections import defaultdict
 from functools import partial
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from confluent_kafka import KafkaError
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -20,6 +23,7 @@ from agents.live.consumer.app import build
 from agents.live.consumer.reader import Commit
 from agents.live.groups import Membership
 from producers.connection import ClientSettings
+from tests import mock_cluster
 from tests.modelled_client import Cluster
 
 TOPIC = "t"
@@ -91,14 +95,21 @@ class Served:
         """Let the reader take all that it takes without more room."""
         await until(lambda: not self.cluster.newest.busy)
 
-    async def deal(self, parts, *, revoke=True):
-        """Deal the partitions; `parts`: which, and after how many hundredths of their logs they are read on."""
+    async def deal(self, parts, *, revoke=True, full=False):
+        """Deal the partitions, to who is full or not; `parts`: which, and which hundredth of its log comes next."""
+        if full:
+            await self.settle()
         self.begin = {each: self.cluster.ends[each] * hundredths // 100 for each, hundredths in parts.items()}
         count = len(self.begun)
         if revoke:
             self.cluster.revoke()
         self.cluster.deal(parts)
         await until(lambda: len(self.begun) > count)
+
+    async def resume(self):
+        """What a recovery of Faust's does in the end, even one that an assignment has overtaken."""
+        self.app.flow_control.resume()
+        self.consumer.resume_flow()
 
     async def strike(self, partition, code):
         self.cluster.strike(partition, code)
@@ -137,7 +148,8 @@ STEPS = st.one_of(
     step(Served.append, partition=_PARTITION, count=st.integers(1, 40)),
     step(Served.give_room, chunks=st.integers(1, 4)),
     step(Served.settle),
-    step(Served.deal, parts=_DEALT, revoke=st.booleans()),
+    step(Served.resume),
+    step(Served.deal, parts=_DEALT, revoke=st.booleans(), full=st.booleans()),
     step(Served.strike, partition=_PARTITION, code=st.sampled_from(STRUCK)),
     step(Served.commit, lost=st.booleans()),
     step(Served.join_anew),
@@ -173,17 +185,93 @@ async def play(steps):
     assert not served.errors
 
 
-def dealt(*parts):
-    return [step for each in parts for step in (Served.settle, partial(Served.deal, parts=each))]
-
-
 @given(st.lists(STEPS, max_size=12))
-@example(dealt({0: 50, 1: 0}, {0: 0, 1: 0, 2: 0}))
+@example([partial(Served.deal, parts={0: 50, 1: 0}, full=True), partial(Served.deal, parts={0: 0, 2: 0}, full=True)])
 @example([Served.settle, Served.join_anew])
 @example(
     [Served.settle, partial(Served.strike, partition=0, code=KafkaError._BAD_MSG), partial(Served.give_room, chunks=1)]
 )
+@example([Served.settle, Served.resume, Served.resume])
 @example([partial(Served.commit, lost=True)])
 @example([partial(Served.commit, lost=False)])
 def test_a_stage_reads_on_whatever_happens_to_its_group(steps):
     asyncio.run(play(steps))
+
+
+def kept(consumer):
+    """What comes next of a partition of 90 records, over assignments, pauses and seeks."""
+    said = []
+
+    def assign(offset):
+        consumer.assign([TopicPartition(TOPIC, 0, offset)])
+
+    def come(count=1, seconds=60.0):
+        for _ in range(count):
+            message = consumer.poll(seconds)
+            error = message and message.error()
+            said.append(message and (error.name() if error is not None else message.offset()))
+
+    def pause():
+        consumer.pause(consumer.assignment())
+
+    def resume():
+        consumer.resume(consumer.assignment())
+
+    assign(10)
+    come(3)
+    pause()
+    come(seconds=0.5)
+    consumer.unassign()
+    assign(10)
+    come(seconds=0.5)  # the pause is kept
+    resume()
+    come(3)
+    resume()  # of what is not paused
+    come(2)
+    for offset in (40, 20):  # an earlier one's position is not
+        pause()
+        assign(offset)
+        resume()
+        pause()
+        resume()
+        come(2)
+    assign(5000)
+    come()
+    try:
+        consumer.seek(TopicPartition(TOPIC, 0, 30))
+    except KafkaException as error:
+        said.append(error.args[0].name())
+    assign(30)
+    come()
+    return said
+
+
+KEPT = [10, 11, 12, None, None, 10, 11, 12, 13, 14, 40, 41, 20, 21, "_AUTO_OFFSET_RESET", "_STATE", 30]
+REAL = """
+from confluent_kafka import Consumer, Producer
+from tests.mock_cluster import MockCluster
+from tests.unit.live.test_reading_on import TOPIC, kept
+cluster = MockCluster()
+cluster.topic(TOPIC, 1)
+producer = Producer({"bootstrap.servers": cluster.bootstrap})
+for _ in range(90):
+    producer.produce(TOPIC, b"v", partition=0)
+producer.flush()
+options = {"group.id": "g", "enable.auto.commit": False, "auto.offset.reset": "error"}
+print(kept(Consumer({"bootstrap.servers": cluster.bootstrap, **options})))
+"""
+
+
+@pytest.mark.skipif(not mock_cluster.available(), reason="this system does not tell which libraries are loaded")
+def test_librdkafka_keeps_what_the_model_keeps():
+    program = subprocess.run(
+        [sys.executable, "-c", REAL], cwd=Path(__file__).parents[3], capture_output=True, text=True, timeout=600,
+        check=False,
+    )  # fmt: skip
+    assert program.stdout.splitlines() == [str(KEPT)], program.stderr
+
+
+def test_the_model_keeps_what_librdkafka_keeps():
+    cluster = Cluster(TOPIC, 1)
+    cluster.append(0, 90)
+    assert kept(cluster.client({})) == KEPT

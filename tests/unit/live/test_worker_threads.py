@@ -5,6 +5,10 @@ import threading
 import time
 from types import SimpleNamespace
 
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
 from agents.core.pool import Pool
 from agents.live.stage import crew as crew_module
 from agents.live.stage.crew import Crew
@@ -170,6 +174,32 @@ def test_a_worker_process_that_is_over_while_it_loads_is_ended_without_the_core(
         crew._is_ready(1, {})
         assert driver.attached == {0}
         assert said[5:] == [("bye", 1)]
+
+    run(test)
+
+
+@given(st.lists(st.one_of(st.sampled_from("abc"), st.tuples(st.booleans(), st.integers(0, 5)))))
+def test_workers_are_counted_by_the_version_of_their_model_and_each_new_one_is_logged(turns):
+    """`turns`: the version that a worker comes with, or which of them is gone, and whether it was lost."""
+
+    async def test():
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(crew_module, "Links", lambda *_arguments, **_options: SimpleNamespace(bye=int))
+            warned = []
+            patch.setattr(crew_module.log, "warning", lambda *words: warned.append(words[3]))
+            crew, there, seen = Crew("stage 's'", Pool(0), time.monotonic, lambda _fd: [], 1.0), {}, []
+            crew._driver = SimpleNamespace(lose=lambda *_arguments, **_options: None)
+            for worker, turn in enumerate(turns):
+                if isinstance(turn, str):
+                    crew.ready(worker, {"version": turn})
+                    there[worker] = turn
+                    seen += [turn] if turn not in seen else []
+                elif turn[1] in there:
+                    lost, gone = turn
+                    crew._is_lost(gone, [], [], "gone", failed=False) if lost else crew._bye(gone)
+                    del there[gone]
+                assert crew.versions() == {each: list(there.values()).count(each) for each in seen}
+            assert warned == seen[1:]
 
     run(test)
 

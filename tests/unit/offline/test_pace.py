@@ -18,7 +18,7 @@ def word(at, *, stage="s", replica=0, utilisation=0.0, slower=0.0, batches=10.0)
 def heard(*words):
     pace = Pace()
     for one in words:
-        pace.hear(one)
+        pace.hear(one.at_us / 1e6, one)
     return pace
 
 
@@ -57,12 +57,12 @@ def test_a_stage_that_is_as_slow_without_the_job_has_a_profile_that_is_out_of_da
     pace, now = Pace(), NOW
     pauses = []
     while now <= NOW + DOUBTED + 2:
-        pace.hear(word(now, slower=1.5))
+        pace.hear(now, word(now, slower=1.5))
         pauses.append(bool(pace.paused(now, 0)))
         now += 1.0
     assert pauses[0]
     assert not pauses[-1]
-    pace.hear(word(now, slower=2.5))
-    pace.hear(word(now, slower=2.5))
-    pace.hear(word(now, slower=2.5))
+    pace.hear(now, word(now, slower=2.5))
+    pace.hear(now, word(now, slower=2.5))
+    pace.hear(now, word(now, slower=2.5))
     assert pace.paused(now, 5)

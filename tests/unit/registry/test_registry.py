@@ -1,25 +1,31 @@
 """What is registered: generated, stored without a pickle, served as it was stored, and told in words."""
 
+import hashlib
 import json
 import pickle
 import zipfile
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from sklearn.datasets import load_digits
 from sklearn.tree import DecisionTreeClassifier
 
 from agents.cli.choices import choices, explained
+from agents.models.adapters import skops_io
 from agents.models.inputs import Inputs
 from agents.registry.archive import check_archive, stripped
 from agents.registry.generator import FORMATS, HARDWARE, generate
 from agents.registry.register import register_model, store
-from agents.registry.served import Registered
+from agents.registry.served import Registered, read_registered
 from agents.registry.validation import Validation, read_model, read_validation
 from agents.supervise.scrape import parse
 from agents.supervise.table import variant_rows
 from lineage.errors import ModelError, UsageError
 from producers.connection import ClientSettings
+from topology.variants.manifest import served_arguments
 
 PIXELS, LABELS = load_digits(return_X_y=True)
 PIXELS = PIXELS.astype(np.float32)
@@ -74,12 +80,48 @@ def test_a_file_is_called_by_its_hash_and_another_is_not_served(generated, tmp_p
 
 
 def test_a_type_that_was_not_registered_with_an_estimator_is_not_constructed(tmp_path):
-    from agents.models.adapters import skops_io
-
     skops_io().dump(data, tmp_path / "odd.skops")
     file = store(tmp_path / "odd.skops", tmp_path)
     with pytest.raises(ModelError, match="types that were not registered with it"):
         Registered(str(tmp_path), file.name, HELD.signature)
+
+
+@given(st.text() | st.sampled_from(["../{}", "/{}", "./{}", "{}/../{}", "{}\n", "\0{}", "{}.onnx", "a" * 5000]))
+def test_the_name_of_a_file_leads_nowhere_out_of_its_repository(tmp_path_factory, name):
+    outside = tmp_path_factory.mktemp("outside")
+    (outside / "repository").mkdir()
+    (outside / "any.skops").write_bytes(b"any")
+    there = store(outside / "any.skops", outside)
+    assert read_registered(outside, there.name) == b"any"
+    for each in (name.replace("{}", there.name), str(there), f"../{there.name}"):
+        with pytest.raises(ModelError, match="is not a file of a registered variant"):
+            read_registered(outside / "repository", each)
+
+
+def test_what_is_loaded_are_the_bytes_that_were_hashed(tmp_path, monkeypatch):
+    files = []
+    for depth in (1, 8):
+        skops_io().dump(DecisionTreeClassifier(max_depth=depth).fit(PIXELS, LABELS), tmp_path / "any.skops")
+        files.append(store(tmp_path / "any.skops", tmp_path))
+    other, hashed = files[1].read_bytes(), hashlib.sha256
+
+    def hash_and_replace(data):
+        files[0].write_bytes(other)
+        return hashed(data)
+
+    trust = skops_io().get_untrusted_types(file=files[0])
+    monkeypatch.setattr(hashlib, "sha256", hash_and_replace)
+    model = Registered(str(tmp_path), files[0].name, HELD.signature, trust=trust)
+    assert files[0].read_bytes() == other
+    assert len({each["label"] for each in model.predict([Inputs({"x": row}, {}, "") for row in PIXELS])}) == 2
+
+
+def test_what_a_record_says_of_a_variant_names_no_other_repository_or_file():
+    variant = SimpleNamespace(
+        file="a.skops", device="cpu", threads=1, arguments={"repository": "/", "file": "b", "trust": ["t"]}
+    )
+    told = served_arguments("here", {}, variant)
+    assert (told["repository"], told["file"], told["trust"]) == ("here", "a.skops", ["t"])
 
 
 PLAIN = {

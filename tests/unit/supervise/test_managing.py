@@ -44,16 +44,14 @@ class Shards:
     def __init__(self, count=1000.0, recent=0.5):
         self.told = {"errors": [count, 0.0, recent, recent], "pool": list(NONE), "users": 1, "stale": 0, "theta": "own"}
         self.stage = parse(FILE).learner("taste").spec.stages[0]
-        self.held = []
         self.refuses = ""
 
     def report(self):
         return {"0": self.told}
 
-    def hold(self, held):
+    def follow(self):
         if self.refuses:
             raise RefusedError(self.refuses)
-        self.held.append(held)
 
 
 @pytest.fixture

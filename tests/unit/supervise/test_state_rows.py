@@ -9,7 +9,8 @@ import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 from rich.console import Console
 
-from agents.live.metrics import Distribution, DurableLag, GateMetrics, StageMetrics, StateFigures, marks_histogram
+from agents.live.gate.metrics import GateMetrics
+from agents.live.metrics import Distribution, DurableLag, StageMetrics, StateFigures, marks_histogram
 from agents.supervise.registry import Entry
 from agents.supervise.scrape import figures, parse
 from agents.supervise.table import details, state_rows, state_table

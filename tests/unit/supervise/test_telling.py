@@ -2,8 +2,11 @@
 
 from dataclasses import replace
 
+from hypothesis import given
+from hypothesis import strategies as st
+
 from agents.supervise.scrape import figures
-from agents.supervise.telling import Answered, FirstFailures, last_traceback, of_gate
+from agents.supervise.telling import Answered, FirstFailures, Silence, last_traceback, of_gate
 from tests.unit.supervise.test_readings import GATE, STAGE, a_stage, page, parse
 
 TRACE = """Traceback (most recent call last):
@@ -55,3 +58,13 @@ def test_a_long_traceback_loses_its_middle(tmp_path):
     lines = last_traceback(log).splitlines()
     assert len(lines) < 40
     assert (lines[1], lines[-1]) == ("  line 0", "RecursionError: too deep")
+
+
+@given(st.lists(st.tuples(st.floats(0.1, 9.0), st.integers(0, 2), st.booleans())))
+def test_silence_is_as_long_as_queries_have_waited_since_the_last_answer(looks):
+    silence, now, answered, began = Silence(), 0.0, 0, None
+    for passed, more, waiting in looks:
+        now, answered = now + passed, answered + more
+        silence.note(now, answered, waiting=waiting)
+        began = None if not waiting else now if more or began is None else began
+        assert silence.seconds(now + 1.0) == (0.0 if began is None else now + 1.0 - began)

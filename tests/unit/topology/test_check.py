@@ -38,7 +38,31 @@ def test_a_good_pipeline_is_drawn(check):
     told = "pipeline p, 2 stages, 6 processes and the gate, SLO 400 ms, 12 partitions"
     assert lines[0] == f"p.yaml is valid, with 1 note at the end: {told}"
     assert "│ check_models:Model" in out
-    assert lines[-1].startswith("note: stage 'a': 12 partitions do not divide evenly by 5 fronts")
+    assert lines[-4].startswith("note: stage 'a': 12 partitions do not divide evenly by 5 fronts")
+
+
+@pytest.mark.parametrize(
+    ("stage", "processes", "workers", "memory"),
+    [
+        ('model: "m:M"', 1, 0, 225),
+        ('model: "m:M", workers: {where: process, count: 3, fronts: 2}', 2, 3, 375),
+        ('model: "m:M", workers: {where: process, count: 3, standby: 1}', 2, 6, 450),
+        ('model: "m:M", workers: {where: process, count: 3}, copies: {workers: 2}', 1, 5, 350),
+        ('model: "m:M", state: keyed', 2, 0, 300),
+        (
+            "default: {y: 1}, ensemble: {selection: exp4, members: {x: {model: m:M, workers: {count: 3}}}}",
+            3,  # with two of its learner
+            3,
+            525,
+        ),
+    ],
+)
+def test_processes_and_memory_are_summed_up(check, stage, processes, workers, memory):
+    code, out, err = check(f"name: p\nslo: 2s\nstages:\n  - {{name: a, {stage}}}\n")
+    assert code == 0, err
+    gates = "2 gates" if "ensemble" in stage else "1 gate"
+    assert f"processes on one machine: serve, {processes} of stages, {gates}, {workers} workers\n" in out
+    assert f"memory: about {memory} MB before any model is loaded; a local Kafka takes up to 700 MB more" in out
 
 
 def test_the_batches_of_many_stages_have_a_line_each(check):

@@ -210,6 +210,13 @@ def test_a_table_of_a_fronts_own_partitions_has_the_keys_of_its_queries():
         assert ["input 'id' must also be the key of the query's message" in one for one in found] == [True] * told
 
 
+def test_a_stage_with_tables_is_not_coded():
+    learner = "learners: [{name: taste, model: 'm:T', state: keyed, publish: true}]"
+    stage = "{name: a, model: 'm:M', coding: {k: 2, parity: p}, tables: {user: {of: taste}}}"
+    with pytest.raises(SpecError, match=r"coding: a query with a table's row cannot be coded"):
+        parse(f"{{name: p, slo: 1s, stages: [{stage}], {learner}}}")
+
+
 def test_a_join_by_any_takes_the_fastest_way():
     pipeline = parse(
         "{name: p, slo: 20ms, stages: [{name: a, emulated: {alpha: 30ms}}, {name: b, emulated: {alpha: 10ms}},"

@@ -43,6 +43,26 @@ class Ghost:
     __str__ = __repr__
 
 
+class HostileList(list):
+    def __iter__(self):
+        raise Panic
+
+    __len__ = __iter__
+
+
+class HostileDict(dict):
+    items = keys = __iter__ = HostileList.__iter__
+
+
+class HostileText(str):
+    __slots__ = ()
+    encode = isascii = __str__ = HostileList.__iter__
+
+
+class HostileNumber(int):
+    __int__ = __index__ = HostileList.__iter__
+
+
 class Panic(BaseException):
     """As a Rust panic comes through PyO3."""
 
@@ -59,6 +79,7 @@ def raising(error):
 
 
 NAMES = {"np": np, "collections": collections, "types": types, "Colour": Colour, "Number": Number, "Ghost": Ghost}
+NAMES |= {each.__name__: each for each in (HostileList, HostileDict, HostileText, HostileNumber)}
 NAMES |= {"Panic": Panic, "SilentError": SilentError, "raising": raising, "frames": frames}
 
 _DTYPES = [name for name in frames.DTYPES if name != "bfloat16"] + [
@@ -87,9 +108,9 @@ np.datetime64('2020-01-01') Colour.RED Number.ONE Ghost() object() {1} frozenset
 types.MappingProxyType({'a':1}) collections.UserDict(a=1) collections.deque([1]) collections.OrderedDict(a=1)
 collections.defaultdict(int,a=1) collections.Counter('aab') types.SimpleNamespace(a=1) raising(Panic())
 raising(SilentError()) raising(KeyboardInterrupt()) raising(GeneratorExit()) raising(StopIteration())
-raising(MemoryError()) raising(KeyError(Ghost()))
+raising(MemoryError()) raising(KeyError(Ghost())) HostileList([1]) HostileDict(a=1) HostileText('a') HostileNumber(1)
 """
-_KEYS = "'a' 'b' '' 1 None (1,2) b'a' 1.5 np.str_('s') Colour.RED '\\ud800' Ghost()"
+_KEYS = "HostileText('h') 'a' 'b' '' 1 None (1,2) b'a' 1.5 np.str_('s') Colour.RED '\\ud800' Ghost()"
 SCALARS, KEYS = st.sampled_from([*_SCALARS.split(), *_ODD_ARRAYS.split()]), st.sampled_from(_KEYS.split())
 
 

@@ -1,13 +1,17 @@
 """A model in a thread and one in a worker process give a client the same outcome, whatever they answer."""
 
+import math
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from agents.core.actions import Ok
 from lineage import reasons
 from lineage.values import codec
+from lineage.values.json_text import write_outcome
 from tests.unit.workers import answers
-from tests.unit.workers.answers import VALUES, Worker, in_thread, shown
+from tests.unit.workers.answers import VALUES, Worker, exact, in_thread, shown
 
 DECODER = codec.Decoder()
 
@@ -37,6 +41,26 @@ def test_a_value_is_the_same_to_a_client_from_a_thread_and_a_process(worker, exp
 def test_a_neighbour_changes_nothing(worker, expressions):
     alone = [outcomes(worker, [each])[0][0] for each in expressions]
     assert outcomes(worker, expressions) == (alone, alone)
+
+
+@given(VALUES)
+@settings(max_examples=200, deadline=None)
+def test_a_client_reads_from_json_what_it_reads_from_avro(expression):
+    (result,) = in_thread(answers.model(), [{"of": expression}])
+    if isinstance(result, Ok):
+        outcome = DECODER.outcome(result.payloads[None])
+        told = DECODER.released(write_outcome(outcome, "r", 1.0))
+        assert exact(told.outputs) == exact(in_json(outcome.outputs))
+
+
+def in_json(value):
+    """A value as JSON has it: numbers that JSON lacks are texts outside of tensors."""
+    if isinstance(value, dict):
+        return {name: in_json(each) for name, each in value.items()}
+    if isinstance(value, list):
+        return [in_json(each) for each in value]
+    finite = not isinstance(value, float) or math.isfinite(value)
+    return value if finite else {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}[str(value)]
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from agents.core.actions import DEFAULT, Ok
 from agents.live.stage.batch_work import BatchWork, UserFunctions
+from agents.live.stage.intake import Signature
 from agents.models.raised import RaisedLog, trace_of, words_of
 from lineage import reasons
 from lineage.limits import Limits
@@ -172,6 +173,25 @@ def test_what_a_split_returns_wrongly_is_a_bad_route(returned):
         SimpleNamespace(predict=lambda batch: [{"y": 1}]), [{"x": 1}], functions(split=lambda _: returned)
     )
     assert result.reason == reasons.BAD_ROUTE
+
+
+class Haunted:
+    """What a join may return: it raises whatever it is asked."""
+
+    def __getattr__(self, name):
+        raise Panic(name)
+
+
+def test_a_join_may_return_what_raises_when_it_is_read():
+    for signature in (None, Signature({"x": {"dtype": "float32", "shape": [2]}})):
+        work = BatchWork(
+            "s", [SimpleNamespace(predict=lambda batch: [{"y": 1} for _ in batch])],
+            functions(join=lambda parts: {"x": Haunted() if parts[""]["n"] else np.zeros(2, np.float32)}), joins=True,
+            model_name="m", version="1", signature=signature, limits=Limits(),
+        )  # fmt: skip
+        odd, fine = work.run(0, SimpleNamespace(requests=[request(1, {"n": 1}), request(2, {"n": 0})])).results
+        assert odd.reason == reasons.BAD_ROUTE
+        assert isinstance(fine, Ok)
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from agents.core.gate import GATE, HELD_LIMIT
 from agents.core.input_tail import TAIL_RECORDS
 from agents.core.joins import Rule
 from agents.core.stage import QUEUE_LIMIT
+from agents.sim.faults.schedule.comebacks import with_comeback
 from agents.sim.faults.schedule.scenario import POINTS, TOPOLOGIES, Fault, Kind, Scenario, Topology
 from checkpoint.modes import MODES, NSPB
 from topology import dag
@@ -363,7 +364,8 @@ def drawn(seed: int, topology: Topology | None = None, mode: Mode | None = None)
         chance=graphs.choice((0.0, 0.0, 0.2, 0.6)),
         flaky=graphs.choice((0.0, 0.0, 0.0, 0.25)),
     )
-    return stretched(scenario, bounds)
+    comebacks = Random(f"comeback {seed}")  # noqa: S311 (a simulation)
+    return stretched(with_comeback(scenario, comebacks), bounds)
 
 
 def _told(story: str, random: Random, topology: Topology, shards: int, at: float) -> list[Fault]:

@@ -105,6 +105,7 @@ class StateWorld:
 
     def __init__(self, scenario: Scenario, seed: int) -> None:
         self.scenario = scenario
+        self.seed = seed
         self.graph = scenario.topology.graph()
         self.random = Random(seed)  # noqa: S311 (a simulation)
         self.now = START

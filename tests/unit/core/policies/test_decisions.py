@@ -1,11 +1,15 @@
 """Who is let into a batch: every policy on one chain that was worked out by hand (see `scenes`)."""
 
+from dataclasses import replace
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from agents.core.policies import make
 from agents.core.policy import Load
 
-from .scenes import IDLE, request, states, told_policy, view
+from .scenes import IDLE, TAKES, request, states, told_policy, view
 
 # Milliseconds from t_s to the latest t_e that is let in at a: 500 - 50, less what is expected of b and c.
 LATEST = {
@@ -63,6 +67,25 @@ def test_the_measured_duration_takes_the_profiles_place():
         policy = told_policy(name)
         policy.tick(3.0, Load(0, 0, 0, 0, 0, 0.0, 0, 0, 0, duration=0.09), states())
         assert latest_ms(policy) == pytest.approx(left, abs=0.51)
+
+
+@given(recent=st.fixed_dictionaries({name: st.integers(1, 60) for name in TAKES}), planned=st.integers(1, 60))
+def test_with_recent_durations_those_of_the_batches_that_lately_ended_count(recent, planned):
+    said = {
+        name: [replace(each, duration=planned / 1000, recent_duration=recent[name] / 1000) for each in told]
+        for name, told in states().items()
+    }
+    for setting, durations in (("pard", [planned] * 3), ("pard:duration=recent", list(recent.values()))):
+        policy = make(setting, view())
+        policy.tick(3.0, Load(0, 0, 0, 0, 0, 0.0, 0, 0, 0, duration=planned / 1000), said)
+        assert latest_ms(policy) == pytest.approx(500 - sum(durations) - 17 - 25, abs=0.51)
+
+
+def test_with_recent_durations_a_stage_whose_batches_none_saw_takes_one_query():
+    policy = make("pard:duration=recent", view())
+    assert latest_ms(policy) == pytest.approx(500 - (50 + 40 + 30) / 5, abs=0.51)
+    policy.tick(2.0, IDLE, states())  # nothing ended
+    assert latest_ms(policy) == pytest.approx(500 - (50 + 40 + 30) / 5 - 17 - 25, abs=0.51)
 
 
 def test_the_quantile_is_a_parameter():

@@ -34,13 +34,16 @@ def problem(seed, *, most=3, queries=1_500, bounded=True):
     options = {}
     for stage in pipeline.spec.stages:
         alpha, beta = draw.uniform(0.001, 0.02), draw.uniform(0.001, 0.01)
-        largest = draw.choice([1, 2, 4, 8])
+        largest, steps = draw.choice([1, 2, 4, 8, 48]), draw.random() < 0.5
+        sizes = [
+            1 << (n - 1).bit_length() if steps else n for n in range(1, largest + 1)
+        ]  # that count, of batches of n
         mine = []
         for kind, price in KINDS.items():
             if mine and draw.random() < 0.3:
                 continue
             speed = 1.0 if draw.random() < 0.2 else price ** draw.uniform(0.5, 1.3)
-            durations = tuple((alpha + beta * n) / speed for n in range(1, largest + 1))
+            durations = tuple((alpha + beta * n) / speed for n in sizes)
             mine.append(Option(kind, price * draw.uniform(0.9, 1.1), durations, 5.0, emulated=True))
         options[stage.name] = tuple(sorted(mine, key=lambda option: -option.price))
     rate = draw.choice([30, 100, 250])
@@ -64,7 +67,17 @@ def solved(seeds, **options):
             yield seed, planner, greedy(planner)
 
 
-def test_a_plan_keeps_the_slo_and_no_single_action_lowers_its_cost():
+def smaller(planner, config):
+    """Return the plans with a smaller batch of one stage that cost the same and keep the SLO."""
+    plans = [
+        {**config, name: choice._replace(batch=batch)}
+        for name, choice in config.items()
+        for batch in range(1, choice.batch)
+    ]
+    return [plan for plan in plans if planner.p99(plan) is not None]
+
+
+def test_a_plan_keeps_the_slo_and_no_action_lowers_its_cost_or_smaller_batches_cost_the_same():
     pytest.importorskip("numba")
     plans = 0
     for seed, planner, found in solved(range(60)):
@@ -72,6 +85,7 @@ def test_a_plan_keeps_the_slo_and_no_single_action_lowers_its_cost():
         assert (found.latencies > planner.slo).sum() <= len(planner.arrivals) // 100, seed
         assert all(planner.left(found.config, kind) >= 0 for kind in KINDS), seed
         assert list(planner.savings(found.config)) == [], seed
+        assert smaller(planner, found.config) == [], seed
         assert [step.cost for step in found.steps] == sorted((step.cost for step in found.steps), reverse=True)
         assert found.steps[-1].cost == found.cost == pytest.approx(planner.cost(found.config))
     assert plans > 30
@@ -83,6 +97,7 @@ def test_a_beam_is_never_dearer():
     for seed, planner, found in solved(range(25), queries=600):
         wide = beam(planner)
         assert wide.cost <= found.cost * (1 + 1e-9), seed
+        assert smaller(planner, wide.config) == [], seed
         cheaper += wide.cost < found.cost * (1 - 1e-9)
     assert cheaper > 0  # it is worth having
 

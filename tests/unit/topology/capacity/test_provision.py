@@ -14,8 +14,7 @@ from lineage.message import StageTiming
 from tests.unit.whatif.recordings import Taken
 from topology.capacity.hardware import options_of, read_catalogue
 from topology.capacity.plan import read_plan
-from topology.capacity.planner import Choice, Found, Sizing
-from topology.capacity.provisioning import Provisioning
+from topology.capacity.planner import Sizing
 from topology.load import load
 from topology.profiles import (
     Conditions,
@@ -158,18 +157,6 @@ def test_the_simulator_estimates_what_the_kernel_cannot(files):
     assert estimator(sizes, 0.01, 1) is None
 
 
-def test_a_plan_whose_full_batches_pard_would_drop_says_so(files):
-    pipeline, catalogue = load("p.yaml"), read_catalogue(files / "hw.yaml")
-    options = options_of(pipeline, catalogue, read_profile_file(files / "prof.yaml"), "prof.yaml")
-    made = Provisioning(pipeline, catalogue, options, lambda *_: None, {}, np.arange(3.0), "t")
-    config = {"a": Choice(options["a"][0], 1, 4), "b": Choice(options["b"][0], 1, 8)}  # 20 ms, then 24
-    found = Found(config, 1.0, np.zeros(3), [])
-    assert made._beyond(found, 0.045) == ()
-    (told,) = made._beyond(found, 0.043)
-    assert told.startswith("full batches take 44 ms along one path, longer than the SLO")
-    assert "serve this plan with '--policy naive'" in told
-
-
 def test_hardware_figures_survive_a_new_profile(files):
     held = read_profile_file(files / "prof.yaml")
     write_profiles(files / "prof.yaml", {}, held.hardware)
@@ -232,3 +219,36 @@ def test_queries_of_a_recording_go_the_ways_that_they_went(files, capsys):
     page = Path("plan.html").read_text()
     assert "Cost over the SLO" in page
     assert page.count("<svg") == 1
+
+
+LEFT_OUT = {
+    "an ensemble": "default: {y: 1}, ensemble: {selection: exp4, members: {x: {model: m:M}}}",
+    "variants": "variants: {app: d, of: {x: {model: m:M, architecture: x, accuracy: .9, takes: {1: 10ms}}}}",
+    "a Velox model": "model: 'velox:m:Songs', tables: {user: {of: taste}}",
+}
+LEARNERS = "learners: [{name: taste, model: 'velox:m:Songs', state: {kind: keyed}, publish: true}]\n"
+
+
+@pytest.mark.parametrize("what", LEFT_OUT)
+@pytest.mark.parametrize("place", ["first", "between", "last", "alone"])
+def test_stages_that_nobody_measures_keep_their_sizes_and_are_named(files, capsys, what, place):
+    stages = {"a": "model: 'm:A'", "b": "model: 'm:B'"}
+    order = {"first": ["s", "a", "b"], "between": ["a", "s", "b"], "last": ["a", "b", "s"], "alone": ["s"]}[place]
+    lines = [
+        f"  - {{name: {name}, {stages.get(name, LEFT_OUT[what])}{f', after: {before}' if before else ''}}}\n"
+        for before, name in zip(["", *order], order, strict=False)
+    ]
+    learners = LEARNERS if "Velox" in what else ""
+    Path("p.yaml").write_text(f"name: p\nslo: 200ms\nstages:\n{''.join(lines)}{learners}")
+    Path("prof.yaml").write_text("spillway-profile: 1\nhardware: {cpu: {a: {beta: 5ms}, b: {beta: 9ms}}}\n")
+    code = run(["provision", "p.yaml", "poisson:20", "--duration", "10", *GIVEN, "-o", "plan.yaml"])
+    told = capsys.readouterr()
+    if place == "alone":
+        assert code == 2
+        assert f"there is no stage to plan: s has {what}" in told.err
+        return
+    assert code == 0, told.err
+    plan = read_plan(files / "plan.yaml")
+    assert (set(plan.stages), plan.kept) == ({"a", "b"}, {"s": 1})
+    assert any(f"estimated to take no time: s has {what}" in remark for remark in plan.remarks)
+    assert f"estimated to take no time: s has {what}" in told.out

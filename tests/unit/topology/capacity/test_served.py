@@ -2,8 +2,10 @@
 
 import pytest
 
+from agents.cli.commands.serve import _tight
 from lineage.errors import SpecError
-from topology.capacity.plan import Plan
+from topology.capacity.plan import Plan, write_plan
+from topology.capacity.room import RECENT
 from topology.capacity.served import basis_of, file_digest, planned
 from topology.load import parse
 
@@ -55,3 +57,18 @@ def test_a_tuner_goes_by_what_the_plan_says():
     assert basis.rho("a") == pytest.approx(100 * 0.5 / (3 * 40))
     assert [basis.fullest(length) for length in (0.25, 0.5, 0.75, 1.0, 5.0)] == [30, 60, 85, 110, 550]
     assert (basis.limits, basis.stages["b"].hardware) == ({"k80": 8}, "cpu")
+
+
+@pytest.mark.parametrize(
+    ("batch", "policy", "told"),
+    [(64, None, True), (64, "back:quantile=.2", True), (64, RECENT, False), (64, "spillway", False), (4, None, False)],
+)
+def test_serve_tells_of_a_plan_that_leaves_the_policy_in_force_no_room(tmp_path, batch, policy, told):
+    large = {**STAGE, "batch": batch, "throughput": batch / (0.05 * batch), "takes": {1: 0.05, batch: 0.05 * batch}}
+    write_plan(tmp_path / "plan.yaml", plan(stages={"a": large}, p99=0.6))
+    said = _tight(PIPELINE, tmp_path / "plan.yaml", policy)
+    assert (said is not None) == told
+    if said is not None:
+        assert said.startswith("planned batches take 3.15 s more along a path than those that form at this load")
+        assert "never waits would take 3.65 s, and one of the slowest hundredth 3.75 s, of an SLO of 1 s" in said
+        assert said.endswith(f"serve with '--policy {RECENT}'")

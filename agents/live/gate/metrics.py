@@ -1,0 +1,79 @@
+"""What the gate counts. Its figures are the clients': an outcome counts when clients could read it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from prometheus_client.registry import Collector
+
+from agents.core.estimates.observed import Transfer
+from agents.live.metrics import Distribution, Families, WaitsTold
+from lineage import metric_names as names
+from lineage.message import DROPPED, FAILED, PREDICTION
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from prometheus_client import Metric
+
+
+class GateMetrics(Collector):
+    """The gate's numbers, the pipeline's score among them."""
+
+    role = "gate"
+    stage = "gate"
+    label = ""
+
+    def __init__(self, pipeline: str, replica: int = 0, slo: float = 1.0) -> None:
+        self.pipeline = pipeline
+        self.replica = replica
+        self.received = 0
+        self.duplicates: Callable[[], int] = int
+        self.held: Callable[[], int] = int
+        self.good = 0
+        self.late = 0
+        self.flags_cut = 0
+        self.emitted = 0
+        self.aborted = 0
+        self.outcomes: Counter[tuple[str, ...]] = Counter()  # by (kind, reason)
+        self.dead_letters: Counter[tuple[str, ...]] = Counter()  # by (reason,)
+        self.committed: dict[int, int] = {}
+        self.waits = WaitsTold()
+        self.stopped: dict[int, int] = {}  # by partition that lost what comes next: the position
+        self.latency = {kind: Distribution(slo) for kind in (PREDICTION, DROPPED, FAILED)}
+        self.intake = Distribution()
+        self.transfer = Transfer()  # from an outcome's timestamp to its commit
+        self.transaction = Distribution()
+        self.hold: Distribution | None = None  # None where no outcome rests on a state
+
+    def collect(self) -> Iterator[Metric]:
+        make = Families(self.pipeline, self.stage, self.replica)
+        yield make.counter(names.RECEIVED_TOTAL, "Messages taken from the outcomes topic", self.received)
+        yield make.counter(names.DUPLICATES_TOTAL, "Repeated messages that were suppressed", self.duplicates())
+        yield make.counter(names.EMITTED_TOTAL, "Outcomes released to egress", self.emitted)
+        yield make.counter(names.GOOD_TOTAL, "Predictions that could be read by their deadline", self.good)
+        yield make.counter(names.LATE_TOTAL, "Predictions that could be read only after it", self.late)
+        yield make.counter(names.FLAGS_CUT_TOTAL, "Outcomes that lost flags on their way", self.flags_cut)
+        outcomes = dict(self.outcomes)
+        yield make.counters(names.OUTCOMES_TOTAL, "Outcomes released", ("kind", "reason"), outcomes)
+        yield make.counters(
+            names.DEAD_LETTERS_TOTAL, "Messages that could not be accepted", ("reason",), dict(self.dead_letters)
+        )
+        yield make.gauge(names.HELD, "Outcomes held back", self.held())
+        yield make.distributions(
+            names.LATENCY_SECONDS,
+            "From the query's sending until its outcome could be read",
+            (names.KIND,),
+            {(kind,): values for kind, values in self.latency.items()},
+        )
+        yield make.distribution(names.INTAKE_SECONDS, "From an outcome's timestamp to the gate", self.intake)
+        yield make.distribution(names.TRANSACTION_SECONDS, "Commit of a transaction", self.transaction)
+        yield make.counter(names.ABORTED_TOTAL, "Transactions that were aborted, and decided again", self.aborted)
+        if self.hold is not None:
+            yield make.distribution(
+                names.STATE_HOLD_SECONDS, "Time that outcomes waited for durable versions", self.hold
+            )
+        yield make.partitions(names.COMMITTED_OFFSET, "Next offset to read after a restart", self.committed)
+        yield make.partitions(names.STOPPED_AT_OFFSET, "Partitions whose log lost this next offset", self.stopped)
+        yield self.waits.family(make)
