@@ -88,8 +88,11 @@ def _frame_of(error: BaseException) -> traceback.FrameSummary | None:
 def _place_of(error: BaseException, words: str) -> str:
     """Say where an error was raised, whatever its text."""
     if isinstance(error, ModelRaisedError):
-        lines = [line for line in error.trace.splitlines() if line.startswith('  File "')]
-        return lines[-1] if lines else words
+        lines, text = error.trace.splitlines(), words.partition("\n")
+        if text[1]:  # a text of several lines may have anything in it
+            lines = lines[: next((n for n, line in enumerate(lines) if line.endswith(text[0])), None)]
+        places = [line for line in lines if line.lstrip(" |").startswith('File "')]  # a group's are indented
+        return places[-1] if places else words
     frame = _frame_of(error)
     return words if frame is None else f"{type(error).__name__} {frame.filename}:{frame.lineno}"
 

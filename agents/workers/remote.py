@@ -107,7 +107,7 @@ class RemoteWorker:
 
 
 def main(job: dict[str, Any]) -> int:
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    logging.basicConfig(level=logging.INFO, format=shim.LOG_FORMAT)
     forks.isolate_children()
     try:
         worker = RemoteWorker(job)

@@ -14,6 +14,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 import json
+import logging
 import os
 import queue
 import signal
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 RECEIVE = 1 << 18
+LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"  # as `agents.cli.log` has it
 ENDS = (SystemExit,)  # what a model may raise to end its process
 
 
@@ -74,10 +76,11 @@ class Stream:
 
 
 def begin() -> None:
-    """Prepare the process of a local worker for a model.
+    """Prepare the process of a local worker for a model, which logs as in a thread of the front.
 
     A front's Ctrl-C is for the front to decide on. It is not ignored, as what the model starts would ignore it, too.
     """
+    logging.basicConfig(stream=sys.stderr, level=logging.INFO, format=LOG_FORMAT)
     forks.isolate_children()
     signal.signal(signal.SIGINT, lambda *_: None)
 

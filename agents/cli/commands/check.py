@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
+    from agents.models.trial import Trial
     from topology.load import Pipeline
     from topology.problems import Finding
     from topology.problems import Path as FieldPath
@@ -41,7 +42,7 @@ _OF_SERVE, _OF_WORKER, _OF_KAFKA = 75, 25, 700
 @pipeline_argument
 @click.option("--dot", "as_dot", is_flag=True, help="Print the graph in the DOT language of Graphviz.")
 @click.option("--load", "imports", is_flag=True, help="Also import the models and functions that the pipeline names.")
-@click.option("--models", "tries", is_flag=True, help="Also construct the models, in a separate process.")
+@click.option("--models", "tries", is_flag=True, help="As --load; also construct the models, in a separate process.")
 @click.option("--processes", "as_commands", is_flag=True, help="Print each process's command, for an orchestrator.")
 @json_option
 def check(pipeline: Path, *, as_dot: bool, imports: bool, tries: bool, as_commands: bool, as_json: bool) -> int:
@@ -49,8 +50,9 @@ def check(pipeline: Path, *, as_dot: bool, imports: bool, tries: bool, as_comman
 
     Lists all problems of the file at once, each with its line and fix. Nothing is imported or started. With --load,
     models and functions are looked up as the stages do: in the working directory, then beside the file. With --models,
-    each model is also constructed, on the CPU, and a stateful model creates its first state; the check is that it
-    matches what the stage declares, can be called, and that its state can be stored. A model that is not constructed
+    each model is also constructed, on the CPU, those of members, variants and copies, too, and a stateful model creates
+    its first state; the check is that it matches what the stage declares, can be called, and that its state can be
+    stored. A model that is not constructed
     within 180 s, the limit of serve, is reported as hanging.
 
     \b
@@ -65,7 +67,7 @@ def check(pipeline: Path, *, as_dot: bool, imports: bool, tries: bool, as_comman
       2  it cannot
     """  # noqa: D301 - click's own marks
     try:
-        loaded = _checked(pipeline, imports=imports, tries=tries)
+        loaded = _checked(pipeline, imports=imports or tries, tries=tries)
     except SpecError as error:
         if not as_json:
             raise
@@ -109,7 +111,8 @@ def _checked(file: Path, *, imports: bool, tries: bool) -> Pipeline:
     findings += ensemble_findings(loaded, imports=imports)
     findings += _codings(loaded, imports=imports)
     findings += (found for each in every if imports for found in _imports(each))
-    findings += (found for each in every if tries for found in _trials(each))
+    said = {str(found) for found in findings}
+    findings += (found for each in every if tries for found in _trials(each) if str(found) not in said)
     if findings:
         raise InvalidPipelineError(str(file), findings)
     return loaded
@@ -198,6 +201,7 @@ def _imports(pipeline: Pipeline) -> Iterator[Finding]:
             named["ensemble", "members", member, "model"] = each.model
         for variant, one in (stage.variants.of if stage.variants is not None else {}).items():
             named["variants", "of", variant, "model"] = one.model
+        named["copies", "model"] = stage.copies.model if stage.copies is not None else None
         for steps, name in named.items():
             if name is None:
                 continue
@@ -215,19 +219,25 @@ def _trials(pipeline: Pipeline) -> Iterator[Finding]:
     from agents.supervise.lifecycle import RestartPolicy  # noqa: PLC0415
 
     numbers = {stage.name: number for number, stage in enumerate(pipeline.spec.stages)}
-    stages = [stage for stage in pipeline.spec.stages if stage.model is not None]
-    trials = [
-        Trial(
-            stage.name,
-            stage.model or "",
-            stage.arguments,
-            None if stage.state is None else stage.state.kind,
-            stage.publish,
-        )
-        for stage in stages
-    ]
+    trials = [trial for stage in pipeline.spec.stages for trial in _trials_of(stage, Trial)]
     for verdict in verdicts(trials, RestartPolicy().start_timeout):
-        yield pipeline.finding(("stages", numbers[verdict.stage], verdict.field), verdict.text)
+        path: FieldPath = ("stages", numbers[verdict.stage], *verdict.section, verdict.field)
+        yield pipeline.finding(path, verdict.text)
+
+
+def _trials_of(stage: StageSpec, trial: type[Trial]) -> Iterator[Trial]:
+    """The models of a stage, each with where it is written."""
+    if stage.model is not None:
+        kind = None if stage.state is None else stage.state.kind
+        yield trial(stage.name, stage.model, stage.arguments, kind, stage.publish)
+    for member, each in (stage.ensemble.members if stage.ensemble is not None else {}).items():
+        yield trial(stage.name, each.model, each.arguments, None, section=("ensemble", "members", member))
+    for variant, one in (stage.variants.of if stage.variants is not None else {}).items():
+        yield trial(stage.name, one.model, one.arguments, None, section=("variants", "of", variant))
+    copies = stage.copies
+    if copies is not None and (copies.model is not None or copies.arguments is not None):
+        model, arguments = copies.model or stage.model or "", copies.arguments or {}
+        yield trial(stage.name, model, arguments, None, section=("copies",))
 
 
 def _problems(error: SpecError) -> list[dict[str, Any]]:

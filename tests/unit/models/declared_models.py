@@ -1,6 +1,9 @@
 """Models that are not what a stage needs, each in another way."""
 
+import multiprocessing
 import os
+import pathlib
+import threading
 import time
 
 from tests.unit.models.stateful_models import Total
@@ -71,3 +74,25 @@ class Hangs(Plain):
 
 async def choose(_outputs):
     return ()
+
+
+class Threads(Plain):
+    """Leaves a thread that never ends."""
+
+    def __init__(self):
+        threading.Thread(target=time.sleep, args=(600,)).start()
+
+
+class Leaves(Plain):
+    """Leaves a child that has all that this process has."""
+
+    def __init__(self, file):
+        child = multiprocessing.get_context("fork").Process(target=time.sleep, args=(600,))
+        child.start()
+        pathlib.Path(file).write_text(str(child.pid))
+
+
+class DiesBesideIt(Leaves):
+    def __init__(self, file):
+        super().__init__(file)
+        os._exit(3)

@@ -2,6 +2,7 @@
 
 import threading
 
+import psutil
 import pytest
 
 from agents.models import slow
@@ -10,7 +11,7 @@ from agents.models.loading import load_function
 from agents.models.trial import Trial, Verdict, verdicts
 from lineage.errors import ModelError
 from tests.unit.models import stateful_models
-from tests.waiting import PATIENT_SECONDS
+from tests.waiting import PATIENT_SECONDS, until
 
 HERE = "tests.unit.models.declared_models"
 THERE = "tests.unit.models.stateful_models"
@@ -117,3 +118,20 @@ def test_models_are_tried_in_a_process_of_their_own(capfd):
         "c", "model", f"stage 'c': model '{HERE}:Dies': its process died during a trial construction (exit code 3)"
     )
     assert capfd.readouterr().out == ""
+
+
+@pytest.mark.parametrize("last", [False, True])
+@pytest.mark.parametrize(("name", "died"), [("Threads", False), ("Leaves", False), ("DiesBesideIt", True)])
+def test_what_a_model_leaves_behind_is_not_waited_for_and_ends(tmp_path, name, died, last):
+    file = tmp_path / "pid"
+    tried = Trial("a", f"{HERE}:{name}", {} if name == "Threads" else {"file": str(file)}, None)
+    next_one = Trial("b", f"{HERE}:Half", {}, "shared", section=("ensemble", "members", "m"))
+    found = list(verdicts([next_one, tried] if last else [tried, next_one], within=PATIENT_SECONDS))
+    assert sorted((each.stage, each.section) for each in found) == [
+        *([("a", ())] if died else []),
+        ("b", ("ensemble", "members", "m")),
+    ]
+    assert not died or "exit code 3" in next(each for each in found if each.stage == "a").text
+    if file.exists():
+        pid = int(file.read_text())
+        until(lambda: not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE, 30)

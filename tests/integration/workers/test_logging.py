@@ -1,0 +1,63 @@
+"""A model's log lines from a real worker process, which has the front's stderr."""
+
+import re
+import subprocess
+import sys
+
+import pytest
+
+from agents.workers import links as links_module
+from agents.workers.processes import command_of
+from tests.integration.workers.test_links import SECONDS, Heard, query
+from topology.sections import WorkersSpec
+from topology.spec import StageSpec
+
+MODEL = """
+import logging
+
+log = logging.getLogger("mine.model")
+log.info("imported")
+
+
+class Says:
+    def __init__(self):
+        log.warning("constructed")
+
+    def predict(self, batch):
+        log.debug("nobody hears this")
+        log.info("asked %d", len(batch))
+        try:
+            raise ValueError("no")
+        except ValueError:
+            log.exception("failed")
+        return [{} for _ in batch]
+"""
+AS_A_THREAD = """
+from agents.cli import log
+
+log.to_stderr()
+import said_models
+said_models.Says().predict([{}])
+"""
+
+
+@pytest.mark.parametrize("own", [False, True])
+def test_logging_arrives_as_a_threads_does(tmp_path, monkeypatch, capfd, own):
+    (tmp_path / "said_models.py").write_text(MODEL)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    workers = WorkersSpec(where="process", python=sys.executable if own else None)
+    heard = Heard()
+    links = links_module.Links(heard, timeout=SECONDS)
+    links.spawn(0, command_of(StageSpec(name="s", model="said_models:Says", workers=workers), 1))
+    heard.next("ready")
+    links.send(0, "job", [query(n=1)], singly=False)
+    heard.next("answered")
+    links.close()
+    from_worker = capfd.readouterr().err
+    thread = [sys.executable, "-c", f"import sys; sys.path[:0] = {[*sys.path]!r}\n{AS_A_THREAD}"]
+    from_thread = subprocess.run(thread, capture_output=True, text=True, timeout=SECONDS, check=True).stderr
+    shown = [re.sub(r"\d{4}-.*?,\d{3}", "TIME", text).strip() for text in (from_worker, from_thread)]
+    assert shown[0] == shown[1]
+    assert shown[0].startswith("TIME INFO mine.model: imported\nTIME WARNING mine.model: constructed")
+    assert "ValueError: no" in shown[0]
