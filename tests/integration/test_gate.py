@@ -49,7 +49,7 @@ def test_a_clean_stop_leaves_the_group_and_the_run_directory(make_gate):
     assert (said["role"], said["pid"]) == ("gate", gate.pid)
     labels = f'pipeline="{bench.name}",replica="0",stage="gate"'
     until(lambda: f"spillway_good_total{{{labels}}} 1.0" in metrics(said["port"]), 120)
-    assert f"spillway_latency_seconds_count{{{labels}}} 1.0" in metrics(said["port"])
+    assert f'spillway_latency_seconds_count{{kind="prediction",{labels}}} 1.0' in metrics(said["port"])
     bench.stop(gate)
     assert not entry.exists()
     group = bench.admin.describe_consumer_groups([f"{bench.name}.gate"])[f"{bench.name}.gate"].result()

@@ -128,7 +128,7 @@ def test_the_death_of_a_member_is_reported_under_the_name_of_its_process(tmp_pat
 
 
 def figures_of(role):
-    return SimpleNamespace(role="stage", state_role=role, moved=0, waits=(), stopped={}, outcomes={})
+    return SimpleNamespace(role="stage", state_role=role, moved=0, waits=(), stopped={}, outcomes={}, queue=0)
 
 
 class StandingStill:

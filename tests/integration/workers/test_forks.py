@@ -51,7 +51,10 @@ def group_of(pid):
 
 def held(pid):
     """What a process holds that is no file and no pipe: sockets, selectors, descriptors of events."""
-    found = [str(each.readlink()) for each in Path(f"/proc/{pid}/fd").iterdir()]
+    found = []
+    for each in Path(f"/proc/{pid}/fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):  # it was closed meanwhile
+            found.append(str(each.readlink()))
     return {each for each in found if each.startswith(("socket:", "anon_inode:"))}
 
 
