@@ -3,6 +3,7 @@
 import os
 import signal
 import time
+from contextlib import suppress
 
 import psutil
 
@@ -36,8 +37,11 @@ class Member:
 
 def worker_of(process, member):
     """The worker process of a member; None while it has none."""
-    found = [each for each in process.children() if any(f'"say": "{member}"' in part for part in each.cmdline())]
-    return found[0] if found else None
+    for each in process.children():
+        with suppress(psutil.NoSuchProcess):  # it has ended meanwhile
+            if any(f'"say": "{member}"' in part for part in each.cmdline()):
+                return each
+    return None
 
 
 def test_a_member_that_is_killed_and_one_that_is_slow_cost_no_query(stage, until):
