@@ -5,6 +5,8 @@ import time
 import psutil
 import pytest
 
+from tests.worker_processes import workers_of
+
 PIPELINE = """
 partitions: 4
 stages:
@@ -14,11 +16,6 @@ stages:
     batching: {{size: 4}}
     copies: {{workers: 1{more}}}
 """
-
-
-def workers_of(process):
-    found = [each for each in process.children() if "agents.workers.local" in each.cmdline()]
-    return sorted(found, key=lambda each: each.pid)
 
 
 @pytest.mark.parametrize("more", ["", ", quantile: .9, model: 'stage_models:Pass'"], ids=["at-once", "when-slow"])

@@ -3,7 +3,6 @@
 import os
 import signal
 import time
-from contextlib import suppress
 
 import psutil
 
@@ -23,6 +22,7 @@ stages:
 """
 MEMBERS = """
 import time
+from tests.worker_processes import workers_of
 
 
 class Member:
@@ -37,11 +37,7 @@ class Member:
 
 def worker_of(process, member):
     """The worker process of a member; None while it has none."""
-    for each in process.children():
-        with suppress(psutil.NoSuchProcess):  # it has ended meanwhile
-            if any(f'"say": "{member}"' in part for part in each.cmdline()):
-                return each
-    return None
+    return next(iter(workers_of(process, f'"say": "{member}"')), None)
 
 
 def test_a_member_that_is_killed_and_one_that_is_slow_cost_no_query(stage, until):

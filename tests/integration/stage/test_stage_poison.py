@@ -12,6 +12,7 @@ from aiokafka.record.default_records import _DefaultRecordBatchBuilderPy
 from lineage import headers, reasons
 from lineage.message import Outcome, Query
 from lineage.values import codec
+from tests.worker_processes import workers_of
 
 FRAGILE = """
 partitions: 1
@@ -217,8 +218,7 @@ def test_workers_that_are_killed_under_load_cost_no_query_and_double_none(stage,
     killed = []
 
     def workers():
-        found = [each for each in process.children() if "agents.workers.local" in each.cmdline()]
-        return [each for each in found if each.pid not in killed]
+        return [each for each in workers_of(process) if each.pid not in killed]
 
     until(lambda: one.metrics("f").get("spillway_model_instances") == 3)
     began = time.monotonic()
