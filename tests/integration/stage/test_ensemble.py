@@ -6,6 +6,8 @@ import time
 
 import psutil
 
+from tests.worker_processes import workers_of
+
 PIPELINE = """
 partitions: 4
 stages:
@@ -22,7 +24,6 @@ stages:
 """
 MEMBERS = """
 import time
-from tests.worker_processes import workers_of
 
 
 class Member:
