@@ -135,7 +135,7 @@ class Heavy:
         """`more`: of the pipeline's file."""
         self.bootstrap, self.name, self.folder = bootstrap, name, folder
         self.path = folder / "pipeline.yaml"
-        stages = [{"batch": BATCH, **stage, "model": f"{MODELS}:{stage['model']}"} for stage in stages]
+        stages = [{"batching": {"size": BATCH}, **stage, "model": f"{MODELS}:{stage['model']}"} for stage in stages]
         spec = {"name": name, "slo": SLO, "partitions": PARTITIONS, "policy": "naive", "stages": stages, **more}
         self.path.write_text(yaml.safe_dump(spec, sort_keys=False))
         self.pipeline = load(self.path)
