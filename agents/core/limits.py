@@ -50,7 +50,7 @@ class Limit(Protocol):
         ...
 
     def learn(self, count: int, seconds: float) -> int:
-        """Take note that a batch of `count` ran for `seconds`; return the limit from now on."""
+        """Learn from a batch of `count` that ran for `seconds`; return the limit from now on."""
         ...
 
 

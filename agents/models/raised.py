@@ -86,7 +86,7 @@ def _frame_of(error: BaseException) -> traceback.FrameSummary | None:
 
 
 def _place_of(error: BaseException, words: str) -> str:
-    """Say where an error was raised, whatever its text."""
+    """Return where an error was raised, whatever its text."""
     if isinstance(error, ModelRaisedError):
         lines, text = error.trace.splitlines(), words.partition("\n")
         if text[1]:  # a text of several lines may have anything in it

@@ -26,13 +26,13 @@ _masks = threading.local()
 
 
 def ours(thing: _Closable) -> _Closable:
-    """Have forked children close a socket, a file or a selector; returns it."""
+    """Register a socket, a file or a selector that forked children close; returns it."""
     _ours.add(thing)
     return thing
 
 
 def ours_of_loop(loop: Any) -> None:
-    """Have forked children close what an event loop listens with; asyncio offers no other way to it."""
+    """Register what an event loop listens with; asyncio offers no other way to it."""
     for name in ("_selector", "_ssock", "_csock"):
         if (thing := getattr(loop, name, None)) is not None:
             ours(thing)
@@ -40,12 +40,12 @@ def ours_of_loop(loop: Any) -> None:
 
 @functools.cache  # what is registered stays so
 def isolate_children() -> None:
-    """Have what this process forks from now on begin with default signal handlers and without what is `ours`."""
+    """Start whatever this process forks from now on with default signal handlers and without what is `ours`."""
     os.register_at_fork(before=_before, after_in_parent=_unblock, after_in_child=_begin)
 
 
 def _before() -> None:
-    """Let no signal come to a child before it has handlers of its own: `Pool` ends its children right away."""
+    """Block signals until the child has handlers of its own: `Pool` ends its children right away."""
     _masks.before = signal.pthread_sigmask(signal.SIG_BLOCK, _DEFAULTS)
 
 

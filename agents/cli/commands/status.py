@@ -264,7 +264,7 @@ class _View:
 
 
 def _silent_kafka(served: ServeEntry | None) -> str:
-    """Say that the Kafka of a served pipeline does not answer; nothing where it does, or where it is not known."""
+    """Return a line if the Kafka of a served pipeline does not answer; empty where it does, or is not known."""
     if served is None:
         return ""
     file = None if served.client_config is None else Path(served.client_config)

@@ -31,7 +31,7 @@ def _with(scenario: Scenario, random: Random, *faults: Fault) -> Scenario:
 
 
 def _behind(scenario: Scenario, random: Random) -> Scenario:
-    """Have a shard change its primary while its newest version is open, go back when that dies, and tidy up.
+    """Add a change of a shard's primary while its newest version is open, a rollback when that dies, and a compaction.
 
     One reader of its log is away all the while: the reign in between started from a version that is gone by then.
     """
@@ -70,7 +70,7 @@ def _behind(scenario: Scenario, random: Random) -> Scenario:
 
 
 def _replaced(scenario: Scenario, random: Random) -> Scenario:
-    """Have a stage stand still with messages on their way, which come when its readers have forgotten these."""
+    """Add a stage that stands still with messages in flight, which arrive once its readers have forgotten them."""
     edges, states = scenario.topology.edges, scenario.topology.states
     senders = [name for name in edges if name not in states and any(name in after for after in edges.values())]
     if not senders:
