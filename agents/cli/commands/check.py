@@ -322,7 +322,7 @@ def _processes(pipeline: Pipeline) -> Iterator[str]:
 
 
 def _needs(pipelines: Sequence[Pipeline]) -> str:
-    """Return a text of how many processes `spillway serve` starts for all of these, and about how much memory they take."""
+    """Return how many processes `spillway serve` starts for all of these, and about how much memory, as a text."""
     stages = [stage for each in pipelines for stage in each.spec.stages]
     own, workers = sum(stage.processes for stage in stages), sum(map(_workers, stages))
     memory = (1 + own + len(pipelines)) * _OF_SERVE + workers * _OF_WORKER
