@@ -442,12 +442,12 @@ def served(
     """
     service = Service(settings, say=say, show=show, keep=keep)
     stop = threading.Event()
-    ends: list[int | SpillwayError] = []
+    ends: list[int | BaseException] = []
 
     def run() -> None:
         try:
             ends.append(service.run(stop))
-        except SpillwayError as error:
+        except BaseException as error:  # noqa: BLE001 - whoever left the context raises it
             ends.append(error)
 
     thread = threading.Thread(target=run, name="service")
@@ -464,7 +464,7 @@ def served(
     finally:
         stop.set()
         thread.join()
-    if isinstance(ends[0], SpillwayError):
+    if isinstance(ends[0], BaseException):
         raise ends[0]
     name = settings.pipeline.spec.name
     if not service.ready.is_set():

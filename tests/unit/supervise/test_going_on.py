@@ -11,9 +11,9 @@ import pytest
 from agents.learning.velox import thetas
 from agents.live.gate.transaction import Aside
 from agents.live.plan import planner
-from agents.supervise import groups, managing, ownership
+from agents.supervise import groups, managing, ownership, service
 from agents.supervise.companions import Companions
-from lineage.errors import SpillwayError
+from lineage.errors import SpillwayError, UsageError
 from producers import table
 from producers.connection import ClientSettings
 from tests.unit.supervise.test_companions import Service
@@ -134,3 +134,20 @@ def test_a_service_that_stops_by_its_own_event_stops_no_other():
     assert ended.wait(SECONDS)
     assert both._threads[1].is_alive()
     assert both.end() == 1
+
+
+@pytest.mark.parametrize("error", [KeyError("x"), SystemExit(3), UsageError("no")])
+def test_what_ends_a_service_in_its_thread_is_raised_to_whoever_serves(monkeypatch, error):
+    class Ends:
+        def __init__(self, *_arguments, **_options):
+            self.ready = threading.Event()
+
+        def run(self, _stop):
+            raise error
+
+        def hurry(self):
+            pass
+
+    monkeypatch.setattr(service, "Service", Ends)
+    with pytest.raises(type(error)), service.served(None, say=print):
+        pytest.fail("it was never ready")
