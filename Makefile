@@ -33,7 +33,10 @@ else
 	  $(PIP) install -q $(TORCH_PIN)
 endif
 	$(PIP) install -q --no-deps --no-build-isolation -e .
+	@# what numba compiled under other names cannot be read under these
+	@find agents -name '*.nb[ic]' -delete
 	@# every process imports hundreds of modules: where Python may not write bytecode, it would compile them each time
+	@# (the rooms by name, as compileall follows no links)
 	$(BIN)/python -m compileall -q agents checkpoint examples lineage producers spillway topology
 	@touch $@
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import click
 
-from agents.cli.main import end, run
-from agents.cli.options import LazyGroup
+from spillway.agents.cli.main import end, run
+from spillway.agents.cli.options import LazyGroup
 
 # name -> what `python -m benchmarks --help` says of it. Each is the click command `name` in the module
 # `benchmarks.<name>`, with an underscore for a hyphen.

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from checkpoint.capture import Capture
+from spillway.checkpoint.capture import Capture
 
 if TYPE_CHECKING:
     from collections.abc import Callable

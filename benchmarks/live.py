@@ -18,13 +18,13 @@ from typing import TYPE_CHECKING, Any
 import click
 import numpy as np
 
-from agents.broker import EmbeddedBroker
-from agents.cli.commands.serve import ONE_THREAD_EACH
-from agents.cli.options import cache_dir, json_option
 from benchmarks.live_cell import Cell, run_cell, sized
-from lineage.metric_names import GATE
-from producers.connection import ClientSettings
-from producers.load import traces
+from spillway.agents.broker import EmbeddedBroker
+from spillway.agents.cli.commands.serve import ONE_THREAD_EACH
+from spillway.agents.cli.options import cache_dir, json_option
+from spillway.lineage.metric_names import GATE
+from spillway.producers.connection import ClientSettings
+from spillway.producers.load import traces
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -14,20 +14,20 @@ from typing import TYPE_CHECKING
 import numpy as np
 import yaml
 
-from agents.cli.metering import StageMeter
-from agents.sim.simulation import simulate
-from agents.supervise.registry import entries
-from agents.supervise.scrape import scrape
-from agents.supervise.service import ServiceSettings, served
 from benchmarks.live_hops import measured_hops, read_ways
-from lineage.errors import SpillwayError
-from lineage.metric_names import HANDOFF_SECONDS, INTAKE_SECONDS, OVERHEAD_SECONDS
-from producers.client.exchange import Exchange
-from producers.load import generated
-from producers.load.generator import Pace, run_load
-from producers.load.payloads import signature_payload
-from producers.report import Report
-from topology.load import load
+from spillway.agents.cli.metering import StageMeter
+from spillway.agents.sim.simulation import simulate
+from spillway.agents.supervise.registry import entries
+from spillway.agents.supervise.scrape import scrape
+from spillway.agents.supervise.service import ServiceSettings, served
+from spillway.lineage.errors import SpillwayError
+from spillway.lineage.metric_names import HANDOFF_SECONDS, INTAKE_SECONDS, OVERHEAD_SECONDS
+from spillway.producers.client.exchange import Exchange
+from spillway.producers.load import generated
+from spillway.producers.load.generator import Pace, run_load
+from spillway.producers.load.payloads import signature_payload
+from spillway.producers.report import Report
+from spillway.topology.load import load
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -35,9 +35,9 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from lineage.message import Outcome
-    from producers.connection import ClientSettings
-    from topology.load import Pipeline
+    from spillway.lineage.message import Outcome
+    from spillway.producers.connection import ClientSettings
+    from spillway.topology.load import Pipeline
 
 _LINGER = 0.001
 _QUEUE = 100_000  # so that nothing waits in Kafka, which the simulation knows nothing of

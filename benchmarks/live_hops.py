@@ -15,24 +15,24 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from agents.live.admin import Admin
-from agents.live.spans import bounds, read_spans
-from agents.whatif.traffic import filled
-from lineage import headers
-from lineage.errors import BrokerError
-from lineage.message import PREDICTION
-from lineage.metric_names import GATE
-from topology import topics
+from spillway.agents.live.admin import Admin
+from spillway.agents.live.spans import bounds, read_spans
+from spillway.agents.whatif.traffic import filled
+from spillway.lineage import headers
+from spillway.lineage.errors import BrokerError
+from spillway.lineage.message import PREDICTION
+from spillway.lineage.metric_names import GATE
+from spillway.topology import topics
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from numpy.typing import NDArray
 
-    from lineage.message import Outcome
-    from producers.connection import ClientSettings
-    from producers.load.tally import LoadResult
-    from topology.load import Pipeline
+    from spillway.lineage.message import Outcome
+    from spillway.producers.connection import ClientSettings
+    from spillway.producers.load.tally import LoadResult
+    from spillway.topology.load import Pipeline
 
 _READ_SECONDS = 60.0
 

@@ -18,26 +18,26 @@ from typing import TYPE_CHECKING, Any
 import click
 import numpy as np
 
-from agents.broker import EmbeddedBroker
-from agents.cli.commands.serve import ONE_THREAD_EACH
-from agents.cli.options import cache_dir, json_option
-from agents.supervise.service import ServiceSettings, served
-from lineage.errors import SpillwayError
-from lineage.message import FAILED, PREDICTION
-from producers.client.exchange import Exchange
-from producers.connection import ClientSettings
-from producers.load import generated
-from producers.load.generator import Pace, run_load
-from producers.load.payloads import signature_payload
-from producers.report import PREDICTION as ANSWERED
-from topology.load import load
+from spillway.agents.broker import EmbeddedBroker
+from spillway.agents.cli.commands.serve import ONE_THREAD_EACH
+from spillway.agents.cli.options import cache_dir, json_option
+from spillway.agents.supervise.service import ServiceSettings, served
+from spillway.lineage.errors import SpillwayError
+from spillway.lineage.message import FAILED, PREDICTION
+from spillway.producers.client.exchange import Exchange
+from spillway.producers.connection import ClientSettings
+from spillway.producers.load import generated
+from spillway.producers.load.generator import Pace, run_load
+from spillway.producers.load.payloads import signature_payload
+from spillway.producers.report import PREDICTION as ANSWERED
+from spillway.topology.load import load
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from numpy.typing import NDArray
 
-    from lineage.message import Outcome
+    from spillway.lineage.message import Outcome
 
 POLICIES = ("pard", "naive")
 _GRACE = 10.0  # seconds

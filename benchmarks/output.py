@@ -7,7 +7,7 @@ import statistics
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from lineage.errors import UsageError
+from spillway.lineage.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -15,14 +15,14 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from agents.cli.options import json_option
-from agents.core.policies import POLICIES
-from agents.sim.plan import Dispatch
 from benchmarks import policies_reference
 from benchmarks.pard.applications import APPLICATIONS
 from benchmarks.policies_cells import OURS, Cell, Row, bound_of, outcome
 from benchmarks.policies_workloads import traces
 from benchmarks.reference import TABLE, folder
+from spillway.agents.cli.options import json_option
+from spillway.agents.core.policies import POLICIES
+from spillway.agents.sim.plan import Dispatch
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

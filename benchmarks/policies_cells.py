@@ -16,20 +16,20 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from agents.sim import bound
-from agents.sim.simulation import simulate
 from benchmarks.pard.applications import application
 from benchmarks.pard.cases import good_of, provisioned
 from benchmarks.policies_workloads import arrivals
-from lineage.metric_names import GATE
+from spillway.agents.sim import bound
+from spillway.agents.sim.simulation import simulate
+from spillway.lineage.metric_names import GATE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from numpy.typing import NDArray
 
-    from agents.sim.plan import Dispatch
-    from topology.load import Pipeline
+    from spillway.agents.sim.plan import Dispatch
+    from spillway.topology.load import Pipeline
 
 OURS = "spillway"
 LEAST, MORE, MOST = 0.003, 0.004, 0.02  # seconds of a hop

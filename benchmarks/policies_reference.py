@@ -9,17 +9,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from agents.sim import bound
 from benchmarks.policies_cells import OURS, Row, run
 from benchmarks.reference import rows
-from producers.load.traces import read_arrivals
-from topology.load import load
+from spillway.agents.sim import bound
+from spillway.producers.load.traces import read_arrivals
+from spillway.topology.load import load
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
-    from agents.sim.plan import Dispatch
+    from spillway.agents.sim.plan import Dispatch
 
 
 def measure(

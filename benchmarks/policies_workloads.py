@@ -13,8 +13,8 @@ import numpy as np
 
 from benchmarks.pard.cases import arrivals_of, real_traces
 from benchmarks.shapes import RATE, SHAPES
-from producers.load import schedule
-from producers.load.traces import Counts, read_trace
+from spillway.producers.load import schedule
+from spillway.producers.load.traces import Counts, read_trace
 
 if TYPE_CHECKING:
     from collections.abc import Callable

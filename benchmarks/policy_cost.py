@@ -18,17 +18,17 @@ from typing import TYPE_CHECKING, Any
 import click
 import numpy as np
 
-from agents.cli.options import json_option
-from agents.cli.policies import POLICY
-from agents.core.policies import POLICIES, make
-from agents.core.policies.adaptive import Depq
-from agents.core.policy import Load, StageFacts, StageState, StageView
-from agents.core.request import Request
+from spillway.agents.cli.options import json_option
+from spillway.agents.cli.policies import POLICY
+from spillway.agents.core.policies import POLICIES, make
+from spillway.agents.core.policies.adaptive import Depq
+from spillway.agents.core.policy import Load, StageFacts, StageState, StageView
+from spillway.agents.core.request import Request
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from agents.core.policy import Policy
+    from spillway.agents.core.policy import Policy
 
 RATE = 1_000.0  # requests a second
 STAGES = {

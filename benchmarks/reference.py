@@ -24,17 +24,17 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from agents.cli.options import json_option
-from agents.sim.simulation import simulate
-from producers.load.traces import read_arrivals
-from topology.load import load
+from spillway.agents.cli.options import json_option
+from spillway.agents.sim.simulation import simulate
+from spillway.producers.load.traces import read_arrivals
+from spillway.topology.load import load
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from numpy.typing import NDArray
 
-    from topology.load import Pipeline
+    from spillway.topology.load import Pipeline
 
 BESIDE = Path(__file__).resolve().parents[1].parent / "shared" / "reference"
 TABLE = "pard-reference.csv"

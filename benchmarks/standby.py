@@ -23,25 +23,25 @@ from typing import TYPE_CHECKING, Any, Self
 import click
 import yaml
 
-from agents.broker import EmbeddedBroker
-from agents.cli.commands.serve import ONE_THREAD_EACH
-from agents.cli.options import bootstrap_option, cache_dir, client_config_option, json_option
-from agents.supervise.registry import Entry, entries
-from agents.supervise.service import ServiceSettings, served
-from lineage.errors import SpillwayError
-from lineage.keys import partition_for
-from lineage.message import PREDICTION
-from producers.client import Client
-from producers.client.exchange import ClientClosedError
-from producers.connection import ClientSettings
-from topology.load import load
+from spillway.agents.broker import EmbeddedBroker
+from spillway.agents.cli.commands.serve import ONE_THREAD_EACH
+from spillway.agents.cli.options import bootstrap_option, cache_dir, client_config_option, json_option
+from spillway.agents.supervise.registry import Entry, entries
+from spillway.agents.supervise.service import ServiceSettings, served
+from spillway.lineage.errors import SpillwayError
+from spillway.lineage.keys import partition_for
+from spillway.lineage.message import PREDICTION
+from spillway.producers.client import Client
+from spillway.producers.client.exchange import ClientClosedError
+from spillway.producers.connection import ClientSettings
+from spillway.topology.load import load
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from concurrent.futures import Future
     from types import TracebackType
 
-    from lineage.message import Outcome
+    from spillway.lineage.message import Outcome
 
 PAPER_SECONDS = 0.320  # HAMS, table of recoveries: a stateless stage with a standby, discovery included
 _STAGE, _PARTITIONS, _SLO = "reply", 12, 30.0

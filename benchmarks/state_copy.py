@@ -18,21 +18,21 @@ from typing import TYPE_CHECKING, Any
 import click
 import numpy as np
 
-from agents.cli.options import json_option
-from checkpoint.assembly import assemble
-from checkpoint.blocks import digest_of
-from checkpoint.capture import Capture
-from checkpoint.chunks import ChunkLog, encode_key
-from checkpoint.layout import CHUNK_BYTES
-from checkpoint.manifests import describe
-from lineage.marks import Version
-from lineage.values.replication import ReplicationDecoder, encode
+from spillway.agents.cli.options import json_option
+from spillway.checkpoint.assembly import assemble
+from spillway.checkpoint.blocks import digest_of
+from spillway.checkpoint.capture import Capture
+from spillway.checkpoint.chunks import ChunkLog, encode_key
+from spillway.checkpoint.layout import CHUNK_BYTES
+from spillway.checkpoint.manifests import describe
+from spillway.lineage.marks import Version
+from spillway.lineage.values.replication import ReplicationDecoder, encode
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from checkpoint.chunks import Writing
-    from lineage.replication import ChunkKey
+    from spillway.checkpoint.chunks import Writing
+    from spillway.lineage.replication import ChunkKey
 
 _TENSORS = 20
 _SMALL = 0.01  # of the state

@@ -14,7 +14,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from benchmarks.shapes import SHAPES
-from lineage.errors import UsageError
+from spillway.lineage.errors import UsageError
 
 if TYPE_CHECKING:
     from pathlib import Path

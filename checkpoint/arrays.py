@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from checkpoint.small_values import UnfitError
-from lineage.errors import NO_TORCH, CheckpointError
-from lineage.replication import NUMPY, SCALAR, TORCH, Entry
-from lineage.values.tensors import BFLOAT16, DTYPES, Bfloat16
+from spillway.checkpoint.small_values import UnfitError
+from spillway.lineage.errors import NO_TORCH, CheckpointError
+from spillway.lineage.replication import NUMPY, SCALAR, TORCH, Entry
+from spillway.lineage.values.tensors import BFLOAT16, DTYPES, Bfloat16
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -6,7 +6,7 @@ Invariants:
   raises `ChunkError`, which names it. Nobody falls back to an older version on his own: another member's copy is taken
   (`add` once more), else the operator is told.
 * Memory beside the state's own: one chunk, whoever feeds it; `add` copies into place. Chunks come in any order.
-* What comes out is `checkpoint.state.unflatten` of what went in.
+* What comes out is `spillway.checkpoint.state.unflatten` of what went in.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from checkpoint import arrays
-from checkpoint.blocks import digest_of
-from checkpoint.chunks import encode_key
-from checkpoint.layout import spans_of
-from checkpoint.pages import PageReader
-from checkpoint.state import unflatten
-from lineage.errors import CheckpointError
+from spillway.checkpoint import arrays
+from spillway.checkpoint.blocks import digest_of
+from spillway.checkpoint.chunks import encode_key
+from spillway.checkpoint.layout import spans_of
+from spillway.checkpoint.pages import PageReader
+from spillway.checkpoint.state import unflatten
+from spillway.lineage.errors import CheckpointError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from checkpoint.layout import Span
-    from lineage.replication import ChunkKey, ChunkRef, Contents
+    from spillway.checkpoint.layout import Span
+    from spillway.lineage.replication import ChunkKey, ChunkRef, Contents
 
 MAX_BYTES: Final = 1 << 40  # of a state
 

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from lineage.replication import DIGEST_BYTES
+from spillway.lineage.replication import DIGEST_BYTES
 
 if TYPE_CHECKING:
-    from checkpoint.arrays import Array
+    from spillway.checkpoint.arrays import Array
 
 
 def digest_of(data: Any) -> bytes:

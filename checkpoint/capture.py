@@ -10,9 +10,9 @@ compares and copies, on its own thread. Invariants:
   copying, and exact. torch's version counters are not believed unless told: they miss writes through `.data`, through
   numpy and by fused optimizers (`torch.optim.Adam(fused=True)` does not raise them).
 * What did not change is neither copied nor hashed nor written again: versions share its block. Memory is used again;
-  at most four copies of what changes exist: three slots (`checkpoint.reign`) and the one being made. Off a device
-  every tensor comes each time, into pinned memory for as many states as are not read yet; what differs from the version
-  before is copied on from there. Counters are not asked there.
+  at most four copies of what changes exist: three slots (`spillway.checkpoint.reign`) and the one being made. Off a
+  device every tensor comes each time, into pinned memory for as many states as are not read yet; what differs from the
+  version before is copied on from there. Counters are not asked there.
 * Of a keyed state only the keys named as touched are looked at, removed ones included; a change to another one is lost
   until that key is named. So a stage names every key that its model was given.
 
@@ -28,23 +28,23 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from checkpoint import arrays, devices
-from checkpoint.blocks import Pool
-from checkpoint.layout import CHUNK_BYTES, OWN_BYTES, Span, spans_of
-from checkpoint.pages import named_states
-from checkpoint.state import flatten
-from lineage.errors import CheckpointError
+from spillway.checkpoint import arrays, devices
+from spillway.checkpoint.blocks import Pool
+from spillway.checkpoint.layout import CHUNK_BYTES, OWN_BYTES, Span, spans_of
+from spillway.checkpoint.pages import named_states
+from spillway.checkpoint.state import flatten
+from spillway.lineage.errors import CheckpointError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
     from contextlib import AbstractContextManager
 
-    from checkpoint.arrays import Array
-    from checkpoint.blocks import Block
-    from checkpoint.devices import Device, Event
-    from checkpoint.pages import Page, Pages
-    from checkpoint.state import Flat
-    from lineage.replication import Entry
+    from spillway.checkpoint.arrays import Array
+    from spillway.checkpoint.blocks import Block
+    from spillway.checkpoint.devices import Device, Event
+    from spillway.checkpoint.pages import Page, Pages
+    from spillway.checkpoint.state import Flat
+    from spillway.lineage.replication import Entry
 
 
 # A state's way off its devices: what waits for what, so that a copy runs beside the next batch (HAMS, section V).

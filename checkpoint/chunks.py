@@ -20,15 +20,15 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any, Final
 
-from checkpoint.blocks import digest_of
-from lineage.errors import CheckpointError
-from lineage.replication import ChunkKey, ChunkRef
+from spillway.checkpoint.blocks import digest_of
+from spillway.lineage.errors import CheckpointError
+from spillway.lineage.replication import ChunkKey, ChunkRef
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping
 
-    from checkpoint.capture import Captured
-    from lineage.marks import Version
+    from spillway.checkpoint.capture import Captured
+    from spillway.lineage.marks import Version
 
 SMALL_BYTES: Final = 8 << 10
 """A state up to this size travels in its version's contents: one record and one wait less for each version."""

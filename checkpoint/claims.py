@@ -7,17 +7,17 @@
 * A claim's key has shard, epoch and claimant: no claim replaces another one. Claims are never deleted, by time or
   otherwise, and nobody appends one twice; so the answer is the same whenever the log is read.
 * Winning alone gives nothing: a reign begins with the fence in the version log, and a winner that comes too late finds
-  the next one's fence before its own (`checkpoint.promotion`).
+  the next one's fence before its own (`spillway.checkpoint.promotion`).
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lineage.replication import Claim, Yield
+from spillway.lineage.replication import Claim, Yield
 
 if TYPE_CHECKING:
-    from checkpoint.versions import Place
+    from spillway.checkpoint.versions import Place
 
 __all__ = ["Claim", "Claims", "Yield", "key"]
 

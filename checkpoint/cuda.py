@@ -1,7 +1,7 @@
 """torch's CUDA as a device that states are copied from (HAMS, section V): a side stream, pinned memory, events.
 
 Imported only where torch has begun work on a GPU; this module imports torch. It decides nothing: what waits for what is
-`checkpoint.capture`'s, which is tested on an imagined device. What runs here is tested where there is a GPU
+`spillway.checkpoint.capture`'s, which is tested on an imagined device. What runs here is tested where there is a GPU
 (tests/unit/checkpoint/test_cuda.py).
 
 * A tensor's memory is not given to others while it is copied (`record_stream`), also where the model has let it go.

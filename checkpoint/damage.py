@@ -15,8 +15,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from lineage.errors import CheckpointError
-from lineage.replication import Base, Manifest
+from spillway.lineage.errors import CheckpointError
+from spillway.lineage.replication import Base, Manifest
 
 
 class Damage(NamedTuple):

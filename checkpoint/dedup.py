@@ -26,7 +26,7 @@ Invariants that make recovery exact (the decisions are a function of the log, wh
   since be read again.)
 * With each id the hop of the copy that was taken is kept. Behind a stateful stage that copy may turn out dead, and a
   live one of the same message takes its place (`supersede`). Until that is known, later copies with other marks are
-  noted (`later`) and kept by `agents.core.speculation`.
+  noted (`later`) and kept by `spillway.agents.core.speculation`.
 * A committed offset is a durable position: no stage lets an input offset go before what it led to is durable, or dead
   (rule 8). So whatever becomes of the message that tells it, a watermark is true; of a message below it, either a copy
   that is durable stands before it in the log, or it is dead. *A live copy that is still wanted never lies below.* And
@@ -39,7 +39,7 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from lineage.hops import Hop
+    from spillway.lineage.hops import Hop
 
 INGRESS_SECONDS = 600.0
 INGRESS_RECORDS = 20_000  # per partition

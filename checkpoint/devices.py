@@ -1,8 +1,9 @@
 """What capture asks of an accelerator on which a state's tensors lie: streams of work, events in them, pinned memory.
 
 What a stream is given is done in its order and some time later; streams know nothing of each other but for events. Each
-thread has a current stream on each device, to which its work goes. torch's CUDA is one such device (`checkpoint.cuda`);
-tests have an imagined one, which does everything at the worst moment that its events allow.
+thread has a current stream on each device, to which its work goes. torch's CUDA is one such device
+(`spillway.checkpoint.cuda`); tests have an imagined one, which does everything at the worst moment that its events
+allow.
 
 torch is never imported here: where it has not been, or has begun no work on a GPU, there is no tensor on one.
 """
@@ -47,6 +48,6 @@ def finder() -> Callable[[Any], Device | None] | None:
     cuda = getattr(sys.modules.get("torch"), "cuda", None)
     if cuda is None or not cuda.is_initialized():
         return None
-    from checkpoint.cuda import device_of  # noqa: PLC0415  it imports torch
+    from spillway.checkpoint.cuda import device_of  # noqa: PLC0415  it imports torch
 
     return device_of

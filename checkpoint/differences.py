@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from checkpoint import arrays
-from checkpoint.state import flatten
-from lineage.values.tensors import BFLOAT16, DTYPES
+from spillway.checkpoint import arrays
+from spillway.checkpoint.state import flatten
+from spillway.lineage.values.tensors import BFLOAT16, DTYPES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from checkpoint.state import Flat
-    from lineage.replication import Entry
+    from spillway.checkpoint.state import Flat
+    from spillway.lineage.replication import Entry
 
     Keyed = Mapping[str, Mapping[Any, Any]]
 

@@ -1,8 +1,8 @@
 """What may leave the pipeline: an outcome is released once the states that it rests on would survive a crash.
 
 Invariant: a released outcome never rests on a state that recovery does not reproduce. Pipelines without stateful
-stages have no such states, so `Stateless` is all they need; with them, `checkpoint.logs` knows. The gate asks the same
-questions of either, and so do the stages behind a stateful one.
+stages have no such states, so `Stateless` is all they need; with them, `spillway.checkpoint.logs` knows. The gate asks
+the same questions of either, and so do the stages behind a stateful one.
 
 Whoever answers keeps to this: an answer that is true once stays true; no version is both durable and dead; and of one
 shard and one epoch, what is durable lies below what is not, and what is dead lies above what is not. (A later version
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from sortedcontainers import SortedDict
 
-from lineage.marks import Mark, Version
+from spillway.lineage.marks import Mark, Version
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 
 # What waits for versions to become durable: found when they do, or turn out dead, without looking at the rest.
 #
-# Of one shard and one epoch the durable versions are a prefix and the dead ones a suffix (`checkpoint.durability`). So
-# what waits stands in one line per shard and epoch, ordered by n, and a look goes in from both ends only as far as
-# something was decided. Work: O(log n) for each mark that is not durable when it is added, once; a look that finds
-# nothing asks two questions per line. Memory: what is not decided; of a thing that rests on several versions and turned
-# out dead, its other places stay until those are decided too.
+# Of one shard and one epoch the durable versions are a prefix and the dead ones a suffix
+# (`spillway.checkpoint.durability`). So what waits stands in one line per shard and epoch, ordered by n, and a look
+# goes in from both ends only as far as something was decided. Work: O(log n) for each mark that is not durable when it
+# is added, once; a look that finds nothing asks two questions per line. Memory: what is not decided; of a thing that
+# rests on several versions and turned out dead, its other places stay until those are decided too.
 
 
 class Resting:

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from lineage.errors import CheckpointError
+from spillway.lineage.errors import CheckpointError
 
 
 class Bounds(NamedTuple):

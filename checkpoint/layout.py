@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from checkpoint import arrays
+from spillway.checkpoint import arrays
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from lineage.replication import Entry
+    from spillway.lineage.replication import Entry
 
 CHUNK_BYTES: Final = 256 << 10
 """By default: 1 % of 100 MB in one place is five chunks, and 100 MB take 400 records and 9 KB of contents."""

@@ -10,8 +10,8 @@ its silence begins later than when that beat was sent; the right lasts `lease - 
   primary goes on. (A broker that was away for some seconds so costs no failover.)
 * A newer fence ends the right for good.
 
-This keeps a zombie from doing needless harm. What keeps its harm from counting is the fence (`checkpoint.version_log`).
-`now` is in seconds of a clock that never goes back; all times are the caller's.
+This keeps a zombie from doing needless harm. What keeps its harm from counting is the fence
+(`spillway.checkpoint.version_log`). `now` is in seconds of a clock that never goes back; all times are the caller's.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ A version's fate, by the log alone (rules 1, 2, 6 and 7; HAMS, Algorithm 2, whos
   (`rollback`, rule 14), and a new base will cut it off.
 * OPEN: known, and neither yet. UNREAD: of an epoch that the log, as far as it was read, does not know; or the log was
   not read up to where it ended when reading began; or of one so old that the chain no longer tells of it
-  (`checkpoint.versions`). To both the answer is to wait.
+  (`spillway.checkpoint.versions`). To both the answer is to wait.
 
 Invariants:
 
@@ -18,8 +18,8 @@ Invariants:
 * A manifest that requires a version of a shard which the pipeline does not have counts for nobody, as nobody could ever
   say what became of it: no primary writes one, but one of another spec, or a stranger. Only a claimant may not pass
   over it (`doubtful`): should it be genuine, a new reign would lose what was released by it (rule 16).
-* A record that is damaged (`checkpoint.damage`) leaves its shard as a log does that is not read to its end, until it is
-  passed. No claimant gets a candidate meanwhile, so nobody goes on from an older version (rule 16).
+* A record that is damaged (`spillway.checkpoint.damage`) leaves its shard as a log does that is not read to its end,
+  until it is passed. No claimant gets a candidate meanwhile, so nobody goes on from an older version (rule 16).
 * What is missing in a compacted log was durable, or dead, when it went; but only a reader that has also read the base
   by which it was can tell. So of a log that is still being caught up with nothing is found durable, nor dead by what
   it requires. The same goes for a reader that was away for as long as min.compaction.lag.ms (`fell_behind`).
@@ -35,18 +35,18 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING
 
-from checkpoint.damage import Damage, DamageError, Damages
-from checkpoint.version_log import Base, Manifest, VersionLog, Void
-from checkpoint.version_log import key as key_of
-from checkpoint.versions import INITIAL
-from lineage.errors import CheckpointError
-from lineage.marks import foreign, order
+from spillway.checkpoint.damage import Damage, DamageError, Damages
+from spillway.checkpoint.version_log import Base, Manifest, VersionLog, Void
+from spillway.checkpoint.version_log import key as key_of
+from spillway.checkpoint.versions import INITIAL
+from spillway.lineage.errors import CheckpointError
+from spillway.lineage.marks import foreign, order
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from checkpoint.version_log import Record
-    from checkpoint.versions import Link, Mark, Place, Version
+    from spillway.checkpoint.version_log import Record
+    from spillway.checkpoint.versions import Link, Mark, Place, Version
 
 
 # Complete versions of one shard that are not durable yet, and what each of them waits for.
@@ -304,8 +304,8 @@ class Logs:
     def chain(self, place: Place, epoch: int, base: Version) -> tuple[Link, ...]:
         """Give the chain of an epoch that starts from `base`, as its claimant appends it once it has read its fence.
 
-        Without the links that nobody can need any more (`checkpoint.versions`). Raises CheckpointError for a base that
-        is not alive.
+        Without the links that nobody can need any more (`spillway.checkpoint.versions`). Raises CheckpointError for a
+        base that is not alive.
         """
         shard = self._at(place)
         history = shard.log.history.begun(epoch, base)

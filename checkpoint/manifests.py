@@ -9,20 +9,20 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
-from checkpoint.assembly import ChunkError, check
-from checkpoint.blocks import digest_of
-from checkpoint.chunks import encode_key
-from lineage.errors import CheckpointError
-from lineage.marks import Version
-from lineage.replication import ChunkKey, ChunkRef, Contents
-from lineage.values.replication import ReplicationDecoder, encode
+from spillway.checkpoint.assembly import ChunkError, check
+from spillway.checkpoint.blocks import digest_of
+from spillway.checkpoint.chunks import encode_key
+from spillway.lineage.errors import CheckpointError
+from spillway.lineage.marks import Version
+from spillway.lineage.replication import ChunkKey, ChunkRef, Contents
+from spillway.lineage.values.replication import ReplicationDecoder, encode
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from checkpoint.capture import Captured
-    from checkpoint.chunks import Chunk, Writing
-    from lineage.replication import Batch, InputPlace, Manifest, Output
+    from spillway.checkpoint.capture import Captured
+    from spillway.checkpoint.chunks import Chunk, Writing
+    from spillway.lineage.replication import Batch, InputPlace, Manifest, Output
 
 
 # The contents of a version that an operator makes: a state from elsewhere, and the rest of the version before.
@@ -62,11 +62,12 @@ def with_state_of(base: Contents | None, state: Contents, chunks: tuple[ChunkRef
 #
 # Chunks are copied as they are, checked by size and digest, one at a time and in whatever order they come: what went in
 # comes out to the bit, and memory beside the tables is one chunk. A version never names chunks of an older epoch than
-# its own reign's, as those are the next owner's to tombstone (`checkpoint.chunks`); so all of them are written anew.
+# its own reign's, as those are the next owner's to tombstone (`spillway.checkpoint.chunks`); so all of them are written
+# anew.
 
 
 class Copying:
-    """The records of `version`, made from those of another one; `checkpoint.manifests.seal` takes it as a `Writing`."""
+    """The records of `version`, made from those of another one; `seal` takes it as a `Writing`."""
 
     def __init__(self, contents: Contents, version: Version) -> None:
         self.version = version
@@ -156,7 +157,8 @@ def describe(
 def version_digest(contents: Contents) -> bytes:
     """The digest of a version's state: of its bytes and their layout, wherever its chunks were written.
 
-    Equal states of equal layouts have equal digests; `checkpoint.state.digest` compares states whatever their layout.
+    Equal states of equal layouts have equal digests; `spillway.checkpoint.state.digest` compares states whatever their
+    layout.
     """
     layout = encode(replace(contents, chunks=(), batches=(), outputs=(), inputs=(), later=0, data=b""))
     return digest_of(layout + b"".join([chunk.digest for chunk in contents.chunks]))

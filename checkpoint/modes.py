@@ -22,7 +22,7 @@ CHECKPOINT_EVERY: Final = 150  # requests between two copies in lineage-stash (H
 
 @dataclass(frozen=True, slots=True)
 class Mode:
-    """What a primary does beside the order of writing, which is the same for all (`checkpoint.reign`)."""
+    """What a primary does beside the order of writing, which is the same for all (`spillway.checkpoint.reign`)."""
 
     name: str
     stops: bool = False  # the next batch computes only when the copy of the state before is made

@@ -11,12 +11,12 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from lineage.errors import CheckpointError
+from spillway.lineage.errors import CheckpointError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from checkpoint.dedup import Span
+    from spillway.checkpoint.dedup import Span
 
 _NEAR = 500  # offsets between two spans that are read rather than skipped
 _MOST = 16  # spans in a note

@@ -21,17 +21,17 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
-from checkpoint import arrays
-from checkpoint.blocks import Block
-from checkpoint.state import flatten, of_key, unflatten
-from lineage.errors import CheckpointError, WireError
-from lineage.replication import Contents
-from lineage.values.replication import ReplicationDecoder, encode
+from spillway.checkpoint import arrays
+from spillway.checkpoint.blocks import Block
+from spillway.checkpoint.state import flatten, of_key, unflatten
+from spillway.lineage.errors import CheckpointError, WireError
+from spillway.lineage.replication import Contents
+from spillway.lineage.values.replication import ReplicationDecoder, encode
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from checkpoint.state import Flat
+    from spillway.checkpoint.state import Flat
 
 PAGE_BYTES: Final = 8 << 10
 MAX_PAGES: Final = 1 << 16

@@ -17,15 +17,15 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING
 
-from lineage.replication import Base, Claim, Fence
+from spillway.lineage.replication import Base, Claim, Fence
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from checkpoint.claims import Claims
-    from checkpoint.logs import Logs
-    from checkpoint.version_log import Record
-    from checkpoint.versions import Place, Version
+    from spillway.checkpoint.claims import Claims
+    from spillway.checkpoint.logs import Logs
+    from spillway.checkpoint.version_log import Record
+    from spillway.checkpoint.versions import Place, Version
 
 
 class Role(Enum):

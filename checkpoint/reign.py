@@ -26,14 +26,14 @@ from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from checkpoint.modes import CHECKPOINT_EVERY, NSPB
-from lineage.errors import CheckpointError
-from lineage.marks import Mark, Version, merged
+from spillway.checkpoint.modes import CHECKPOINT_EVERY, NSPB
+from spillway.lineage.errors import CheckpointError
+from spillway.lineage.marks import Mark, Version, merged
 
 if TYPE_CHECKING:
-    from checkpoint.modes import Mode
-    from lineage.marks import Place
-    from lineage.replication import Batch, InputPlace
+    from spillway.checkpoint.modes import Mode
+    from spillway.lineage.marks import Place
+    from spillway.lineage.replication import Batch, InputPlace
 
 
 T = TypeVar("T")  # what a copy of the state is

@@ -14,16 +14,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from checkpoint.version_log import key
-from lineage.replication import Manifest
+from spillway.checkpoint.version_log import key
+from spillway.lineage.replication import Manifest
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from checkpoint.version_log import Record
-    from checkpoint.versions import History
-    from lineage.marks import Version
-    from lineage.replication import ChunkKey
+    from spillway.checkpoint.version_log import Record
+    from spillway.checkpoint.versions import History
+    from spillway.lineage.marks import Version
+    from spillway.lineage.replication import ChunkKey
 
 
 # Which older versions the owner of an epoch keeps whole, beside the newest durable one, for operators to go back to.

@@ -11,7 +11,7 @@ what `take_actions` gives, in that order. The rules that are decided here:
 * A `Yield` for the newest epoch makes every backup claim; one of them wins. A primary whose reign rests on something
   dead yields (rule 14: the backup, which holds a version that is not dead, is the faster one), and where no backup is
   heard, or none has come after two leases, begins a new reign itself.
-* A primary's right to emit is `checkpoint.leases`'. While it has none, messages wait.
+* A primary's right to emit is `spillway.checkpoint.leases`'. While it has none, messages wait.
 * A member that was away while it claimed cannot say what its fence will find, as the logs may have been compacted
   meanwhile: it ends, and is started again.
 
@@ -24,21 +24,21 @@ from dataclasses import dataclass, replace
 from math import inf
 from typing import TYPE_CHECKING
 
-from checkpoint.damage import Damage, DamageError
-from checkpoint.leases import Emission, Order
-from checkpoint.promotion import Append, Load, Role, StandDown
-from checkpoint.silence import Watch
-from lineage.errors import CheckpointError
-from lineage.replication import Base, Fence, Yield
+from spillway.checkpoint.damage import Damage, DamageError
+from spillway.checkpoint.leases import Emission, Order
+from spillway.checkpoint.promotion import Append, Load, Role, StandDown
+from spillway.checkpoint.silence import Watch
+from spillway.lineage.errors import CheckpointError
+from spillway.lineage.replication import Base, Fence, Yield
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from checkpoint.leases import Lease
-    from checkpoint.promotion import Action, Member
-    from checkpoint.version_log import Record
-    from lineage.marks import Place, Version
-    from lineage.replication import Claim
+    from spillway.checkpoint.leases import Lease
+    from spillway.checkpoint.promotion import Action, Member
+    from spillway.checkpoint.version_log import Record
+    from spillway.lineage.marks import Place, Version
+    from spillway.lineage.replication import Claim
 
 _KEPT = 256  # beats on the way
 

@@ -1,9 +1,10 @@
 """A state as a safetensors file, and back: eight bytes with the header's length, a JSON header, the tensors' bytes.
 
-What the format has: named tensors, and texts under `__metadata__`. Names are those of `checkpoint.names`, so any tool
-finds `model/layer.weight`. Small values, the order of entries and what was torch's stand in the metadata as JSON; a
-file of another tool, without them, is read as a state of torch tensors, its names split at `/`. complex128 is refused,
-as the format lacks it. Files are not trusted: lengths come first, and offsets must cover the data without overlap.
+What the format has: named tensors, and texts under `__metadata__`. Names are those of `spillway.checkpoint.names`, so
+any tool finds `model/layer.weight`. Small values, the order of entries and what was torch's stand in the metadata as
+JSON; a file of another tool, without them, is read as a state of torch tensors, its names split at `/`. complex128 is
+refused, as the format lacks it. Files are not trusted: lengths come first, and offsets must cover the data without
+overlap.
 """
 
 from __future__ import annotations
@@ -16,10 +17,10 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
-from checkpoint import arrays, names
-from checkpoint.state import MAX_ENTRIES
-from lineage.errors import CheckpointError
-from lineage.replication import NUMPY, SCALAR, TORCH, VALUE, Entry
+from spillway.checkpoint import arrays, names
+from spillway.checkpoint.state import MAX_ENTRIES
+from spillway.lineage.errors import CheckpointError
+from spillway.lineage.replication import NUMPY, SCALAR, TORCH, VALUE, Entry
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping

@@ -18,7 +18,7 @@ from enum import Enum
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from checkpoint.leases import Lease
+    from spillway.checkpoint.leases import Lease
 
 _PROBES_MISSED = 4  # beats: a probe that took longer, or came longer after the one before, was not in time
 _KEPT = 256

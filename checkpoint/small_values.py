@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from lineage.errors import CheckpointError
+from spillway.lineage.errors import CheckpointError
 
 MAX_SMALL_BYTES: Final = 64 << 10
 """Of all small values of a state together: they stand in every version's contents, changed or not."""

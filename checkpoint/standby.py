@@ -19,17 +19,17 @@ from __future__ import annotations
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from checkpoint.assembly import ChunkError, inline_chunks
-from checkpoint.manifests import open_contents
-from checkpoint.state_copy import FUTURE_BYTES, SPARE_BYTES, Held, HeldChunks, StateCopy
-from lineage.errors import CheckpointError
-from lineage.marks import INITIAL
-from lineage.values.replication import ReplicationDecoder
+from spillway.checkpoint.assembly import ChunkError, inline_chunks
+from spillway.checkpoint.manifests import open_contents
+from spillway.checkpoint.state_copy import FUTURE_BYTES, SPARE_BYTES, Held, HeldChunks, StateCopy
+from spillway.lineage.errors import CheckpointError
+from spillway.lineage.marks import INITIAL
+from spillway.lineage.values.replication import ReplicationDecoder
 
 if TYPE_CHECKING:
-    from checkpoint.versions import History
-    from lineage.marks import Version
-    from lineage.replication import ChunkKey, Contents, Manifest
+    from spillway.checkpoint.versions import History
+    from spillway.lineage.marks import Version
+    from spillway.lineage.replication import ChunkKey, Contents, Manifest
 
 _DECODER: Final = ReplicationDecoder()
 

@@ -3,8 +3,8 @@
 Invariants:
 
 * A state is its leaves, in order: tensors (torch's, numpy's, whatever speaks DLPack; numpy's scalars too) and small
-  values. Mappings, lists and tuples that hold tensors are flattened by path (`checkpoint.names`), so an optimizer's
-  `state_dict()` is a state as it is; one without tensors in it is a small value of its own.
+  values. Mappings, lists and tuples that hold tensors are flattened by path (`spillway.checkpoint.names`), so an
+  optimizer's `state_dict()` is a state as it is; one without tensors in it is a small value of its own.
 * `unflatten` gives back what `flatten` was given, bit for bit: keys, order, types of containers, dtypes, shapes, NaNs.
   What comes back otherwise: subclasses of dict as dict, tensors on the CPU and without `requires_grad`, byte orders as
   little-endian.
@@ -19,11 +19,11 @@ import hashlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from checkpoint import arrays, names, small_values
-from checkpoint.small_values import MAX_SMALL_BYTES, UnfitError
-from lineage.errors import CheckpointError
-from lineage.replication import DIGEST_BYTES, VALUE, Entry
-from lineage.values.replication import CONTENTS_LIMITS
+from spillway.checkpoint import arrays, names, small_values
+from spillway.checkpoint.small_values import MAX_SMALL_BYTES, UnfitError
+from spillway.lineage.errors import CheckpointError
+from spillway.lineage.replication import DIGEST_BYTES, VALUE, Entry
+from spillway.lineage.values.replication import CONTENTS_LIMITS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping

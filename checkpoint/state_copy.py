@@ -18,17 +18,17 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from checkpoint.assembly import MAX_BYTES, Tensors, check, check_chunks, check_size
-from checkpoint.blocks import digest_of
-from checkpoint.pages import PageReader
-from checkpoint.state import unflatten
-from lineage.errors import CheckpointError
+from spillway.checkpoint.assembly import MAX_BYTES, Tensors, check, check_chunks, check_size
+from spillway.checkpoint.blocks import digest_of
+from spillway.checkpoint.pages import PageReader
+from spillway.checkpoint.state import unflatten
+from spillway.lineage.errors import CheckpointError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from lineage.marks import Version
-    from lineage.replication import ChunkKey, ChunkRef, Contents
+    from spillway.lineage.marks import Version
+    from spillway.lineage.replication import ChunkKey, ChunkRef, Contents
 
     Fetch = Callable[[ChunkKey], "Held | None"]
     Keep = Callable[[ChunkKey, Callable[[], bytes]], object]

@@ -1,9 +1,10 @@
 """A version's whole state as a safetensors file, and back: its shared part, and the states of its keys.
 
-Layout, beyond that of `checkpoint.safetensors`: an entry of the shared part has its own name (`model/layer.weight`),
-one of the state of key `u7` is `~keys/u7/<name>`; keys are escaped as names are, and no name of an entry begins with
-`~k`. The metadata text `spillway.keys` lists all keys as JSON, those without entries too, and is there only of a keyed
-state. What comes back is what went in, bit for bit; only torch's tensors need torch to be imported for that.
+Layout, beyond that of `spillway.checkpoint.safetensors`: an entry of the shared part has its own name
+(`model/layer.weight`), one of the state of key `u7` is `~keys/u7/<name>`; keys are escaped as names are, and no name of
+an entry begins with `~k`. The metadata text `spillway.keys` lists all keys as JSON, those without entries too, and is
+there only of a keyed state. What comes back is what went in, bit for bit; only torch's tensors need torch to be
+imported for that.
 """
 
 from __future__ import annotations
@@ -11,15 +12,15 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, Final
 
-from checkpoint import names, safetensors
-from checkpoint.state import flatten, of_key, unflatten
-from lineage.errors import CheckpointError
+from spillway.checkpoint import names, safetensors
+from spillway.checkpoint.state import flatten, of_key, unflatten
+from spillway.lineage.errors import CheckpointError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from checkpoint.arrays import Array
-    from lineage.replication import Entry
+    from spillway.checkpoint.arrays import Array
+    from spillway.lineage.replication import Entry
 
     Keyed = Mapping[str, Mapping[Any, Any]]
 

@@ -4,7 +4,7 @@ The log (partition s of `<p>.<stage>.versions`) is the truth that everybody judg
 
 * `Fence(epoch, claimant)`: a reign begins. From here on the records of older epochs are void for everyone (rule 3); so
   is a record of a newer epoch before that one's fence. Of one epoch the first fence counts, and its claimant's records.
-  (Only who has won the claim fences, `checkpoint.claims`; so a second one is a fault, and harmless.)
+  (Only who has won the claim fences, `spillway.checkpoint.claims`; so a second one is a fault, and harmless.)
 * `Base(epoch, version)`: what the reign starts from, decided by its claimant after it has read up to its fence.
 * `Manifest(version, chain, requires, ..)`: the version is complete (a writer appends it after all else is acked), and
   with it every lower n of its epoch: versions may be skipped. `requires` are the marks of all requests since the
@@ -13,15 +13,15 @@ The log (partition s of `<p>.<stage>.versions`) is the truth that everybody judg
 Which keys make compaction harmless (rule 4). A record's key carries its epoch, so a zombie's late record, whatever it
 says, never has the key of a newer reign's. A fence's key carries its claimant too, so that two fences of one epoch both
 stay, in their order. Fences and bases are never tombstoned: two small records per failover. Manifests are tombstoned by
-the owner of the current epoch alone, once a version of its own is durable (`checkpoint.retention`); so a manifest that
-is missing was durable, or dead, when it went. **Nobody appends a key twice**: after a fence that would move a valid
-record behind it, where it is void. A writer that cannot tell whether an append stands reads its log.
+the owner of the current epoch alone, once a version of its own is durable (`spillway.checkpoint.retention`); so a
+manifest that is missing was durable, or dead, when it went. **Nobody appends a key twice**: after a fence that would
+move a valid record behind it, where it is void. A writer that cannot tell whether an append stands reads its log.
 
 Void records are counted and change nothing. Records that no correct writer appends (a base off the chain, a manifest
 with another chain or out of order) raise CheckpointError in every reader at the same place: going on would mean to
-guess what recovery reproduces (rule 16). After a record that cannot be read (`checkpoint.damage`), a base or manifest
-says itself what may be missing before it: its epoch's claimant, and the chain. Work and memory per record are O(1),
-plus the chain's length once an epoch.
+guess what recovery reproduces (rule 16). After a record that cannot be read (`spillway.checkpoint.damage`), a base or
+manifest says itself what may be missing before it: its epoch's claimant, and the chain. Work and memory per record are
+O(1), plus the chain's length once an epoch.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ from enum import Enum
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from checkpoint.versions import INITIAL, LINK_SECONDS, History
-from lineage.errors import CheckpointError
-from lineage.replication import Base, Fence, Manifest
+from spillway.checkpoint.versions import INITIAL, LINK_SECONDS, History
+from spillway.lineage.errors import CheckpointError
+from spillway.lineage.replication import Base, Fence, Manifest
 
 if TYPE_CHECKING:
-    from checkpoint.versions import Link, Version
+    from spillway.checkpoint.versions import Link, Version
 
 __all__ = ["Base", "Fence", "Manifest", "Record", "VersionLog", "Void", "key"]
 

@@ -28,9 +28,9 @@ from __future__ import annotations
 from math import inf
 from typing import TYPE_CHECKING, Final
 
-from lineage.errors import CheckpointError
-from lineage.marks import INITIAL, Mark, Place, Version
-from lineage.replication import Link
+from spillway.lineage.errors import CheckpointError
+from spillway.lineage.marks import INITIAL, Mark, Place, Version
+from spillway.lineage.replication import Link
 
 if TYPE_CHECKING:
     from collections.abc import Collection

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
-from lineage.errors import SpillwayError
+from spillway.lineage.errors import SpillwayError
 
 if TYPE_CHECKING:
     from collections.abc import Callable

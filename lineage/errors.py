@@ -4,7 +4,7 @@ Every error that Spillway raises on purpose is a `SpillwayError`. Its text names
 command line prints it without a traceback and exits with `exit_code` (1 the pipeline failed, 2 bad use or input).
 """
 
-from lineage import reasons
+from spillway.lineage import reasons
 
 NO_TORCH = "torch is not installed; it comes with an extra: pip install 'spillway[torch]'"
 
@@ -48,7 +48,7 @@ class CheckpointError(SpillwayError):
 class WireError(SpillwayError):
     """Bytes or headers from the wire are not what they should be.
 
-    `reason` is a short stable code (see `lineage.reasons`), fit for a metric label and a dead letter's header.
+    `reason` is a short stable code (see `spillway.lineage.reasons`), fit for a metric label and a dead letter's header.
     `request_id` is the id of the query that the message belongs to, where one could be had.
     """
 

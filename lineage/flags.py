@@ -38,8 +38,8 @@ import json
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
-from lineage import reasons
-from lineage.errors import WireError
+from spillway.lineage import reasons
+from spillway.lineage.errors import WireError
 
 Flags = dict[str, Any]  # by stage: by name
 
@@ -141,7 +141,9 @@ def checked(flags: object) -> Flags:
             raise WireError(reasons.BAD_RESULT, f"flag {name!r} cannot travel: {error}") from error
         wanted = RULES.get(name, _OTHER)[0]
         if not isinstance(told[name], wanted) or (isinstance(told[name], bool) and wanted == (int, float)):
-            raise WireError(reasons.BAD_RESULT, f"flag {name!r} cannot be {told[name]!r:.80}; see lineage.flags")
+            raise WireError(
+                reasons.BAD_RESULT, f"flag {name!r} cannot be {told[name]!r:.80}; see spillway.lineage.flags"
+            )
     return told
 
 

@@ -13,15 +13,15 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from lineage import hops, reasons, trace
-from lineage.errors import WireError
-from lineage.ids import MAX_REQUEST_ID, is_request_id
+from spillway.lineage import hops, reasons, trace
+from spillway.lineage.errors import WireError
+from spillway.lineage.ids import MAX_REQUEST_ID, is_request_id
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from lineage.hops import Hop
-    from lineage.trace import TraceContext
+    from spillway.lineage.hops import Hop
+    from spillway.lineage.trace import TraceContext
 
 
 # The choices made for a query, and what was lost on its way, as they stand in headers.
@@ -125,7 +125,9 @@ LOST: Final = "spillway-lost"
 CONTENT_TYPE: Final = "content-type"  # of a client's message whose value is JSON, and of an outcome in JSON
 PASSTHROUGH: Final = "x-"
 ACCEPT: Final = "x-accept"  # how the outcome is to be encoded: application/json, or Avro
-AFTER: Final = "x-after"  # the version of a learner's state that the query's answer must have (`lineage.tokens`)
+AFTER: Final = (
+    "x-after"  # the version of a learner's state that the query's answer must have (`spillway.lineage.tokens`)
+)
 PRIORITY: Final = "x-priority"  # `offline`: the query is run when no other waits (`is_offline`)
 CLASS: Final = "x-class"  # what a sender calls requests of this sort: paths are foretold by it
 

@@ -13,9 +13,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from lineage import reasons
-from lineage.errors import WireError
-from lineage.marks import Mark, Version, order
+from spillway.lineage import reasons
+from spillway.lineage.errors import WireError
+from spillway.lineage.marks import Mark, Version, order
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

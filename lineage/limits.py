@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 
-from lineage import reasons
-from lineage.errors import UsageError, WireError
+from spillway.lineage import reasons
+from spillway.lineage.errors import UsageError, WireError
 
 MAX_QUANTILES = 64  # of one summary in a replica's word
 

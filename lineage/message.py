@@ -36,7 +36,7 @@ class Query:
     inputs: dict[str, Value]
     parameters: dict[str, Value] = field(default_factory=dict)
     timings: list[StageTiming] = field(default_factory=list)
-    flags: dict[str, Value] = field(default_factory=dict)  # by stage (`lineage.flags`)
+    flags: dict[str, Value] = field(default_factory=dict)  # by stage (`spillway.lineage.flags`)
 
 
 @dataclass(slots=True)
@@ -45,11 +45,11 @@ class Outcome:
 
     kind: OutcomeKind
     outputs: dict[str, Value] = field(default_factory=dict)
-    reason: str = ""  # a code of lineage.reasons; empty for a prediction
+    reason: str = ""  # a code of spillway.lineage.reasons; empty for a prediction
     text: str = ""
     stage: str = ""  # the stage that ended it
     timings: list[StageTiming] = field(default_factory=list)
-    flags: dict[str, Value] = field(default_factory=dict)  # by stage (`lineage.flags`)
+    flags: dict[str, Value] = field(default_factory=dict)  # by stage (`spillway.lineage.flags`)
     # What a client adds when it receives the outcome; neither travels.
     latency: float | None = field(default=None, compare=False)  # seconds since the query was sent
     late: bool = field(default=False, compare=False)  # it came after the query's deadline
@@ -75,7 +75,8 @@ class DeadLetter:
 class PlanWord:
     """What one replica of a stage says of itself once a period. Durations in seconds, rates a second.
 
-    The fields from `queueing` on are those of `agents.core.policy.StageState`. Nothing says that they are plausible.
+    The fields from `queueing` on are those of `spillway.agents.core.policy.StageState`. Nothing says that they are
+    plausible.
     """
 
     stage: str

@@ -1,7 +1,7 @@
 """What a stateful shard writes of itself: manifests and their contents, fences, claims, beats, and what is said to it.
 
-Plain slotted classes as they stand on the wire, made by `lineage.values.replication`, which bounds them; nothing here
-validates. What they mean for a shard's history is judged by `checkpoint.version_log`.
+Plain slotted classes as they stand on the wire, made by `spillway.lineage.values.replication`, which bounds them;
+nothing here validates. What they mean for a shard's history is judged by `spillway.checkpoint.version_log`.
 
 A manifest is a small head, which the gate and the neighbours read, and its contents, which only the shard's members
 read: encoded bytes that ride in the manifest, or, where they are large, chunks in the state topic that it names.
@@ -12,10 +12,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from lineage.marks import INITIAL, Mark, Version
+from spillway.lineage.marks import INITIAL, Mark, Version
 
 if TYPE_CHECKING:
-    from lineage.message import Value
+    from spillway.lineage.message import Value
 
 Link = tuple[int, Version]  # an epoch, and the version that it started from
 
@@ -29,7 +29,7 @@ VALUE: Final = "value"  # no tensor: a small value, which stands in the contents
 class Entry(NamedTuple):
     """One leaf of a state: where it stands and what it is. Of a value, dtype and shape are empty."""
 
-    name: str  # its path in the state (see checkpoint.names)
+    name: str  # its path in the state (see spillway.checkpoint.names)
     kind: str  # NUMPY, TORCH, SCALAR or VALUE
     dtype: str  # numpy's name, or bfloat16
     shape: tuple[int, ...]
@@ -84,7 +84,7 @@ class InputPlace(NamedTuple):
 
     partition: int
     position: int  # every offset below it is covered
-    note: str = ""  # what to read again below it (checkpoint.notes)
+    note: str = ""  # what to read again below it (spillway.checkpoint.notes)
     covered: tuple[tuple[int, int], ...] = ()  # above it: runs from an offset to before another, in order, apart
 
 
@@ -93,7 +93,7 @@ class Contents:
     """What a version consists of and what it rests on, for the shard's members.
 
     The chunks are those of the tensors, in the layout that `chunk_bytes` and `own_bytes` give the entries
-    (`checkpoint.layout`), then those of the keyed pages, each page's in order.
+    (`spillway.checkpoint.layout`), then those of the keyed pages, each page's in order.
     """
 
     entries: tuple[Entry, ...] = ()
@@ -122,7 +122,7 @@ class Manifest:
     written_bytes: int = 0  # of chunks, for this version
     batches: int = 0
     requests: int = 0
-    digest: bytes = b""  # of the state (checkpoint.manifests); empty: not told
+    digest: bytes = b""  # of the state (spillway.checkpoint.manifests); empty: not told
     contents: bytes = b""  # encoded; empty where they are spilled
     spilled: tuple[ChunkRef, ...] = ()  # the chunks that hold the encoded contents, in order
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from typing import Final, NamedTuple
 
-from lineage.errors import UsageError
+from spillway.lineage.errors import UsageError
 
 _TEXT: Final = re.compile(r"([A-Za-z0-9_-]{1,249})/(\d{1,6})/(\d{1,18})/(\d{1,18})")
 

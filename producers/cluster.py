@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from lineage.errors import BrokerError, TopicError, UsageError
+from spillway.lineage.errors import BrokerError, TopicError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from producers.connection import ClientSettings
+    from spillway.producers.connection import ClientSettings
 
 log = logging.getLogger(__name__)
 

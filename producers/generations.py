@@ -25,13 +25,13 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from lineage.errors import BrokerError
-from producers.table import READ_SECONDS, Table, write
+from spillway.lineage.errors import BrokerError
+from spillway.producers.table import READ_SECONDS, Table, write
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from producers.connection import ClientSettings
+    from spillway.producers.connection import ClientSettings
 
 log = logging.getLogger(__name__)
 

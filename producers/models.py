@@ -1,4 +1,4 @@
-"""The table of registered models, `spillway.models`, followed: what manifests there are (`topology.variants.manifest`).
+"""The table of registered models, `spillway.models`, followed: what manifests (`topology.variants.manifest`) there are.
 
 It belongs to no pipeline: all pipelines of a cluster read the same.
 """
@@ -8,16 +8,16 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Final, Self
 
-from lineage.errors import SpecError, TopicError
-from producers.table import READ_SECONDS, Table, write
-from topology.topics import MODELS
-from topology.variants.manifest import decode, encode, key_of
+from spillway.lineage.errors import SpecError, TopicError
+from spillway.producers.table import READ_SECONDS, Table, write
+from spillway.topology.topics import MODELS
+from spillway.topology.variants.manifest import decode, encode, key_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from producers.connection import ClientSettings
-    from topology.variants.manifest import Manifest
+    from spillway.producers.connection import ClientSettings
+    from spillway.topology.variants.manifest import Manifest
 
 log = logging.getLogger(__name__)
 

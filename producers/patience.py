@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException
 
-from lineage.errors import BrokerError
+from spillway.lineage.errors import BrokerError
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -11,18 +11,18 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
-from lineage.errors import WireError
-from lineage.keys import partition_for
-from lineage.limits import DEFAULT_LIMITS
-from lineage.message import Query
-from lineage.values.codec import Decoder, encode_query
-from producers.table import READ_SECONDS, Table
+from spillway.lineage.errors import WireError
+from spillway.lineage.keys import partition_for
+from spillway.lineage.limits import DEFAULT_LIMITS
+from spillway.lineage.message import Query
+from spillway.lineage.values.codec import Decoder, encode_query
+from spillway.producers.table import READ_SECONDS, Table
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
-    from lineage.limits import Limits
-    from producers.connection import ClientSettings
+    from spillway.lineage.limits import Limits
+    from spillway.producers.connection import ClientSettings
 
 log = logging.getLogger(__name__)
 

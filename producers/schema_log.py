@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import OFFSET_BEGINNING, KafkaError, TopicPartition
 
-from lineage.errors import BrokerError, WireError
-from lineage.schemas import OWN_SCHEMAS, SchemaBook
-from producers.cluster import Reader
-from producers.table import write
-from topology.topics import schemas as schemas_topic
+from spillway.lineage.errors import BrokerError, WireError
+from spillway.lineage.schemas import OWN_SCHEMAS, SchemaBook
+from spillway.producers.cluster import Reader
+from spillway.producers.table import write
+from spillway.topology.topics import schemas as schemas_topic
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from producers.connection import ClientSettings
+    from spillway.producers.connection import ClientSettings
 
 log = logging.getLogger(__name__)
 

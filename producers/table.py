@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Final, Self
 
 from confluent_kafka import OFFSET_BEGINNING, KafkaError, KafkaException, TopicPartition
 
-from lineage.errors import BrokerError, SpillwayError
-from producers.cluster import Reader, idempotent_producer
+from spillway.lineage.errors import BrokerError, SpillwayError
+from spillway.producers.cluster import Reader, idempotent_producer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
     from typing import Any
 
-    from producers.connection import ClientSettings
+    from spillway.producers.connection import ClientSettings
 
 log = logging.getLogger(__name__)
 

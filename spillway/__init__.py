@@ -44,22 +44,47 @@ What an outcome says, whoever reads it:
 
 from __future__ import annotations
 
+import os
+
+# The rooms are folders of this one. In a checkout they are links, and where git made none (Windows), they are files.
+if os.path.isfile(os.path.join(os.path.dirname(__file__), "agents")):  # noqa: PTH113, PTH118, PTH120 - pathlib takes time
+    raise ImportError(
+        f"{os.path.dirname(__file__)} has files where links to folders should be, as this checkout was made without "  # noqa: PTH120
+        "symbolic links: turn them on ('git config core.symlinks true', on Windows in Developer Mode) and check it out "
+        "again ('git checkout HEAD -- spillway'), or install Spillway from a wheel",
+        name=__name__,
+    )
+
 TYPE_CHECKING = False  # as typing's, which takes longer to import than all else here
 if TYPE_CHECKING:
-    from agents.learning.velox.model import VeloxModel
-    from agents.models.flagged import Flagged
-    from agents.models.loading import Model
-    from agents.models.per_key import PerKey
-    from agents.models.rehearsal import rehearse
-    from agents.models.stateful import StatefulModel
-    from agents.models.torch_learner import Learner
-    from agents.models.torch_streams import Streams
-    from agents.registry.register import register_model
-    from lineage.errors import BrokerError, ModelError, SpecError, SpillwayError, TopicError, UsageError, WireError
-    from lineage.message import Outcome, StageTiming
-    from producers.client import AsyncClient, Client, ClientClosedError, OutcomeTimeoutError, TooManyInFlightError
-    from producers.connection import ClientSettings
-    from topology.load import Pipeline
+    from spillway.agents.learning.velox.model import VeloxModel
+    from spillway.agents.models.flagged import Flagged
+    from spillway.agents.models.loading import Model
+    from spillway.agents.models.per_key import PerKey
+    from spillway.agents.models.rehearsal import rehearse
+    from spillway.agents.models.stateful import StatefulModel
+    from spillway.agents.models.torch_learner import Learner
+    from spillway.agents.models.torch_streams import Streams
+    from spillway.agents.registry.register import register_model
+    from spillway.lineage.errors import (
+        BrokerError,
+        ModelError,
+        SpecError,
+        SpillwayError,
+        TopicError,
+        UsageError,
+        WireError,
+    )
+    from spillway.lineage.message import Outcome, StageTiming
+    from spillway.producers.client import (
+        AsyncClient,
+        Client,
+        ClientClosedError,
+        OutcomeTimeoutError,
+        TooManyInFlightError,
+    )
+    from spillway.producers.connection import ClientSettings
+    from spillway.topology.load import Pipeline
 
 __all__ = [
     "AsyncClient",
@@ -90,16 +115,16 @@ __all__ = [
 ]
 
 _NAMES = {
-    "agents.learning.velox.model": ("VeloxModel",),
-    "agents.models.flagged": ("Flagged",),
-    "agents.models.loading": ("Model",),
-    "agents.models.per_key": ("PerKey",),
-    "agents.models.rehearsal": ("rehearse",),
-    "agents.models.stateful": ("StatefulModel",),
-    "agents.models.torch_learner": ("Learner",),
-    "agents.models.torch_streams": ("Streams",),
-    "agents.registry.register": ("register_model",),
-    "lineage.errors": (
+    "spillway.agents.learning.velox.model": ("VeloxModel",),
+    "spillway.agents.models.flagged": ("Flagged",),
+    "spillway.agents.models.loading": ("Model",),
+    "spillway.agents.models.per_key": ("PerKey",),
+    "spillway.agents.models.rehearsal": ("rehearse",),
+    "spillway.agents.models.stateful": ("StatefulModel",),
+    "spillway.agents.models.torch_learner": ("Learner",),
+    "spillway.agents.models.torch_streams": ("Streams",),
+    "spillway.agents.registry.register": ("register_model",),
+    "spillway.lineage.errors": (
         "BrokerError",
         "ModelError",
         "SpecError",
@@ -108,30 +133,33 @@ _NAMES = {
         "UsageError",
         "WireError",
     ),
-    "lineage.message": ("Outcome", "StageTiming"),
-    "producers.client": ("AsyncClient", "Client", "ClientClosedError", "OutcomeTimeoutError", "TooManyInFlightError"),
-    "producers.connection": ("ClientSettings",),
-    "topology.load": ("Pipeline",),
+    "spillway.lineage.message": ("Outcome", "StageTiming"),
+    "spillway.producers.client": (
+        "AsyncClient",
+        "Client",
+        "ClientClosedError",
+        "OutcomeTimeoutError",
+        "TooManyInFlightError",
+    ),
+    "spillway.producers.connection": ("ClientSettings",),
+    "spillway.topology.load": ("Pipeline",),
 }
 _WHERE = {name: module for module, names in _NAMES.items() for name in names}
 
 if not TYPE_CHECKING:  # a type checker reads the imports above, and would take any name for one of ours by this
 
     def __getattr__(name: str) -> object:
-        """Import a public name, once. Raises ImportError where a package beside us is not ours, or lacks torch."""
+        """Import a public name, once. Raises ModuleNotFoundError where it needs torch, and there is none."""
         if name not in _WHERE:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         from importlib import import_module  # noqa: PLC0415 - what takes time comes when it is needed
 
-        from spillway.foreign import refuse_foreign  # noqa: PLC0415
-
-        refuse_foreign()
         try:
             found = getattr(import_module(_WHERE[name]), name)
         except ModuleNotFoundError as error:
             if error.name != "torch":
                 raise
-            from lineage.errors import NO_TORCH  # noqa: PLC0415
+            from spillway.lineage.errors import NO_TORCH  # noqa: PLC0415
 
             raise ModuleNotFoundError(f"spillway.{name} needs torch: {NO_TORCH}", name="torch") from error
         globals()[name] = found

@@ -4,22 +4,14 @@ from __future__ import annotations
 
 import os
 import signal
-import sys
 
-_MISUSED, _INTERRUPTED = 2, 130
+_INTERRUPTED = 130
 
 
 def main() -> None:
-    """Run the command, if the packages that it consists of are Spillway's."""
+    """Run the command."""
     signal.signal(signal.SIGINT, _interrupted)
-    from spillway.foreign import ForeignPackageError, refuse_foreign  # noqa: PLC0415 - what takes time comes after
-
-    try:
-        refuse_foreign()
-    except ForeignPackageError as error:
-        print(f"error: {error}", file=sys.stderr)
-        sys.exit(_MISUSED)
-    from agents.cli.main import main as run  # noqa: PLC0415 - not before it is known to be ours
+    from spillway.agents.cli.main import main as run  # noqa: PLC0415 - what takes time comes after
 
     signal.signal(signal.SIGINT, signal.default_int_handler)
     run()

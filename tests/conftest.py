@@ -7,8 +7,8 @@ import re
 import pytest
 from hypothesis import settings
 
-from agents.broker import EmbeddedBroker
-from agents.cli.options import cache_dir
+from spillway.agents.broker import EmbeddedBroker
+from spillway.agents.cli.options import cache_dir
 from tests.waiting import BROKER_SECONDS
 
 # A loaded machine is no failure: properties are judged by what they say, not by how long an example takes.

@@ -1,11 +1,11 @@
-"""Makes this process die at a named point of its work (`agents.live.states.crash_points`)."""
+"""Makes this process die at a named point of its work (`spillway.agents.live.states.crash_points`)."""
 
 import os
 import signal
 from typing import Final
 
-from agents.live.states import crash_points
-from lineage.errors import UsageError
+from spillway.agents.live.states import crash_points
+from spillway.lineage.errors import UsageError
 
 _STEPS: Final = ("compute", "capture", "chunks", "outputs", "manifest", "ack", "renewal", "claim", "fence")
 NAMES: Final = frozenset({f"{when}-{step}" for when in ("before", "after") for step in _STEPS} | {"amid-chunks"})

@@ -7,9 +7,9 @@ no broker then, and every client has to find its way again although no connectio
 import time
 from contextlib import contextmanager
 
-from agents.broker import EmbeddedBroker
-from agents.broker.ports import free_port
-from agents.broker.settings import HOST
+from spillway.agents.broker import EmbeddedBroker
+from spillway.agents.broker.ports import free_port
+from spillway.agents.broker.settings import HOST
 from tests.throttle import Throttle
 from tests.waiting import BROKER_SECONDS, Bound
 

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from agents.broker.settings import HOST
+from spillway.agents.broker.settings import HOST
 from tests.waiting import until
 
 if TYPE_CHECKING:
-    from agents.broker import EmbeddedCluster
+    from spillway.agents.broker import EmbeddedCluster
 
 _QUIET = {"log_level": 0, "reconnect.backoff.ms": 20, "reconnect.backoff.max.ms": 200, "socket.timeout.ms": 3000}
 _DESCRIBE_QUORUM = 55

@@ -1,7 +1,8 @@
 """What the version logs of a pipeline come to: which versions stand, since when, and what each shard has recorded.
 
-It is judged as everybody in the pipeline judges, by `checkpoint.logs`; what is beside it here is time. All clocks are
-one machine's, and what causes another thing is written before it; so the logs are read in the order of their times.
+It is judged as everybody in the pipeline judges, by `spillway.checkpoint.logs`; what is beside it here is time. All
+clocks are one machine's, and what causes another thing is written before it; so the logs are read in the order of their
+times.
 """
 
 from __future__ import annotations
@@ -10,20 +11,20 @@ from heapq import merge
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
-from checkpoint.chunks import encode_key
-from checkpoint.logs import Logs
-from checkpoint.manifests import open_contents
-from lineage.errors import SpillwayError
-from lineage.marks import INITIAL, Version
-from lineage.replication import Manifest
-from lineage.values.replication import ReplicationDecoder
-from topology import topics
+from spillway.checkpoint.chunks import encode_key
+from spillway.checkpoint.logs import Logs
+from spillway.checkpoint.manifests import open_contents
+from spillway.lineage.errors import SpillwayError
+from spillway.lineage.marks import INITIAL, Version
+from spillway.lineage.replication import Manifest
+from spillway.lineage.values.replication import ReplicationDecoder
+from spillway.topology import topics
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from lineage.marks import Mark, Place
-    from lineage.replication import Base, Batch, ChunkKey, Contents, Fence
+    from spillway.lineage.marks import Mark, Place
+    from spillway.lineage.replication import Base, Batch, ChunkKey, Contents, Fence
     from tests.state_topics import Recording, Written
 
 Fetch = "Callable[[ChunkKey], bytes | None]"

@@ -5,23 +5,23 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from agents.live.stage.batch_work import UserFunctions
-from agents.models.inputs import Inputs
-from agents.models.state import fingerprint
-from checkpoint.logs import Fate
-from lineage import headers
-from lineage.limits import DEFAULT_LIMITS
-from lineage.message import PREDICTION, Outcome
-from lineage.schemas import SchemaBook
-from lineage.values.codec import Decoder
-from topology import topics
+from spillway.agents.live.stage.batch_work import UserFunctions
+from spillway.agents.models.inputs import Inputs
+from spillway.agents.models.state import fingerprint
+from spillway.checkpoint.logs import Fate
+from spillway.lineage import headers
+from spillway.lineage.limits import DEFAULT_LIMITS
+from spillway.lineage.message import PREDICTION, Outcome
+from spillway.lineage.schemas import SchemaBook
+from spillway.lineage.values.codec import Decoder
+from spillway.topology import topics
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from checkpoint.logs import Logs
-    from lineage.headers import Headers
-    from lineage.replication import Batch, Record
+    from spillway.checkpoint.logs import Logs
+    from spillway.lineage.headers import Headers
+    from spillway.lineage.replication import Batch, Record
     from tests.state_topics import Recording, Written
 
 

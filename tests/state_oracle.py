@@ -23,20 +23,20 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING, Any
 
-from checkpoint.logs import Fate
-from lineage import reasons
-from lineage.errors import SpillwayError
-from lineage.message import PREDICTION
+from spillway.checkpoint.logs import Fate
+from spillway.lineage import reasons
+from spillway.lineage.errors import SpillwayError
+from spillway.lineage.message import PREDICTION
+from spillway.topology import topics
 from tests.oracle import outcome_problems
 from tests.state_history import Histories
 from tests.state_messages import Messages, print_of, read_headers
 from tests.state_replay import state_problems
-from topology import topics
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator
 
-    from lineage.marks import Place
+    from spillway.lineage.marks import Place
     from tests.state_topics import Recording
 
 MOST = 20  # problems of one sort that are told

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from agents.models.loading import load_stateful_model
-from agents.models.state import fingerprint
-from agents.models.stateful import Run, check_model, run
-from checkpoint.assembly import assemble
-from checkpoint.manifests import version_digest
-from lineage.marks import INITIAL, Version
+from spillway.agents.models.loading import load_stateful_model
+from spillway.agents.models.state import fingerprint
+from spillway.agents.models.stateful import Run, check_model, run
+from spillway.checkpoint.assembly import assemble
+from spillway.checkpoint.manifests import version_digest
+from spillway.lineage.marks import INITIAL, Version
 from tests.state_messages import print_of
 
 if TYPE_CHECKING:
-    from lineage.marks import Place
-    from lineage.replication import Batch
+    from spillway.lineage.marks import Place
+    from spillway.lineage.replication import Batch
     from tests.state_history import Histories
     from tests.state_messages import Messages
 

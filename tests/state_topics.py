@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING
 from confluent_kafka import OFFSET_BEGINNING, Consumer, IsolationLevel, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
-from producers.connection import ClientSettings
+from spillway.producers.connection import ClientSettings
+from spillway.topology import topics
 from tests.waiting import Bound
-from topology import topics
 
 if TYPE_CHECKING:
-    from topology.load import Pipeline
+    from spillway.topology.load import Pipeline
 
 _QUICK = {"reconnect.backoff.ms": 20, "reconnect.backoff.max.ms": 200, "log_level": 0}
 

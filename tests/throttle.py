@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING
 
 import psutil
 
-from agents.broker.settings import HOST
+from spillway.agents.broker.settings import HOST
 from tests.link_traffic import Flow, Requests, client_id
 
 if TYPE_CHECKING:

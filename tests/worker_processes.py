@@ -5,7 +5,7 @@ from contextlib import suppress
 import psutil
 
 
-def workers_of(process, part="agents.workers.local"):
+def workers_of(process, part="spillway.agents.workers.local"):
     """Return those whose command line has such a part, oldest first; one that has just ended is none."""
     found = []
     for each in process.children():

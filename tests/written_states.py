@@ -4,20 +4,20 @@ import itertools
 
 from confluent_kafka import Producer
 
-from agents.live.topics import ensure
-from checkpoint import claims
-from checkpoint.capture import Capture
-from checkpoint.chunks import ChunkLog
-from checkpoint.manifests import INLINE_BYTES, describe, seal
-from checkpoint.pages import Pages
-from checkpoint.version_log import key
-from checkpoint.versions import History
-from lineage.marks import INITIAL, Version
-from lineage.replication import Base, Batch, Beat, Claim, Fence, InputPlace, Manifest, Record
-from lineage.values.replication import encode
-from producers.connection import ClientSettings
-from producers.schema_log import SchemaLog
-from topology import topics
+from spillway.agents.live.topics import ensure
+from spillway.checkpoint import claims
+from spillway.checkpoint.capture import Capture
+from spillway.checkpoint.chunks import ChunkLog
+from spillway.checkpoint.manifests import INLINE_BYTES, describe, seal
+from spillway.checkpoint.pages import Pages
+from spillway.checkpoint.version_log import key
+from spillway.checkpoint.versions import History
+from spillway.lineage.marks import INITIAL, Version
+from spillway.lineage.replication import Base, Batch, Beat, Claim, Fence, InputPlace, Manifest, Record
+from spillway.lineage.values.replication import encode
+from spillway.producers.connection import ClientSettings
+from spillway.producers.schema_log import SchemaLog
+from spillway.topology import topics
 
 CHUNK_BYTES = 4_096
 

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
-from topology import topics
-from topology.topics import topic_plan
+from spillway.topology import topics
+from spillway.topology.topics import topic_plan
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
 
-    from topology.load import Pipeline
-    from topology.spec import PipelineSpec
+    from spillway.topology.load import Pipeline
+    from spillway.topology.spec import PipelineSpec
 
 Role = Literal["client", "stage", "gate", "learner", "supervisor", "operator"]
 ROLES: Final[tuple[Role, ...]] = ("client", "stage", "gate", "learner", "supervisor", "operator")

@@ -1,11 +1,11 @@
 """A stage's ensemble as it is served: a record in the table `<p>.sizes`, which may differ from the pipeline file.
 
 The record's key is `stage/.ensemble`. Its value is JSON: the whole section, the counts that members were scaled to, who
-wants it, why, since when, an epoch, and digests. A writer has claimed the stage's sizes (`topology.sizes`). The record
-with the higher epoch counts; of two with the same epoch, the later one. `digest` is of the file without its ensembles
-(`Pipeline.frame`): a record with another digest is of another file and is ignored; `parts` says which parts differ.
-`file` is of the section with which serving began: a file with the same section continues with the record, a file with
-another section replaces it.
+wants it, why, since when, an epoch, and digests. A writer has claimed the stage's sizes (`spillway.topology.sizes`).
+The record with the higher epoch counts; of two with the same epoch, the later one. `digest` is of the file without its
+ensembles (`Pipeline.frame`): a record with another digest is of another file and is ignored; `parts` says which parts
+differ. `file` is of the section with which serving began: a file with the same section continues with the record, a
+file with another section replaces it.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pydantic import ValidationError
 
-from lineage.errors import CheckpointError
-from topology.load import without_ensembles
-from topology.sections import EnsembleSpec, selection_family
-from topology.sizes import FROM_FILE, key_of, record_fields
+from spillway.lineage.errors import CheckpointError
+from spillway.topology.load import without_ensembles
+from spillway.topology.sections import EnsembleSpec, selection_family
+from spillway.topology.sizes import FROM_FILE, key_of, record_fields
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from topology.load import Pipeline
-    from topology.spec import PipelineSpec
+    from spillway.topology.load import Pipeline
+    from spillway.topology.spec import PipelineSpec
 
 POOL: Final = ".ensemble"  # no member can be called so
 _KINDS: Final[dict[str, type[Any]]] = {"who": str, "why": str, "at": float, "epoch": int, "digest": str, "file": str}

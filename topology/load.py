@@ -7,25 +7,25 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lineage.errors import SpecError
-from topology import names
-from topology.problems import InvalidPipelineError, Problem
-from topology.quantities import show_duration
-from topology.reading.document import MAX_BYTES, Document
-from topology.reading.fields import read_fields
-from topology.reading.paper import is_paper, translate
-from topology.routing import Graph
-from topology.rules.structure import check_structure
-from topology.rules.tables import check_learners
-from topology.sizing import HOP_SECONDS, durations_of, least_time, planned, profiles_of, topics_passed
+from spillway.lineage.errors import SpecError
+from spillway.topology import names
+from spillway.topology.problems import InvalidPipelineError, Problem
+from spillway.topology.quantities import show_duration
+from spillway.topology.reading.document import MAX_BYTES, Document
+from spillway.topology.reading.fields import read_fields
+from spillway.topology.reading.paper import is_paper, translate
+from spillway.topology.routing import Graph
+from spillway.topology.rules.structure import check_structure
+from spillway.topology.rules.tables import check_learners
+from spillway.topology.sizing import HOP_SECONDS, durations_of, least_time, planned, profiles_of, topics_passed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from topology.problems import Finding
-    from topology.problems import Path as FieldPath
-    from topology.profiles import StageProfile
-    from topology.spec import PipelineSpec
+    from spillway.topology.problems import Finding
+    from spillway.topology.problems import Path as FieldPath
+    from spillway.topology.profiles import StageProfile
+    from spillway.topology.spec import PipelineSpec
 
 
 @dataclass(frozen=True, slots=True)

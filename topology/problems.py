@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from lineage.errors import SpecError
+from spillway.lineage.errors import SpecError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -30,9 +30,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, Self
 import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
-from topology.reading.models import read_model, write_whole
-from topology.sections import Count, Size  # noqa: TC001 - pydantic reads them
-from topology.spec import EmulatedSpec
+from spillway.topology.reading.models import read_model, write_whole
+from spillway.topology.sections import Count, Size  # noqa: TC001 - pydantic reads them
+from spillway.topology.spec import EmulatedSpec
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

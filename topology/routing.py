@@ -2,8 +2,8 @@
 
 A *path* holds the choices: chooser -> the successors it chose, none where the request ended there. A chooser that is
 not in it counts as choosing all of its successors. That happens only where the chooser was never to be reached any
-more (it, or something before it, lost the request): a pipeline is refused (`topology.rules.structure`) unless every
-message that arrives at a join carries every choice that bears on it. So all messages of a request give the same
+more (it, or something before it, lost the request): a pipeline is refused (`spillway.topology.rules.structure`) unless
+every message that arrives at a join carries every choice that bears on it. So all messages of a request give the same
 answers.
 
 The rule that makes outcomes exactly one: for every request, a join (the gate is one, of the terminals) hears exactly
@@ -22,13 +22,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from lineage.errors import SpecError
-from topology import dag
+from spillway.lineage.errors import SpecError
+from spillway.topology import dag
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from topology.spec import PipelineSpec
+    from spillway.topology.spec import PipelineSpec
 
     Path = Mapping[str, tuple[str, ...]]
     Losses = tuple[tuple[str | None, tuple[str, ...]], ...]
@@ -53,7 +53,7 @@ class Graph:
     )
 
     def __init__(self, spec: PipelineSpec) -> None:
-        """Raises SpecError where the edges are no graph; what else a pipeline must be, `topology.load` checks."""
+        """Raises SpecError where the edges are no graph; `topology.load` checks what else a pipeline must be."""
         self.predecessors: Mapping[str, tuple[str, ...]] = {stage.name: stage.after for stage in spec.stages}
         for stage in spec.stages:
             for name in stage.after:

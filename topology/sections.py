@@ -1,4 +1,4 @@
-"""The sections of a stage in a pipeline file: see `topology.rules` for what has to fit together.
+"""The sections of a stage in a pipeline file: see `spillway.topology.rules` for what has to fit together.
 
 A stage that says nothing of a section has the section's defaults, and no state.
 """
@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, StrictBool
 
-from topology import names, quantities
+from spillway.topology import names, quantities
 
 Mode = Literal["nspb", "remus", "lineage-stash", "s1", "s2", "kafka-eos", "none"]
 
@@ -17,7 +17,9 @@ DEFAULT_MAX_BATCH = 64
 ADAPTIVE = ("aimd", "quantile")  # batch limits that find themselves
 DEFAULT_TIMEOUT = 30.0  # seconds of a batch
 DEFAULT_CHECKPOINT = 150  # requests; what the HAMS paper gives Lineage Stash (section VI-A)
-LEAST_LEASE = 1.0  # seconds; the same as checkpoint.leases.LEASE_SECONDS: ordinary gaps between beats reach .3 s
+LEAST_LEASE = (
+    1.0  # seconds; the same as spillway.checkpoint.leases.LEASE_SECONDS: ordinary gaps between beats reach .3 s
+)
 
 Seconds = Annotated[float, BeforeValidator(quantities.duration), Field(ge=0)]
 Positive = Annotated[float, BeforeValidator(quantities.duration), Field(gt=0)]
@@ -81,14 +83,16 @@ class BatchingSpec(Section):
     """How large a batch may be, and how long it may be waited for."""
 
     limit: Literal["planned", "fixed", "aimd", "quantile"] | None = None
-    """Whether `size` is planned, is always `size` or `max`, or is found by what batches take (`agents.core.limits`).
+    """Whether `size` is planned, is always `size` or `max`, or is found by what batches take
+    (`spillway.agents.core.limits`).
 
     None: planned where `size` is given or the durations of all stages are known, else `aimd`.
     """
     objective: Positive | None = None
     """Of `aimd` and `quantile`: how long a batch may run; None: half the stage's share of the SLO."""
     size: Count | None = None
-    """The planned size: batches are formed up to it. Where it is not given, it is planned (`topology.sizing`)."""
+    """The planned size: batches are formed up to it. Where it is not given, it is planned
+    (`spillway.topology.sizing`)."""
     max: Count = DEFAULT_MAX_BATCH
     """The most that the model takes at once, whoever plans the batch."""
     delay: Seconds = 0.0
@@ -101,7 +105,7 @@ class BatchingSpec(Section):
 
 
 class CacheSpec(Section):
-    """Predictions that are remembered (`agents.core.cache`)."""
+    """Predictions that are remembered (`spillway.agents.core.cache`)."""
 
     bytes: Size
     """The most that they take in each front; those that were not used for longest leave first."""

@@ -1,13 +1,13 @@
 """The wanted number of workers of each stage: the records of the table `<p>.sizes`, and which of two records counts.
 
 A record's key is `stage/pool`. The pool of a stage's own workers is `main`; a variant's pool has the variant's name
-and may have no workers; `host:KIND` is the number of emulated hosts of a kind (`topology.variants.hosts`). A value is
-JSON: the count for the whole stage, who wants it, why, since when, an epoch, a digest of the pipeline file (without its
-ensembles) and of the plan, and whether the count is held. One owner at a time writes a stage's sizes, a tuner or a
-person. It has claimed `claimed_as` in `<p>.owners`, and the epoch of that claim stands in each of its records
-(`checkpoint.owners`). A variant's record with an epoch below an earlier one of its stage is void, so a slow writer
-changes nothing. No tuner changes a held count; it is released by the next record that is not held. The members of an
-ensemble have a record of their own (`topology.ensembles`).
+and may have no workers; `host:KIND` is the number of emulated hosts of a kind (`spillway.topology.variants.hosts`). A
+value is JSON: the count for the whole stage, who wants it, why, since when, an epoch, a digest of the pipeline file
+(without its ensembles) and of the plan, and whether the count is held. One owner at a time writes a stage's sizes, a
+tuner or a person. It has claimed `claimed_as` in `<p>.owners`, and the epoch of that claim stands in each of its
+records (`spillway.checkpoint.owners`). A variant's record with an epoch below an earlier one of its stage is void, so a
+slow writer changes nothing. No tuner changes a held count; it is released by the next record that is not held. The
+members of an ensemble have a record of their own (`spillway.topology.ensembles`).
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
-from lineage.errors import CheckpointError
+from spillway.lineage.errors import CheckpointError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from topology.load import Pipeline
-    from topology.spec import PipelineSpec
+    from spillway.topology.load import Pipeline
+    from spillway.topology.spec import PipelineSpec
 
 MAIN: Final = "main"
 FROM_FILE: Final = "the pipeline file"  # why a size is that of the file

@@ -8,20 +8,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from lineage.errors import SpecError
-from topology.names import meant
-from topology.problems import Problem
-from topology.profiles import read_profiles
-from topology.quantities import show_duration
-from topology.routing import Graph
-from topology.sections import ADAPTIVE
+from spillway.lineage.errors import SpecError
+from spillway.topology.names import meant
+from spillway.topology.problems import Problem
+from spillway.topology.profiles import read_profiles
+from spillway.topology.quantities import show_duration
+from spillway.topology.routing import Graph
+from spillway.topology.sections import ADAPTIVE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
-    from topology.profiles import StageProfile
-    from topology.spec import PipelineSpec, StageSpec
+    from spillway.topology.profiles import StageProfile
+    from spillway.topology.spec import PipelineSpec, StageSpec
 
     Durations = Mapping[str, Callable[[int], float]]
 

@@ -1,8 +1,8 @@
 """What a pipeline file says, as frozen objects; durations are seconds, whatever unit they were written in.
 
 The fields are checked one by one here; what has to fit together (names, edges, choices, bounds) is checked by
-`topology.load`, which is how a pipeline file is to be read. A spec built in Python is not checked any further than
-its fields; `topology.load.parse` does the rest.
+`spillway.topology.load`, which is how a pipeline file is to be read. A spec built in Python is not checked any further
+than its fields; `spillway.topology.load.parse` does the rest.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, StrictBool
 
-from lineage.errors import UsageError
-from lineage.limits import Limits
-from lineage.values.json_text import read_value
-from lineage.values.tensors import DTYPE_NAMES
-from topology import names
-from topology.sections import (
+from spillway.lineage.errors import UsageError
+from spillway.lineage.limits import Limits
+from spillway.lineage.values.json_text import read_value
+from spillway.lineage.values.tensors import DTYPE_NAMES
+from spillway.topology import names
+from spillway.topology.sections import (
     BatchingSpec,
     CacheSpec,
     CodingSpec,
@@ -36,7 +36,7 @@ from topology.sections import (
     WorkersSpec,
     kind_alone,
 )
-from topology.variant_sections import VariantsSpec  # noqa: TC001 - pydantic needs it
+from spillway.topology.variant_sections import VariantsSpec  # noqa: TC001 - pydantic needs it
 
 DEFAULT_PARTITIONS = 12
 DEFAULT_QUEUE = 4_096
@@ -144,7 +144,7 @@ class InputSpec(Section):
 
 
 class LimitsSpec(Section):
-    """Bounds on a message that differ from `lineage.limits.Limits`, by the same names."""
+    """Bounds on a message that differ from `spillway.lineage.limits.Limits`, by the same names."""
 
     max_message_bytes: Size | None = None
     max_values: Count | None = None
@@ -169,7 +169,7 @@ class StageSpec(Section):
     arguments: dict[str, Any] = Field(default_factory=dict)
     emulated: EmulatedSpec | None = None
     profile: str | None = None
-    """The file with the model's measured durations, where it is not the pipeline's (`topology.profiles`)."""
+    """The file with the model's measured durations, where it is not the pipeline's (`spillway.topology.profiles`)."""
     version: str | None = None
     after: Annotated[tuple[str, ...], BeforeValidator(_listed)] = ()
     """The predecessors; none for a stage that reads the ingress."""
@@ -197,7 +197,7 @@ class StageSpec(Section):
     ensemble: EnsembleSpec | None = None
     """None for a stage with one model."""
     variants: VariantsSpec | None = None
-    """Of one application, of which one answers each query (`topology.variants`)."""
+    """Of one application, of which one answers each query (`spillway.topology.variants`)."""
     state: Annotated[StateSpec | None, BeforeValidator(kind_alone)] = None
     """None for a stateless stage."""
     publish: StrictBool = False
@@ -264,7 +264,7 @@ class StageSpec(Section):
         told |= {"selection": ensemble.selection, "loss": ensemble.loss}
         return StageSpec(
             name=names.weights(self.name),
-            model="agents.learning.learner:Learner",
+            model="spillway.agents.learning.learner:Learner",
             arguments=told,
             state=StateSpec(kind="keyed"),
             publish=True,
@@ -343,7 +343,8 @@ class PipelineSpec(Section):
     """Of the stages that name none; read from a file, they have it as theirs."""
     stages: tuple[StageSpec, ...] = Field(min_length=1)
     learners: tuple[StageSpec, ...] = ()
-    """Each the one stage of a pipeline of its own, which is served beside this one (`topology.load.Pipeline`)."""
+    """Each the one stage of a pipeline of its own, which is served beside this one
+    (`spillway.topology.load.Pipeline`)."""
 
     @property
     def places(self) -> tuple[tuple[str, int], ...]:

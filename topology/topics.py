@@ -12,21 +12,21 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
-from topology import names
-from topology.quantities import show_duration
+from spillway.topology import names
+from spillway.topology.quantities import show_duration
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from topology.spec import PipelineSpec
+    from spillway.topology.spec import PipelineSpec
 
 
 # What "durable" means on a given cluster, in plain words: on how many disks a record is when a broker has taken it.
 #
 # The guarantee of stateful stages rests on Kafka keeping what it has acknowledged. How well it does is the cluster's
 # own: the replication factor, min.insync.replicas, and whether a replica that lags may become leader, which loses what
-# was acknowledged. The last is refused (`topology.topics` requires it to be off); of the others the operator is told,
-# once.
+# was acknowledged. The last is refused (`spillway.topology.topics` requires it to be off); of the others the operator
+# is told, once.
 
 _INSYNC: Final = "min.insync.replicas"
 

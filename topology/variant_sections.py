@@ -6,7 +6,7 @@
       of:
         linear: {model: "models:Linear", architecture: linear, accuracy: 0.93, batch: 8, takes: {1: 1ms, 8: 2ms}}
 
-What a variant's figures mean is the same here and in a file of variants (`topology.variants.variant`).
+What a variant's figures mean is the same here and in a file of variants (`spillway.topology.variants.variant`).
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, StrictBool, model_validator
 
-from topology import names
-from topology.quantities import size
-from topology.sections import (
+from spillway.topology import names
+from spillway.topology.quantities import size
+from spillway.topology.sections import (
     Count,
     ModelReference,
     Positive,
@@ -131,11 +131,11 @@ class VariantsSpec(Section):
 
     app: Text
     of: dict[Name, VariantSpec] = Field(default_factory=dict)
-    """None: those that are registered of the application (`topology.variants.manifest`)."""
+    """None: those that are registered of the application (`spillway.topology.variants.manifest`)."""
     repository: str | None = None
     """Where the registered files are seen from here; None: where whoever registered them said."""
     on_miss: OnMiss = "closest"
-    """While no active variant meets a query's needs (`topology.variants.selection`)."""
+    """While no active variant meets a query's needs (`spillway.topology.variants.selection`)."""
     budget: Budget = "remaining"
     """What is compared with the latency that is asked."""
     scale: StrictBool = True

@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from agents.core.batching import Batcher
-from agents.core.limits import limits
-from agents.core.policies import make
-from agents.core.policy import StageView
-from agents.core.request import Request
+from spillway.agents.core.batching import Batcher
+from spillway.agents.core.limits import limits
+from spillway.agents.core.policies import make
+from spillway.agents.core.policy import StageView
+from spillway.agents.core.request import Request
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from agents.core.workers import Batch
+    from spillway.agents.core.workers import Batch
 
 FOREVER = 1e9  # seconds
 

@@ -3,7 +3,7 @@
 Three ways from the outcomes topic to a reader, interleaved and repeated: no gate at all (the reader reads the outcomes
 themselves), a gate without transactions, and the gate as it is.
 
-Run as `spillway bench gate`, or `python -m agents.bench.gate`.
+Run as `spillway bench gate`, or `python -m spillway.agents.bench.gate`.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ import click
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from agents.broker import EmbeddedBroker
-from agents.cli.options import bootstrap_option, client_config_option, json_option
-from agents.live.topics import ensure
-from lineage import headers
-from lineage.errors import BrokerError
-from lineage.hops import Hop
-from lineage.message import PREDICTION, Outcome
-from lineage.values import codec
-from producers.connection import ClientSettings
-from topology import topics
-from topology.load import load
+from spillway.agents.broker import EmbeddedBroker
+from spillway.agents.cli.options import bootstrap_option, client_config_option, json_option
+from spillway.agents.live.topics import ensure
+from spillway.lineage import headers
+from spillway.lineage.errors import BrokerError
+from spillway.lineage.hops import Hop
+from spillway.lineage.message import PREDICTION, Outcome
+from spillway.lineage.values import codec
+from spillway.producers.connection import ClientSettings
+from spillway.topology import topics
+from spillway.topology.load import load
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -96,7 +96,7 @@ class Lane:
             return
         arguments = [self.variant, str(self._file), self._settings.bootstrap, str(self._folder / "run")]
         self._gate = subprocess.Popen(
-            [sys.executable, "-m", "agents.bench.gate_variants", *arguments], stdout=subprocess.PIPE, text=True
+            [sys.executable, "-m", "spillway.agents.bench.gate_variants", *arguments], stdout=subprocess.PIPE, text=True
         )
         assert self._gate.stdout is not None  # it is a pipe
         if self._gate.stdout.readline() != "ready\n":

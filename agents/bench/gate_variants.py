@@ -1,7 +1,7 @@
 """The gates that `bench gate` compares: the real one, and the same without transactions.
 
-Run as `python -m agents.bench.gate_variants transactional|plain PIPELINE BOOTSTRAP RUN_DIR`. Says "ready" on stdout;
-at SIGTERM it prints, as JSON, how long each round's write took.
+Run as `python -m spillway.agents.bench.gate_variants transactional|plain PIPELINE BOOTSTRAP RUN_DIR`. Says "ready" on
+stdout; at SIGTERM it prints, as JSON, how long each round's write took.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import Producer
 
-from agents.live.gate.metrics import GateMetrics
-from agents.live.gate.process import GateProcessConfig, build, member, transactional_writer
-from lineage.errors import BrokerError
-from producers.connection import ClientSettings
-from topology.load import load
+from spillway.agents.live.gate.metrics import GateMetrics
+from spillway.agents.live.gate.process import GateProcessConfig, build, member, transactional_writer
+from spillway.lineage.errors import BrokerError
+from spillway.producers.connection import ClientSettings
+from spillway.topology.load import load
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer, KafkaError
 
-    from agents.live.gate.transaction import Record, Turn, Writer
+    from spillway.agents.live.gate.transaction import Record, Turn, Writer
 
 
 class PlainWriter:

@@ -13,15 +13,15 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from agents.bench.hop_contest import DESCRIPTIONS, OURS, available, measure
-from agents.broker import EmbeddedBroker
-from agents.cli.options import bootstrap_option, client_config_option, json_option
-from producers.connection import ClientSettings
+from spillway.agents.bench.hop_contest import DESCRIPTIONS, OURS, available, measure
+from spillway.agents.broker import EmbeddedBroker
+from spillway.agents.cli.options import bootstrap_option, client_config_option, json_option
+from spillway.producers.connection import ClientSettings
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from agents.bench.hop_contest import Run
+    from spillway.agents.bench.hop_contest import Run
 
 
 _COLUMNS = {

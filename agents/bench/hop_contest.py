@@ -23,16 +23,16 @@ import psutil
 from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from agents.live.topics import ensure
-from lineage.errors import SpillwayError
-from lineage.headers import SENT
-from topology import topics
-from topology.load import Pipeline, parse
+from spillway.agents.live.topics import ensure
+from spillway.lineage.errors import SpillwayError
+from spillway.lineage.headers import SENT
+from spillway.topology import topics
+from spillway.topology.load import Pipeline, parse
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from producers.connection import ClientSettings
+    from spillway.producers.connection import ClientSettings
 
 OURS = "spillway"
 DESCRIPTIONS = {
@@ -50,7 +50,7 @@ name: {name}
 slo: 60s
 partitions: {partitions}
 stages:
-  - {{name: relay, model: "agents.bench.hop_relays:Noop", batching: {{max: 64}}}}
+  - {{name: relay, model: "spillway.agents.bench.hop_relays:Noop", batching: {{max: 64}}}}
 """
 
 
@@ -170,13 +170,13 @@ class _Contest:
 
     def _send(self, plan: list[list[int]]) -> subprocess.Popen[bytes]:
         arguments = [self._settings.bootstrap, topics.ingress(self._id), str(_PARTITIONS), json.dumps(plan)]
-        return subprocess.Popen([sys.executable, "-m", "agents.bench.hop_sender", *arguments])
+        return subprocess.Popen([sys.executable, "-m", "spillway.agents.bench.hop_sender", *arguments])
 
     def _start(self) -> subprocess.Popen[bytes]:
-        module = ["agents.bench.hop_relays", self._name, self._settings.bootstrap, self._id]
+        module = ["spillway.agents.bench.hop_relays", self._name, self._settings.bootstrap, self._id]
         if self._name == OURS:
             where = ["--bootstrap", self._settings.bootstrap, "--run-dir", str(self._folder / "run")]
-            module = ["agents.cli.main", "serve", str(self._file), "--stage", "relay", *where]
+            module = ["spillway.agents.cli.main", "serve", str(self._file), "--stage", "relay", *where]
         log = (self._folder / f"{self._id}.log").open("wb")
         with log:
             return subprocess.Popen(
@@ -188,7 +188,7 @@ class _Contest:
             )
 
     def _path(self) -> dict[str, str]:
-        return {"PYTHONPATH": str(Path(__file__).parents[2])} if self._python != sys.executable else {}
+        return {"PYTHONPATH": str(Path(__file__).parents[3])} if self._python != sys.executable else {}
 
     def _timed(self, reader: Consumer, contestant: psutil.Process, plan: list[list[int]]) -> Phase:
         sender = self._send(plan)

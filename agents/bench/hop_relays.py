@@ -1,7 +1,7 @@
 """The programs that `bench hop` compares: each reads one topic and writes another, in a process of its own.
 
-Run as `python -m agents.bench.hop_relays NAME BOOTSTRAP PIPELINE`. All of them read `<pipeline>.ingress` and write
-`<pipeline>.outcomes`, keep key, headers and partition, wait for acks=all and commit every half second what was
+Run as `python -m spillway.agents.bench.hop_relays NAME BOOTSTRAP PIPELINE`. All of them read `<pipeline>.ingress` and
+write `<pipeline>.outcomes`, keep key, headers and partition, wait for acks=all and commit every half second what was
 acknowledged. Those whose description says "codec" decode the query and its headers and encode an outcome; the others
 pass bytes on. Clients are imported where they are used, so that each process holds only what it measures.
 """
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from agents.models.inputs import Inputs
+    from spillway.agents.models.inputs import Inputs
 
 COMMIT_SECONDS = 0.5
 _BATCH = 500
@@ -42,9 +42,9 @@ class Ends:
 
 def codec_step() -> Callable[[bytes, Any], tuple[bytes, list[tuple[str, bytes]]]]:
     """Return what a stage does to a message: decode headers and query, encode the outcome and its headers."""
-    from lineage import headers  # noqa: PLC0415
-    from lineage.message import PREDICTION, Outcome, StageTiming  # noqa: PLC0415
-    from lineage.values import codec  # noqa: PLC0415
+    from spillway.lineage import headers  # noqa: PLC0415
+    from spillway.lineage.message import PREDICTION, Outcome, StageTiming  # noqa: PLC0415
+    from spillway.lineage.values import codec  # noqa: PLC0415
 
     decoder = codec.Decoder()
 

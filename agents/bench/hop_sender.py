@@ -1,6 +1,6 @@
 """Sends the messages of `bench hop` when they are due, in a process of its own so that reading does not delay it.
 
-Run as `python -m agents.bench.hop_sender BOOTSTRAP TOPIC PARTITIONS PLAN`, where PLAN is a JSON list of
+Run as `python -m spillway.agents.bench.hop_sender BOOTSTRAP TOPIC PARTITIONS PLAN`, where PLAN is a JSON list of
 `[rate, count]`; a rate of 0 sends its messages at once. A message's `spillway-sent` says when it was due.
 """
 
@@ -12,9 +12,9 @@ import time
 
 from confluent_kafka import Producer
 
-from lineage import headers, trace
-from lineage.message import Query
-from lineage.values import codec
+from spillway.lineage import headers, trace
+from spillway.lineage.message import Query
+from spillway.lineage.values import codec
 
 _LEAD = 0.2  # seconds before the first message, for the producer to connect
 _PAD = 150  # makes a value of 200 bytes

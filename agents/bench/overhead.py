@@ -18,17 +18,17 @@ from typing import TYPE_CHECKING, Final
 import click
 import numpy as np
 
-from agents.bench import overhead_latency
-from agents.bench.overhead_runs import SENDER, measured
-from agents.cli.options import json_option
-from lineage.errors import SpillwayError, UsageError
-from producers.report import PREDICTION
+from spillway.agents.bench import overhead_latency
+from spillway.agents.bench.overhead_runs import SENDER, measured
+from spillway.agents.cli.options import json_option
+from spillway.lineage.errors import SpillwayError, UsageError
+from spillway.producers.report import PREDICTION
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from agents.bench.overhead_runs import Measured, Spent
-    from producers.load.tally import LoadResult
+    from spillway.agents.bench.overhead_runs import Measured, Spent
+    from spillway.producers.load.tally import LoadResult
 
 Cell = tuple[str, str, str]  # table, row, column
 _RATES: Final = (40.0, 150.0, 600.0)  # queries a second
@@ -222,7 +222,7 @@ def overhead(
         click.echo(text(sides))
 
 
-_HERE: Final = Path(__file__).parents[2]
+_HERE: Final = Path(__file__).parents[3]
 
 
 def _numbers(rates: str) -> tuple[float, ...]:
@@ -237,9 +237,9 @@ def _numbers(rates: str) -> tuple[float, ...]:
 # This benchmark, with the other checkout's everything else: its models lie in the folder that a pipeline is served in.
 _BORROWED: Final = """\
 import sys
-import agents.bench
-agents.bench.__path__.insert(0, sys.argv.pop(1))
-from agents.bench.overhead import overhead
+import spillway.agents.bench
+spillway.agents.bench.__path__.insert(0, sys.argv.pop(1))
+from spillway.agents.bench.overhead import overhead
 overhead()
 """
 

@@ -12,24 +12,24 @@ from typing import TYPE_CHECKING, Any
 import click
 import numpy as np
 
-from agents.broker import EmbeddedBroker
-from agents.cli.options import cache_dir
-from agents.supervise.service import ServiceSettings, served
-from lineage.errors import SpillwayError
-from lineage.message import PREDICTION
-from producers.client.exchange import Exchange
-from producers.connection import ClientSettings
-from producers.load import generated, schedule
-from producers.load.generator import Pace, run_load
-from producers.load.payloads import find_payload, signature_payload
-from topology.load import load
+from spillway.agents.broker import EmbeddedBroker
+from spillway.agents.cli.options import cache_dir
+from spillway.agents.supervise.service import ServiceSettings, served
+from spillway.lineage.errors import SpillwayError
+from spillway.lineage.message import PREDICTION
+from spillway.producers.client.exchange import Exchange
+from spillway.producers.connection import ClientSettings
+from spillway.producers.load import generated, schedule
+from spillway.producers.load.generator import Pace, run_load
+from spillway.producers.load.payloads import find_payload, signature_payload
+from spillway.topology.load import load
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from lineage.message import Outcome, StageTiming
-    from producers.load.payloads import Payload
-    from topology.load import Pipeline
+    from spillway.lineage.message import Outcome, StageTiming
+    from spillway.producers.load.payloads import Payload
+    from spillway.topology.load import Pipeline
 
 _ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 

@@ -16,7 +16,7 @@ from confluent_kafka.admin import AdminClient
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from producers.connection import ClientSettings
+    from spillway.producers.connection import ClientSettings
 
 JAVA_OPTIONS: Final = ("-Dorg.slf4j.simpleLogger.log.kafka.request.logger=debug",)
 _MARK: Final = "Completed request:"

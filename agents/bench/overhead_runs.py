@@ -15,24 +15,24 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import psutil
 
-from agents.bench import overhead_requests as requests
-from agents.broker import EmbeddedBroker
-from agents.cli.options import cache_dir
-from agents.supervise.registry import ServeEntry, entries
-from agents.supervise.scrape import members
-from lineage.errors import SpillwayError
-from producers.client.exchange import Exchange
-from producers.connection import ClientSettings
-from producers.load import generated, schedule
-from producers.load.generator import Pace, run_load
-from producers.load.payloads import signature_payload
-from topology.load import load
+from spillway.agents.bench import overhead_requests as requests
+from spillway.agents.broker import EmbeddedBroker
+from spillway.agents.cli.options import cache_dir
+from spillway.agents.supervise.registry import ServeEntry, entries
+from spillway.agents.supervise.scrape import members
+from spillway.lineage.errors import SpillwayError
+from spillway.producers.client.exchange import Exchange
+from spillway.producers.connection import ClientSettings
+from spillway.producers.load import generated, schedule
+from spillway.producers.load.generator import Pace, run_load
+from spillway.producers.load.payloads import signature_payload
+from spillway.topology.load import load
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from producers.load.tally import LoadResult
-    from topology.load import Pipeline
+    from spillway.producers.load.tally import LoadResult
+    from spillway.topology.load import Pipeline
 
 KAFKA, SENDER, SUPERVISOR = "kafka", "sender", "supervisor"
 _MODELS: Final = Path(__file__).with_name("overhead_models.py")
@@ -141,7 +141,17 @@ def measured(work: Path, text: str, *, policy: str | None = None, log_requests: 
 
 @contextmanager
 def _served(work: Path, bootstrap: str, policy: str | None) -> Iterator[None]:
-    command = [sys.executable, "-P", "-m", "agents.cli.main", "serve", "pipeline.yaml", "--quiet", "--run-dir", "run"]
+    command = [
+        sys.executable,
+        "-P",
+        "-m",
+        "spillway.agents.cli.main",
+        "serve",
+        "pipeline.yaml",
+        "--quiet",
+        "--run-dir",
+        "run",
+    ]
     more = ["--bootstrap", bootstrap, "--ready-file", "ready", *(["--policy", policy] if policy else [])]
     with (work / "serve.log").open("wb") as log:
         serving = subprocess.Popen(

@@ -1,6 +1,6 @@
 """How fast the simulator is: stage visits per second of CPU, on one core, for pipelines like the PARD paper's.
 
-Run as `python -m agents.bench.simulate`, or `spillway bench simulate`.
+Run as `python -m spillway.agents.bench.simulate`, or `spillway bench simulate`.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ from typing import TYPE_CHECKING, Any
 import click
 import numpy as np
 
-from agents.cli.options import json_option
-from agents.cli.policies import POLICY
-from agents.core.policies import POLICIES
-from agents.sim.estimator import Estimator
-from agents.sim.simulation import simulate as run
-from lineage.metric_names import GATE
-from topology.capacity.planner import Sizing
-from topology.load import parse
+from spillway.agents.cli.options import json_option
+from spillway.agents.cli.policies import POLICY
+from spillway.agents.core.policies import POLICIES
+from spillway.agents.sim.estimator import Estimator
+from spillway.agents.sim.simulation import simulate as run
+from spillway.lineage.metric_names import GATE
+from spillway.topology.capacity.planner import Sizing
+from spillway.topology.load import parse
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from agents.sim.plan import Dispatch
+    from spillway.agents.sim.plan import Dispatch
 
 # Five stages of the sizes of the paper's live video application: alpha and beta in ms, batch, workers, and what each
 # comes after in a chain and in a graph with a fork and a join.

@@ -14,12 +14,12 @@ from typing import Any
 import click
 import psutil
 
-from agents.broker import EmbeddedBroker
-from agents.cli.options import cache_dir, json_option
-from agents.supervise.registry import ServeEntry, entries
-from lineage.errors import SpillwayError
-from producers.client import Client
-from producers.connection import ClientSettings
+from spillway.agents.broker import EmbeddedBroker
+from spillway.agents.cli.options import cache_dir, json_option
+from spillway.agents.supervise.registry import ServeEntry, entries
+from spillway.lineage.errors import SpillwayError
+from spillway.producers.client import Client
+from spillway.producers.connection import ClientSettings
 
 _LONGEST = 120.0
 _LOW_LOAD = 200  # queries, one after the other
@@ -49,7 +49,16 @@ def first_prediction(work: Path) -> dict[str, float]:
     """Serve one stage, broker included, as a command; time its first prediction and weigh it at low load."""
     (work / "pipeline.yaml").write_text(PIPELINE)
     (work / "hello.py").write_text(MODEL)
-    command = [sys.executable, "-P", "-m", "agents.cli.main", "serve", "pipeline.yaml", "--with-broker", "--quiet"]
+    command = [
+        sys.executable,
+        "-P",
+        "-m",
+        "spillway.agents.cli.main",
+        "serve",
+        "pipeline.yaml",
+        "--with-broker",
+        "--quiet",
+    ]
     folders = ["--run-dir", "run", "--broker-dir", "kafka-serve"]
     began = time.monotonic()
     with (work / "serve.log").open("wb") as log:

@@ -1,6 +1,6 @@
 """The embedded Apache Kafka: found, started, watched and stopped as a child process on loopback."""
 
-from agents.broker.cluster import EmbeddedCluster
-from agents.broker.embedded import EmbeddedBroker, stop_broker
+from spillway.agents.broker.cluster import EmbeddedCluster
+from spillway.agents.broker.embedded import EmbeddedBroker, stop_broker
 
 __all__ = ["EmbeddedBroker", "EmbeddedCluster", "stop_broker"]

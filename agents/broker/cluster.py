@@ -6,10 +6,10 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
-from agents.broker.embedded import PORT_TAKEN, PORT_TRIES, EmbeddedBroker, Seat, end_all, new_cluster
-from agents.broker.folder import DataFolder, Membership
-from agents.broker.ports import free_port, is_free
-from lineage.errors import BrokerError, UsageError
+from spillway.agents.broker.embedded import PORT_TAKEN, PORT_TRIES, EmbeddedBroker, Seat, end_all, new_cluster
+from spillway.agents.broker.folder import DataFolder, Membership
+from spillway.agents.broker.ports import free_port, is_free
+from spillway.lineage.errors import BrokerError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable

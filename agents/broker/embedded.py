@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING, Self
 
 import psutil
 
-from agents.broker.folder import DataFolder, RunningBroker
-from agents.broker.jars import alone, archive_options, ensure_jars
-from agents.broker.ports import free_port, is_free, kafka_answers
-from agents.broker.settings import HOST, java_options, server_properties
-from lineage.errors import BrokerError, UsageError
+from spillway.agents.broker.folder import DataFolder, RunningBroker
+from spillway.agents.broker.jars import alone, archive_options, ensure_jars
+from spillway.agents.broker.ports import free_port, is_free, kafka_answers
+from spillway.agents.broker.settings import HOST, java_options, server_properties
+from spillway.lineage.errors import BrokerError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -25,8 +25,8 @@ from typing import TYPE_CHECKING
 
 import psutil
 
-from agents.broker.settings import HOST
-from lineage.errors import BrokerError, UsageError
+from spillway.agents.broker.settings import HOST
+from spillway.lineage.errors import BrokerError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lineage.errors import BrokerError, SpillwayError
+from spillway.lineage.errors import BrokerError, SpillwayError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

@@ -6,8 +6,8 @@ import random
 import socket
 import struct
 
-from agents.broker.settings import HOST
-from lineage.errors import BrokerError
+from spillway.agents.broker.settings import HOST
+from spillway.lineage.errors import BrokerError
 
 # Below the ranges from which systems take the local ends of outgoing connections: a port there could be taken by a
 # client of the very broker while that restarts, even by one that connects to itself.

@@ -1,6 +1,7 @@
 """Makes `kafka.lock` anew: resolves Kafka and its log binding, and writes every jar's coordinates and hash.
 
-Run as `python -m agents.broker.relock [KAFKA_VERSION]` when Kafka is to move. No repository is named in the file.
+Run as `python -m spillway.agents.broker.relock [KAFKA_VERSION]` when Kafka is to move. No repository is named in the
+file.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import tomli_w
 from jgo.env import LockFile
 from jgo.maven import MavenContext
 
-from agents.broker.jars import KAFKA, LOCK_FILE, kafka_version
+from spillway.agents.broker.jars import KAFKA, LOCK_FILE, kafka_version
 
 _RUNTIME_SCOPES = {None, "compile", "runtime"}
 
@@ -32,7 +33,9 @@ def relock(version: str) -> None:
         made = Path(folder) / "made.lock"
         LockFile.from_resolved_dependencies(jars).save(made)
         lock = tomllib.loads(made.read_text())
-    lock["metadata"] = {"format": "jgo lock file; made by python -m agents.broker.relock"}  # no date: same in, same out
+    lock["metadata"] = {
+        "format": "jgo lock file; made by python -m spillway.agents.broker.relock"
+    }  # no date: same in, same out
     LOCK_FILE.write_bytes(tomli_w.dumps(lock).encode())
 
 

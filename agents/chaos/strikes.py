@@ -2,7 +2,7 @@
 
 A worker keeps its slot until it is gone; one that takes its place gets the slot, one that comes besides a new one. None
 stays stopped: they are continued at the end, and where this process ends before, by a child that waits for that
-(`agents.chaos.guard`).
+(`spillway.agents.chaos.guard`).
 """
 
 from __future__ import annotations
@@ -17,21 +17,24 @@ from typing import TYPE_CHECKING, Final, Self
 
 import psutil
 
-from agents.chaos import guard
-from agents.chaos.schedule import Kind
-from agents.supervise.registry import entries
-from lineage.errors import SpillwayError
+from spillway.agents.chaos import guard
+from spillway.agents.chaos.schedule import Kind
+from spillway.agents.supervise.registry import entries
+from spillway.lineage.errors import SpillwayError
 
 if TYPE_CHECKING:
     import threading
     from collections.abc import Callable, Collection, Sequence
     from pathlib import Path
 
-    from agents.chaos.schedule import Event
+    from spillway.agents.chaos.schedule import Event
 
 _LOOK_SECONDS: Final = 0.5  # between looks for workers that took others' places
 _NAP: Final = 0.05
-_WORKER: Final = ("agents.workers.local", "/agents/workers/shim.py")  # as `agents.workers.processes` starts them
+_WORKER: Final = (
+    "spillway.agents.workers.local",
+    "/agents/workers/shim.py",
+)  # as `spillway.agents.workers.processes` starts them
 _HOG: Final = "import time\nend = time.monotonic() + {}\nwhile time.monotonic() < end: pass"
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from agents.core.routes.variants import WHY
-from topology.quantities import show_duration
+from spillway.agents.core.routes.variants import WHY
+from spillway.topology.quantities import show_duration
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -7,19 +7,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from agents.broker.folder import DataFolder
-from agents.cli.options import broker_dir, cluster_options, given, run_dir_option
-from agents.supervise.registry import ServeEntry
-from lineage.errors import BrokerError, SpillwayError, UsageError
-from producers.cluster import require_listening
-from producers.connection import ClientSettings
-from topology.load import load
+from spillway.agents.broker.folder import DataFolder
+from spillway.agents.cli.options import broker_dir, cluster_options, given, run_dir_option
+from spillway.agents.supervise.registry import ServeEntry
+from spillway.lineage.errors import BrokerError, SpillwayError, UsageError
+from spillway.producers.cluster import require_listening
+from spillway.producers.connection import ClientSettings
+from spillway.topology.load import load
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from topology.load import Pipeline
-    from topology.spec import PipelineSpec
+    from spillway.topology.load import Pipeline
+    from spillway.topology.spec import PipelineSpec
 
 
 @dataclass(frozen=True)

@@ -11,12 +11,9 @@ from typing import Any, NoReturn
 
 import click
 
-import checkpoint
-import lineage
-import producers
-import topology
-from agents.cli.options import LazyGroup
-from lineage.errors import SpillwayError
+import spillway
+from spillway.agents.cli.options import LazyGroup
+from spillway.lineage.errors import SpillwayError
 
 # The end of a process that has talked to Kafka.
 #
@@ -37,8 +34,8 @@ def end(code: int) -> NoReturn:
 
 FAILED, MISUSED, INTERRUPTED = 1, 2, 130
 
-# name -> what `spillway --help` says of it. Each is the click command `name` in `agents.cli.commands.<name>`; the
-# texts stand here so that help need not import what the commands need (some need torch or Faust).
+# name -> what `spillway --help` says of it. Each is the click command `name` in `spillway.agents.cli.commands.<name>`;
+# the texts stand here so that help need not import what the commands need (some need torch or Faust).
 COMMANDS = {
     "broker": "Start, stop, inspect or reset a local Kafka.",
     "check": "Check a pipeline file and draw its graph.",
@@ -90,7 +87,7 @@ Environment:
 
 @click.group(
     cls=LazyGroup,
-    package="agents.cli.commands",
+    package="spillway.agents.cli.commands",
     texts=COMMANDS,
     epilog=EXIT_CODES,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
@@ -132,10 +129,9 @@ def run(arguments: list[str] | None = None, command: click.Command = root, name:
 
 def main() -> None:
     """Entry point of the `spillway` script; finds users' models in the working directory."""
-    # Our own rooms are imported above, and the processes that we spawn look for them where we are before they come to
-    # the working directory, which is last: no folder of the user's can take the place of them, or of a library.
-    assert checkpoint and lineage and producers and topology  # noqa: PT018 - names them so that they stay imported
-    for place in (str(Path(checkpoint.__file__).parents[1]), os.getcwd()):  # noqa: PTH109 - sys.path holds strings
+    # The processes that we spawn look for Spillway where it was found here before they come to the working directory,
+    # which is last: no folder of the user's can take the place of it, or of a library.
+    for place in (str(Path(spillway.__file__).parents[1]), os.getcwd()):  # noqa: PTH109 - sys.path holds strings
         if place not in sys.path:
             sys.path.append(place)
     end(run())

@@ -7,22 +7,22 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from agents.live.sizes import Sizes, writer
-from agents.supervise.ownership import OwnedError, Ownership
-from agents.supervise.registry import entries
-from agents.supervise.scrape import scrape
-from lineage.errors import SpillwayError, UsageError
-from topology.capacity.served import file_digest
-from topology.ensembles import differing, record_key
-from topology.sizes import claimed_as
+from spillway.agents.live.sizes import Sizes, writer
+from spillway.agents.supervise.ownership import OwnedError, Ownership
+from spillway.agents.supervise.registry import entries
+from spillway.agents.supervise.scrape import scrape
+from spillway.lineage.errors import SpillwayError, UsageError
+from spillway.topology.capacity.served import file_digest
+from spillway.topology.ensembles import differing, record_key
+from spillway.topology.sizes import claimed_as
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from agents.cli.cluster import Source
-    from agents.supervise.scrape import Ensemble, Snapshot
-    from topology.ensembles import Served
-    from topology.spec import StageSpec
+    from spillway.agents.cli.cluster import Source
+    from spillway.agents.supervise.scrape import Ensemble, Snapshot
+    from spillway.topology.ensembles import Served
+    from spillway.topology.spec import StageSpec
 
 _POLL: Final = 0.2
 

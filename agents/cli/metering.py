@@ -6,17 +6,17 @@ import time
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
-from agents.supervise.registry import entries
-from agents.supervise.scrape import Snapshot, scrape
-from lineage import metric_names as names
-from lineage.message import DROPPED, FAILED
-from producers.report import StageTotals
+from spillway.agents.supervise.registry import entries
+from spillway.agents.supervise.scrape import Snapshot, scrape
+from spillway.lineage import metric_names as names
+from spillway.lineage.message import DROPPED, FAILED
+from spillway.producers.report import StageTotals
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from agents.supervise.registry import Entry
-    from topology.spec import PipelineSpec
+    from spillway.agents.supervise.registry import Entry
+    from spillway.topology.spec import PipelineSpec
 
 
 class StageMeter:

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 from click.core import ParameterSource
 
-from lineage.errors import UsageError
-from topology import quantities
+from spillway.lineage.errors import UsageError
+from spillway.topology import quantities
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -115,7 +115,7 @@ class _PipelineFile(click.ParamType):
         given = Path(value)
         if _written(given).is_file():
             return given
-        from agents.supervise import registry  # noqa: PLC0415 - not for a file
+        from spillway.agents.supervise import registry  # noqa: PLC0415 - not for a file
 
         run_dir = _run_dir(ctx)
         name, mark, learner = str(value).partition("#")
@@ -148,7 +148,7 @@ class _PipelineName(click.ParamType):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         given = Path(value)
         if _written(given).is_file():
-            from topology.load import load  # noqa: PLC0415 - a name needs nothing
+            from spillway.topology.load import load  # noqa: PLC0415 - a name needs nothing
 
             return load(given, profiled=False).spec.name
         if given.suffix or given.name != str(value):

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from agents.core.policies import POLICIES, selected
-from agents.learning.chosen import check_loss, check_selection
-from agents.profiling.conditions import stale_profiles
-from lineage.errors import SpillwayError, UsageError
-from topology.load import load
-from topology.problems import InvalidPipelineError
+from spillway.agents.core.policies import POLICIES, selected
+from spillway.agents.learning.chosen import check_loss, check_selection
+from spillway.agents.profiling.conditions import stale_profiles
+from spillway.lineage.errors import SpillwayError, UsageError
+from spillway.topology.load import load
+from spillway.topology.problems import InvalidPipelineError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
     from click.shell_completion import CompletionItem
 
-    from topology.load import Pipeline
-    from topology.problems import Finding
-    from topology.problems import Path as FieldPath
+    from spillway.topology.load import Pipeline
+    from spillway.topology.problems import Finding
+    from spillway.topology.problems import Path as FieldPath
 
 
 def load_warned(path: Path) -> Pipeline:

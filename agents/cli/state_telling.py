@@ -12,18 +12,18 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from checkpoint import arrays
-from checkpoint.small_values import unpack
+from spillway.checkpoint import arrays
+from spillway.checkpoint.small_values import unpack
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from agents.live.operator.changes import Changed
-    from agents.live.operator.histories import Histories, Kept
-    from checkpoint.differences import Difference, KeyDifferences
-    from lineage.marks import Place
-    from lineage.replication import Batch, Contents, Entry, Record
-    from topology.spec import StageSpec
+    from spillway.agents.live.operator.changes import Changed
+    from spillway.agents.live.operator.histories import Histories, Kept
+    from spillway.checkpoint.differences import Difference, KeyDifferences
+    from spillway.lineage.marks import Place
+    from spillway.lineage.replication import Batch, Contents, Entry, Record
+    from spillway.topology.spec import StageSpec
 
 
 VERSIONS: Final = ("version", "when", "standing", "batches", "requests", "state", "written", "digest", "primary")

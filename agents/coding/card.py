@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from agents.models.adapters import find_file
-from agents.workers.identity import model_hash
-from lineage.errors import ModelError
+from spillway.agents.models.adapters import find_file
+from spillway.agents.workers.identity import model_hash
+from spillway.lineage.errors import ModelError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -112,7 +112,7 @@ def outdated(card: Card, folder: Path, arguments: dict[str, Any]) -> str:
 
 
 def deployed_hash(model: str, arguments: dict[str, Any]) -> str | None:
-    """`agents.workers.identity.model_hash`, and of the files that arguments name, weights say.
+    """`spillway.agents.workers.identity.model_hash`, and of the files that arguments name, weights say.
 
     What the model reads without being told, and what its module imports, are not part of it.
     """

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import numpy as np
 
-from agents.models.loading import construct
-from lineage.errors import ModelError, UsageError
+from spillway.agents.models.loading import construct
+from spillway.lineage.errors import ModelError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

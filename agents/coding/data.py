@@ -9,21 +9,21 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from agents.coding.card import Tensor
-from agents.coding.codes import Sum
-from agents.models.inputs import Inputs
-from lineage.errors import ModelError, UsageError
-from producers.recording import read_recording
-from producers.recording.history import inputs
+from spillway.agents.coding.card import Tensor
+from spillway.agents.coding.codes import Sum
+from spillway.agents.models.inputs import Inputs
+from spillway.lineage.errors import ModelError, UsageError
+from spillway.producers.recording import read_recording
+from spillway.producers.recording.history import inputs
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from numpy.typing import NDArray
 
-    from agents.coding.codes import Arrays, Code
-    from agents.models.loading import Model
-    from topology.spec import PipelineSpec, StageSpec
+    from spillway.agents.coding.codes import Arrays, Code
+    from spillway.agents.models.loading import Model
+    from spillway.topology.spec import PipelineSpec, StageSpec
 
 LABEL: Final = "label"  # of the arrays, that which is no input
 _BATCH: Final = 64  # queries of one call of a model

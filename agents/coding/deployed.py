@@ -10,17 +10,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from agents.coding.card import check_card, outdated, read_card, read_reference
-from agents.coding.codes import CODES, code_of
-from lineage.errors import ModelError, UsageError
+from spillway.agents.coding.card import check_card, outdated, read_card, read_reference
+from spillway.agents.coding.codes import CODES, code_of
+from spillway.lineage.errors import ModelError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from agents.coding.card import Card
-    from agents.coding.codes import Arrays, Code
-    from topology.sections import CodingSpec
-    from topology.spec import StageSpec
+    from spillway.agents.coding.card import Card
+    from spillway.agents.coding.codes import Arrays, Code
+    from spillway.topology.sections import CodingSpec
+    from spillway.topology.spec import StageSpec
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,18 +8,18 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from agents.coding.data import answers, encoded, groups, rows_of
-from agents.models.loading import find_function
-from lineage.errors import UsageError
+from spillway.agents.coding.data import answers, encoded, groups, rows_of
+from spillway.agents.models.loading import find_function
+from spillway.lineage.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from numpy.typing import NDArray
 
-    from agents.coding.codes import Arrays, Code
-    from agents.coding.data import Data
-    from agents.models.loading import Model
+    from spillway.agents.coding.codes import Arrays, Code
+    from spillway.agents.coding.data import Data
+    from spillway.agents.models.loading import Model
 
 METRICS: Final = ("accuracy", "top-5", "iou")
 _TOP: Final = {"accuracy": 1, "top-5": 5}

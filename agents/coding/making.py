@@ -8,22 +8,22 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from agents.coding.card import Card, deployed_hash, digest_of, weights_file, write_card, write_reference
-from agents.coding.codes import code_of
-from agents.coding.data import answers, rows_of, tensors
-from agents.coding.evaluation import evaluate
-from agents.coding.parity import Parity
-from agents.models.loading import construct, is_torch_module, load_model
-from lineage.errors import ModelError, UsageError
+from spillway.agents.coding.card import Card, deployed_hash, digest_of, weights_file, write_card, write_reference
+from spillway.agents.coding.codes import code_of
+from spillway.agents.coding.data import answers, rows_of, tensors
+from spillway.agents.coding.evaluation import evaluate
+from spillway.agents.coding.parity import Parity
+from spillway.agents.models.loading import construct, is_torch_module, load_model
+from spillway.lineage.errors import ModelError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from agents.coding.data import Data
-    from agents.coding.evaluation import Grades
-    from agents.coding.training import Effort
-    from topology.spec import StageSpec
+    from spillway.agents.coding.data import Data
+    from spillway.agents.coding.evaluation import Grades
+    from spillway.agents.coding.training import Effort
+    from spillway.topology.spec import StageSpec
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +76,7 @@ class Maker:
         began = time.monotonic()
         weights: dict[str, Any] = {}
         if is_torch_module(model):
-            from agents.coding.training import fit  # noqa: PLC0415 - torch, only where the model has imported it
+            from spillway.agents.coding.training import fit  # noqa: PLC0415 - torch, only where the model has imported it
 
             fit(model, self._data.inputs, self._outputs, self._code, self._k, row, effort, progress)
             weights = {key: value.numpy() for key, value in model.state_dict().items()}

@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from agents.coding.card import digest_of, read_card, weights_file
-from agents.models.loading import construct, is_torch_module
-from lineage.errors import ModelError
+from spillway.agents.coding.card import digest_of, read_card, weights_file
+from spillway.agents.models.loading import construct, is_torch_module
+from spillway.lineage.errors import ModelError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from agents.coding.card import Card
-    from agents.models.inputs import Inputs
-    from agents.models.loading import Model
+    from spillway.agents.coding.card import Card
+    from spillway.agents.models.inputs import Inputs
+    from spillway.agents.models.loading import Model
 
 
 class Parity:
@@ -44,7 +44,7 @@ class Parity:
         if is_torch_module(model):
             import torch  # noqa: PLC0415 - only where the architecture is a module, which has imported it
 
-            from agents.models.torch_module import TorchModel  # noqa: PLC0415
+            from spillway.agents.models.torch_module import TorchModel  # noqa: PLC0415
 
             try:
                 model.load_state_dict({name: torch.from_numpy(value) for name, value in weights.items()})

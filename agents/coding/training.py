@@ -9,16 +9,16 @@ import numpy as np
 import torch
 from torch import nn
 
-from agents.coding.data import encoded, groups
-from agents.coding.parity import renamed
-from lineage.errors import ModelError
+from spillway.agents.coding.data import encoded, groups
+from spillway.agents.coding.parity import renamed
+from spillway.lineage.errors import ModelError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from numpy.typing import NDArray
 
-    from agents.coding.codes import Arrays, Code
+    from spillway.agents.coding.codes import Arrays, Code
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,17 +6,17 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final
 
-from agents.core.request import Loss, Request
-from lineage.message import DROPPED, FAILED, StageTiming
+from spillway.agents.core.request import Loss, Request
+from spillway.lineage.message import DROPPED, FAILED, StageTiming
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from agents.core.joins import Entry
-    from agents.core.request import Delivery, Path
-    from agents.core.share import Share
-    from lineage.hops import Hop
-    from lineage.marks import Mark
+    from spillway.agents.core.joins import Entry
+    from spillway.agents.core.request import Delivery, Path
+    from spillway.agents.core.share import Share
+    from spillway.lineage.hops import Hop
+    from spillway.lineage.marks import Mark
 
 __all__ = ["DEFAULT", "DROPPED", "FAILED", "Emit", "EmitKind", "Failed", "Loss", "Ok", "Result", "Work", "timing_of"]
 
@@ -29,7 +29,7 @@ class Ok:
     chosen: tuple[str, ...] | None = None  # at a stage that chooses: its choice, maybe empty; else None
     value: Any = None  # what the model answered, where the stage has a cache
     size: int = 0  # bytes that the value takes
-    flags: Mapping[str, Any] | None = None  # what this stage says of the answer (`lineage.flags`)
+    flags: Mapping[str, Any] | None = None  # what this stage says of the answer (`spillway.lineage.flags`)
 
 
 @dataclass(slots=True, frozen=True)
@@ -64,9 +64,9 @@ class Work(Request):
     offsets: tuple[int, ...] = ()  # the input records that are done when all its emits are acknowledged
     pending: int = 0  # emits that are not
     marks: tuple[Mark, ...] = ()  # the versions that it rests on, of all that it was decided by
-    case: Any = None  # what waits for those, while they are not durable (`agents.core.speculation`)
+    case: Any = None  # what waits for those, while they are not durable (`spillway.agents.core.speculation`)
     acknowledged: bool = False  # all emits are, and it waits for the versions alone
-    key: bytes = b""  # of its prediction, where a cache is asked (`agents.core.cache`)
+    key: bytes = b""  # of its prediction, where a cache is asked (`spillway.agents.core.cache`)
     settled: bool = False  # by an answer; where there is a dispatch, another may come
     made: Ok | None = None  # an answer that a dispatch made, held while an exact one may come
     due: bool = False  # its default answer is asked for, so nobody need run it any more

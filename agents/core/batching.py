@@ -10,9 +10,9 @@ Invariant: while a request waits in the queue, every forming batch is full.
 Workers come and go. What was forming for one that drains or is lost returns to the queue and is judged anew; so does
 what a lost one ran, once its owner has decided which of it may run again (`requeue`). Without workers all waits.
 
-Offline queries wait beside the queue (`agents.core.offline`): a worker that is idle runs a batch of them while no
-online query waits, in the queue or a forming batch; one whose worker died goes first once it has waited for too long.
-All counters but `offline` are of online queries alone.
+Offline queries wait beside the queue (`spillway.agents.core.offline`): a worker that is idle runs a batch of them while
+no online query waits, in the queue or a forming batch; one whose worker died goes first once it has waited for too
+long. All counters but `offline` are of online queries alone.
 
 The live stage and the simulator drive the same object; it is written for the latter's speed.
 """
@@ -21,16 +21,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from agents.core.offline import OfflineQueue
-from agents.core.policy import Load, Policy, Refusal, StageState
-from agents.core.workers import IDLE, Batch, Worker, fitting
+from spillway.agents.core.offline import OfflineQueue
+from spillway.agents.core.policy import Load, Policy, Refusal, StageState
+from spillway.agents.core.workers import IDLE, Batch, Worker, fitting
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from agents.core.durations import Duration
-    from agents.core.limits import Limit
-    from agents.core.request import Request
+    from spillway.agents.core.durations import Duration
+    from spillway.agents.core.limits import Limit
+    from spillway.agents.core.request import Request
 
 __all__ = ["Batch", "Batcher"]
 

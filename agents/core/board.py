@@ -20,8 +20,8 @@ from dataclasses import dataclass, replace
 from math import isfinite
 from typing import TYPE_CHECKING, Final
 
-from agents.core.policy import StageState
-from lineage.message import PlanWord
+from spillway.agents.core.policy import StageState
+from spillway.lineage.message import PlanWord
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable

@@ -17,7 +17,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
-from agents.recent import Recent
+from spillway.agents.recent import Recent
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable

@@ -15,9 +15,10 @@ deadline (0 where the policy makes no estimate); many drops that are short by li
 little more capacity, would have saved them. `consumed(seconds)` for each that leaves: from arrival at the stage to the
 end of its batch, the budget that the stage took (Fig. 12 of the paper).
 
-The metrics that tell of them have the names of `lineage.metric_names`: ESTIMATE_ERROR_SECONDS, TOLD_SECONDS_TOTAL and
-HAPPENED_SECONDS_TOTAL by term, BUDGET_SECONDS by fate (`FATES`), SHORTFALL_SECONDS, CONSUMED_SECONDS. A `Histogram` has
-`counts`, `total` and `buckets()`, which gives the cumulative counts by upper bound as Prometheus wants them.
+The metrics that tell of them have the names of `spillway.lineage.metric_names`: ESTIMATE_ERROR_SECONDS,
+TOLD_SECONDS_TOTAL and HAPPENED_SECONDS_TOTAL by term, BUDGET_SECONDS by fate (`FATES`), SHORTFALL_SECONDS,
+CONSUMED_SECONDS. A `Histogram` has `counts`, `total` and `buckets()`, which gives the cumulative counts by upper bound
+as Prometheus wants them.
 
 All durations in seconds. Nothing raises; a value that is no number (NaN) is left out.
 """

@@ -29,8 +29,8 @@ from itertools import count
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from agents.core.agreement import Agreement
-    from agents.core.workers import Batch
+    from spillway.agents.core.agreement import Agreement
+    from spillway.agents.core.workers import Batch
 
 _SEEN: Final = 200  # batches whose durations the quantile is of
 _LEAST: Final = 20  # of them, before any batch counts as slow

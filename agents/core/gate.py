@@ -14,7 +14,8 @@ Invariants:
   durable stays so, and nobody asks again when it leaves.
 * A held outcome may turn out dead: then the query is undecided, what it was made from is heard again but for what is
   dead, and the live report is awaited. So reports of a held query that come by other ways are kept, not discarded
-  (`agents.core.speculation`). An outcome that was released cannot: it is released when it is durable, which is final.
+  (`spillway.agents.core.speculation`). An outcome that was released cannot: it is released when it is durable, which is
+  final.
 
 Order of calls for a partition that comes: read the committed offset and note (after a predecessor's transactions are
 settled); with stateful stages, after that, the version logs to the ends that they have by then, at each assignment
@@ -29,25 +30,25 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from agents.core.joins import NEVER, PAYLOAD_BYTES, REUSE_SECONDS, JoinTable, PayloadRoom, Rule, Verdict
-from agents.core.outcomes import RELEASED_LIMIT, RELEASED_SECONDS, GateStats, Release, ReleasedMemory, merged
-from agents.core.request import Taken
-from agents.core.share import Share, Waits
-from checkpoint.durability import Stateless
-from checkpoint.notes import decode
-from lineage import reasons
-from lineage.message import FAILED, PREDICTION, Outcome
+from spillway.agents.core.joins import NEVER, PAYLOAD_BYTES, REUSE_SECONDS, JoinTable, PayloadRoom, Rule, Verdict
+from spillway.agents.core.outcomes import RELEASED_LIMIT, RELEASED_SECONDS, GateStats, Release, ReleasedMemory, merged
+from spillway.agents.core.request import Taken
+from spillway.agents.core.share import Share, Waits
+from spillway.checkpoint.durability import Stateless
+from spillway.checkpoint.notes import decode
+from spillway.lineage import reasons
+from spillway.lineage.message import FAILED, PREDICTION, Outcome
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any, Literal
 
-    from agents.core.joins import Entry, Fetch
-    from agents.core.request import Delivery, Loss, Path
-    from agents.core.speculation import Copy
-    from checkpoint.dedup import Span
-    from checkpoint.durability import Durability
-    from topology.routing import Graph
+    from spillway.agents.core.joins import Entry, Fetch
+    from spillway.agents.core.request import Delivery, Loss, Path
+    from spillway.agents.core.speculation import Copy
+    from spillway.checkpoint.dedup import Span
+    from spillway.checkpoint.durability import Durability
+    from spillway.topology.routing import Graph
 
 
 HELD_LIMIT = 20_000

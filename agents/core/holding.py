@@ -15,7 +15,7 @@ from sortedcontainers import SortedList
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Mapping
 
-    from agents.core.actions import Work
+    from spillway.agents.core.actions import Work
 
 MOST_SECONDS: Final = 1.0
 _LOOK_SECONDS: Final = 0.01

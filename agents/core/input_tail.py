@@ -1,8 +1,8 @@
 """What a member of a stateful shard has read of its input: all that a promotion needs, so that it reads nothing then.
 
 Of each partition it keeps, from the position of the newest durable version on, the records as they came; below it,
-within the spans of that version's note (`checkpoint.notes`), only what deduplication and joins want to know: envelopes,
-which are `Delivery`s without a value. Invariants:
+within the spans of that version's note (`spillway.checkpoint.notes`), only what deduplication and joins want to know:
+envelopes, which are `Delivery`s without a value. Invariants:
 
 * Nothing at or above the newest durable position is forgotten, whoever is primary: whatever base a promotion starts
   from, it is that version or a newer one, whose position is not lower and whose spans below this position lie within
@@ -24,13 +24,13 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
 
-from checkpoint.notes import decode
+from spillway.checkpoint.notes import decode
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from agents.core.request import Delivery
-    from checkpoint.dedup import Span
+    from spillway.agents.core.request import Delivery
+    from spillway.checkpoint.dedup import Span
 
 TAIL_RECORDS: Final = 120_000  # of all partitions, at or above the durable positions
 TAIL_BYTES: Final = 64 << 20

@@ -2,34 +2,34 @@
 
     record -> taken -> first copy? -> (joined with its other parts) -> a request, or a loss that goes on
 
-What is behind a stateful stage minds what records rest on (`agents.core.speculation`): `durability_changed` lets the
-input offsets of requests go whose states are durable, and takes back what rests on dead ones. A request that is taken
-back leaves the queue; if it runs, its result is not sent; if it was sent, whoever gets it discards it. Its live parts
-wait in their join again, for the sender of the dead one, and a copy that was kept in case of this is taken.
+What is behind a stateful stage minds what records rest on (`spillway.agents.core.speculation`): `durability_changed`
+lets the input offsets of requests go whose states are durable, and takes back what rests on dead ones. A request that
+is taken back leaves the queue; if it runs, its result is not sent; if it was sent, whoever gets it discards it. Its
+live parts wait in their join again, for the sender of the dead one, and a copy that was kept in case of this is taken.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from agents.core.actions import FAILED, Loss, Work
-from agents.core.joins import Verdict
-from agents.core.request import Taken
-from agents.core.share import Waits
-from lineage import reasons
+from spillway.agents.core.actions import FAILED, Loss, Work
+from spillway.agents.core.joins import Verdict
+from spillway.agents.core.request import Taken
+from spillway.agents.core.share import Waits
+from spillway.lineage import reasons
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container
 
-    from agents.core.batching import Batcher
-    from agents.core.deaths import Place
-    from agents.core.joins import Entry, Fetch
-    from agents.core.outbox import Outbox
-    from agents.core.policy import Load, StageView
-    from agents.core.request import Delivery, Path
-    from agents.core.share import Share
-    from agents.core.speculation import Changes, Copy
-    from checkpoint.durability import Durability
+    from spillway.agents.core.batching import Batcher
+    from spillway.agents.core.deaths import Place
+    from spillway.agents.core.joins import Entry, Fetch
+    from spillway.agents.core.outbox import Outbox
+    from spillway.agents.core.policy import Load, StageView
+    from spillway.agents.core.request import Delivery, Path
+    from spillway.agents.core.share import Share
+    from spillway.agents.core.speculation import Changes, Copy
+    from spillway.checkpoint.durability import Durability
 
 
 # What can be seen of a stage's core from outside: how much waits and is under way. Looking changes nothing.

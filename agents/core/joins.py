@@ -1,7 +1,7 @@
 """Where the parts of a request meet: the join of a stage's predecessors, and, at the gate, of the terminals.
 
 Each expected sender delivers one thing per request, a result or (by itself, or in a tombstone that names it) a loss;
-the first one counts for it. `agents.core.join_rules` says what a join makes of what it has heard. Invariants:
+the first one counts for it. `spillway.agents.core.join_rules` says what a join makes of what it has heard. Invariants:
 
 * A request closes exactly once: ready, lost, or failed because time or room ran out. What comes for it later is late,
   and changes nothing.
@@ -26,13 +26,13 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from agents.core.join_rules import COMPLETE, OPEN, OVER, TABLES, Rule, Verdict
+from spillway.agents.core.join_rules import COMPLETE, OPEN, OVER, TABLES, Rule, Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from agents.core.request import Delivery, Loss, Path
-    from checkpoint.dedup import Span
+    from spillway.agents.core.request import Delivery, Loss, Path
+    from spillway.checkpoint.dedup import Span
 
 __all__ = [
     "NEVER",
@@ -185,7 +185,7 @@ class Entry:
         self.results: list[Delivery] = []
         self.losses: list[tuple[Delivery, Loss | None]] = []
         self.held = 0  # bytes of payloads that it keeps while it waits
-        self.case: Any = None  # what of it is not durable (`agents.core.speculation`)
+        self.case: Any = None  # what of it is not durable (`spillway.agents.core.speculation`)
 
     def hand_over(self) -> tuple[list[Delivery], list[tuple[Delivery, Loss | None]]]:
         """Give the results and losses of a closed request away; only who was heard is remembered, no payloads."""
@@ -267,7 +267,7 @@ class JoinTable:
         if not waiting or not news:
             return Verdict.LATE, None
         entry.offsets.append(delivery.offset)
-        if delivery.offset < entry.first:  # only where a copy was kept (`agents.core.speculation`)
+        if delivery.offset < entry.first:  # only where a copy was kept (`spillway.agents.core.speculation`)
             entry.first = delivery.offset
             self._first(entry)
         if delivery.lost:

@@ -19,18 +19,18 @@ from enum import Enum
 from inspect import signature
 from typing import TYPE_CHECKING, Any
 
-from agents.core.actions import Emit, Failed, Ok, Work
-from agents.core.batching import Batch
-from agents.core.gate import GATE, GateCore
-from agents.core.joins import Fetch
-from agents.core.lane import Ticket
-from agents.core.outcomes import Release
-from agents.core.policy import StageState
-from agents.core.request import Delivery, Loss
-from agents.core.stage import StageCore
-from lineage.errors import UsageError
-from lineage.hops import Hop
-from lineage.message import Outcome
+from spillway.agents.core.actions import Emit, Failed, Ok, Work
+from spillway.agents.core.batching import Batch
+from spillway.agents.core.gate import GATE, GateCore
+from spillway.agents.core.joins import Fetch
+from spillway.agents.core.lane import Ticket
+from spillway.agents.core.outcomes import Release
+from spillway.agents.core.policy import StageState
+from spillway.agents.core.request import Delivery, Loss
+from spillway.agents.core.stage import StageCore
+from spillway.lineage.errors import UsageError
+from spillway.lineage.hops import Hop
+from spillway.lineage.message import Outcome
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

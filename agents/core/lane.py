@@ -1,7 +1,7 @@
-"""One lane of a stage (`agents.core.lanes`): a batcher, and the cache, if any, that is asked before it.
+"""One lane of a stage (`spillway.agents.core.lanes`): a batcher, and the cache, if any, that is asked before it.
 
 The cache belongs to this lane, and so to one version of one model: a lane that is added again starts with an empty
-cache. It holds only answers of workers. Its rules are those of the stage's cache (`agents.core.cache`).
+cache. It holds only answers of workers. Its rules are those of the stage's cache (`spillway.agents.core.cache`).
 """
 
 from __future__ import annotations
@@ -9,14 +9,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from agents.core.request import Request
+from spillway.agents.core.request import Request
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from agents.core.actions import Ok
-    from agents.core.batching import Batcher
-    from agents.core.cache import PredictionCache
+    from spillway.agents.core.actions import Ok
+    from spillway.agents.core.batching import Batcher
+    from spillway.agents.core.cache import PredictionCache
 
 
 @dataclass(slots=True)

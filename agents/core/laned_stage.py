@@ -3,8 +3,8 @@
     admission -> route -> lanes -> ... -> a ticket's answer -> (all have come, or time is up) -> combined -> emitted
 
 A query is settled once. All its tickets have ended, or `wait` is over and one has an answer, or its last moment has
-come (`agents.core.last_moments`): then what the route makes of it comes as a hit (`StageCore.take_hits`), for the
-driver to encode. Without any answer at its last moment it has the stage's default, if there is one, else the first
+come (`spillway.agents.core.last_moments`): then what the route makes of it comes as a hit (`StageCore.take_hits`), for
+the driver to encode. Without any answer at its last moment it has the stage's default, if there is one, else the first
 answer that comes. Where nothing is left that may answer, it has failed.
 """
 
@@ -12,21 +12,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from agents.core.actions import Failed, Ok, Work
-from agents.core.lane import Ticket
-from agents.core.lanes import Lanes, Route
-from agents.core.offline import HELD_SECONDS, held_too_long
-from agents.core.stage import UNSERVED_SECONDS, StageCore
-from lineage import reasons
+from spillway.agents.core.actions import Failed, Ok, Work
+from spillway.agents.core.lane import Ticket
+from spillway.agents.core.lanes import Lanes, Route
+from spillway.agents.core.offline import HELD_SECONDS, held_too_long
+from spillway.agents.core.stage import UNSERVED_SECONDS, StageCore
+from spillway.lineage import reasons
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable
 
-    from agents.core.actions import Result
-    from agents.core.deaths import Place
-    from agents.core.lanes import Query
-    from agents.core.request import Request
-    from topology.routing import Graph
+    from spillway.agents.core.actions import Result
+    from spillway.agents.core.deaths import Place
+    from spillway.agents.core.lanes import Query
+    from spillway.agents.core.request import Request
+    from spillway.topology.routing import Graph
 
 _AGAIN: Final = 1.0  # seconds after which the route is asked again about what waits without a lane
 

@@ -9,8 +9,8 @@ route names, with a *ticket* for each, and counts once, whatever its tickets. Ru
 * A query that nothing is left for is over (`over`); one that was only ever refused is dropped (`drops`).
 * A query that is settled, revoked or dead loses the tickets that wait; those at workers only free them. What they
   bring is late.
-* A lane with a cache (`agents.core.lane`) is asked it first: a ticket whose answer is known waits for nobody, and one
-  that equals a ticket under way there waits for that one's answer. Neither takes room, and no policy sees them.
+* A lane with a cache (`spillway.agents.core.lane`) is asked it first: a ticket whose answer is known waits for nobody,
+  and one that equals a ticket under way there waits for that one's answer. Neither takes room, and no policy sees them.
 * An offline query waits beside the queue of its lane, asks no cache, and counts in nothing that others hear.
 * A query that finds no lane with a worker waits for one. A lane that has lost its last worker is as if it had not been
   asked, where nothing else is left.
@@ -27,19 +27,19 @@ from dataclasses import replace
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final
 
-from agents.core.lane import Lane, Ticket
-from agents.core.policy import Load, Refusal
-from agents.core.query import Query, Route
-from lineage import reasons
+from spillway.agents.core.lane import Lane, Ticket
+from spillway.agents.core.policy import Load, Refusal
+from spillway.agents.core.query import Query, Route
+from spillway.lineage import reasons
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
-    from agents.core.actions import Failed, Ok
-    from agents.core.batching import Batch, Batcher
-    from agents.core.cache import PredictionCache
-    from agents.core.policy import Policy, StageState
-    from agents.core.request import Request
+    from spillway.agents.core.actions import Failed, Ok
+    from spillway.agents.core.batching import Batch, Batcher
+    from spillway.agents.core.cache import PredictionCache
+    from spillway.agents.core.policy import Policy, StageState
+    from spillway.agents.core.request import Request
 
 __all__ = ["Lanes", "Query", "Route", "number_of", "parts_of"]
 

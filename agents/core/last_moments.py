@@ -14,13 +14,13 @@ import heapq
 from itertools import count
 from typing import TYPE_CHECKING, Final
 
-from agents.core.estimates.outlook import Outlook
+from spillway.agents.core.estimates.outlook import Outlook
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from agents.core.actions import Work
-    from agents.core.policy import StageState, StageView
+    from spillway.agents.core.actions import Work
+    from spillway.agents.core.policy import StageState, StageView
 
 _SHARE: Final = 0.95
 _DRAWS: Final = 1_000

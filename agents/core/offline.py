@@ -14,14 +14,14 @@ from collections import deque
 from itertools import islice, takewhile
 from typing import TYPE_CHECKING, Final
 
-from agents.core.policy import Refusal
-from agents.core.workers import fitting
-from lineage import reasons
+from spillway.agents.core.policy import Refusal
+from spillway.agents.core.workers import fitting
+from spillway.lineage import reasons
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from agents.core.request import Request
+    from spillway.agents.core.request import Request
 
 HELD_SECONDS: Final = 10.0
 UNSERVED_SECONDS: Final = 200.0  # without a worker, of one whose worker died; more than a worker takes to load

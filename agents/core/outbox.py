@@ -12,17 +12,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from agents.core.actions import DROPPED, FAILED, Emit, EmitKind, Failed, Loss, Ok, StageStats, Work
-from agents.core.request import Delivery
-from lineage.hops import Hop
-from lineage.marks import Mark, merged
-from lineage.replication import Record
+from spillway.agents.core.actions import DROPPED, FAILED, Emit, EmitKind, Failed, Loss, Ok, StageStats, Work
+from spillway.agents.core.request import Delivery
+from spillway.lineage.hops import Hop
+from spillway.lineage.marks import Mark, merged
+from spillway.lineage.replication import Record
 
 if TYPE_CHECKING:
-    from agents.core.request import Request
-    from agents.core.share import Share
-    from checkpoint.reign import Reign
-    from topology.routing import Graph
+    from spillway.agents.core.request import Request
+    from spillway.agents.core.share import Share
+    from spillway.checkpoint.reign import Reign
+    from spillway.topology.routing import Graph
 
 
 class Outbox:

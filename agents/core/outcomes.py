@@ -6,15 +6,15 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
-from agents.core.joins import REUSE_SECONDS
-from lineage.flags import bounded, merge
-from lineage.message import PREDICTION, Outcome
+from spillway.agents.core.joins import REUSE_SECONDS
+from spillway.lineage.flags import bounded, merge
+from spillway.lineage.message import PREDICTION, Outcome
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from agents.core.request import Delivery
-    from lineage.message import OutcomeKind, StageTiming, Value
+    from spillway.agents.core.request import Delivery
+    from spillway.lineage.message import OutcomeKind, StageTiming, Value
 
 
 # What the gate has decided: the memory that makes an outcome the only one of its query.
@@ -141,7 +141,7 @@ class Release:
     offsets: tuple[int, ...]  # the input records that it settles
     latency: float = 0.0  # from the query's sending to its release, seconds
     good: bool = False  # a prediction within its deadline
-    case: Any = None  # what waits for the versions that it rests on (`agents.core.speculation`)
+    case: Any = None  # what waits for the versions that it rests on (`spillway.agents.core.speculation`)
     message: Any = None  # what the driver makes of it beforehand
 
 

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from agents.core.request import Path
+    from spillway.agents.core.request import Path
 
     Choice = tuple[str, ...]
 

@@ -3,7 +3,8 @@
 The shape is that of PARD's Request Broker and State Planner (section 4): an order (`push`, `pop`), a decision at t_b,
 the moment a request is about to enter a forming batch, given t_e, when that batch will start (`judge`; the waits Q =
 t_b - t_r and W = t_e - t_b of eq. 2 are seen in the same call), and, once a period, a state of its own to tell
-(`report`) and the states of all stages to merge (`tick`). The batcher (`agents.core.batching`) calls all of it.
+(`report`) and the states of all stages to merge (`tick`). The batcher (`spillway.agents.core.batching`) calls all of
+it.
 """
 
 from __future__ import annotations
@@ -13,12 +14,12 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict
 
-from lineage import reasons
+from spillway.lineage import reasons
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from agents.core.request import Path, Request
+    from spillway.agents.core.request import Path, Request
 
 
 class Parameters(BaseModel):
@@ -28,7 +29,7 @@ class Parameters(BaseModel):
 
 
 class Refusal:
-    """Why a request is dropped: a code of `lineage.reasons`, and the rest in words."""
+    """Why a request is dropped: a code of `spillway.lineage.reasons`, and the rest in words."""
 
     __slots__ = ("_text", "reason")
 

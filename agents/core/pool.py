@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from agents.core.workers import LIFE, Phase
+from spillway.agents.core.workers import LIFE, Phase
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

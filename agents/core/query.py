@@ -1,18 +1,18 @@
-"""A query of a stage with several lanes (`agents.core.lanes`), and the route that says which of them it joins."""
+"""A query of a stage with several lanes (`spillway.agents.core.lanes`), and the route that chooses its lanes."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
-from agents.core.policy import Refusal
+from spillway.agents.core.policy import Refusal
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from agents.core.actions import Failed
-    from agents.core.lane import Ticket
-    from agents.core.request import Request
+    from spillway.agents.core.actions import Failed
+    from spillway.agents.core.lane import Ticket
+    from spillway.agents.core.request import Request
 
 
 @dataclass(slots=True)

@@ -7,8 +7,8 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from lineage.hops import Hop
-    from lineage.message import OutcomeKind
+    from spillway.lineage.hops import Hop
+    from spillway.lineage.message import OutcomeKind
 
 
 @dataclass(slots=True, frozen=True)
@@ -16,7 +16,7 @@ class Loss:
     """Why a request does not go on from this stage."""
 
     kind: OutcomeKind  # dropped or failed
-    reason: str  # a code of lineage.reasons
+    reason: str  # a code of spillway.lineage.reasons
     text: str = ""
     short: float = 0.0  # seconds by which the estimate missed the deadline; 0 where none was made
 
@@ -53,12 +53,12 @@ class Delivery:
     lost: tuple[str, ...] = ()
     appended: float = 0.0  # unix seconds, the broker's append time
     payload: Any = None  # never read by the core
-    kind: str = ""  # the sender's name for requests of this sort (`agents.core.paths`)
+    kind: str = ""  # the sender's name for requests of this sort (`spillway.agents.core.paths`)
     unusable: Loss | None = None  # why it cannot be used as it is; the core's own
-    copy: Any = None  # behind a stateful stage: what it rests on (`agents.core.speculation`); the core's own
+    copy: Any = None  # behind a stateful stage: what it rests on (`spillway.agents.core.speculation`); the core's own
     size: int = 0  # bytes that the payload takes in memory, as the driver reckons
-    dropped: bool = False  # the payload was, and is read again when it is needed (`agents.core.joins`)
-    offline: bool = False  # it is of low priority (`agents.core.offline`)
+    dropped: bool = False  # the payload was, and is read again when it is needed (`spillway.agents.core.joins`)
+    offline: bool = False  # it is of low priority (`spillway.agents.core.offline`)
 
 
 @dataclass(slots=True)
@@ -75,7 +75,7 @@ class Request:
     entered: float = 0.0  # t_b: entered a forming batch
     started: float = 0.0  # t_e: its batch started
     deaths: int = 0  # workers that ended with a batch of it, and may have ended because of it
-    offline: bool = False  # it runs when no other waits (`agents.core.offline`)
+    offline: bool = False  # it runs when no other waits (`spillway.agents.core.offline`)
 
     @property
     def suspect(self) -> bool:

@@ -9,30 +9,31 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from agents.core.joins import NEVER, Refetch, Verdict
-from agents.core.request import Taken
-from agents.core.speculation import Speculation
-from checkpoint.dedup import PartitionMemory
-from checkpoint.notes import Note, merge
-from checkpoint.offsets import PartitionOffsets
+from spillway.agents.core.joins import NEVER, Refetch, Verdict
+from spillway.agents.core.request import Taken
+from spillway.agents.core.speculation import Speculation
+from spillway.checkpoint.dedup import PartitionMemory
+from spillway.checkpoint.notes import Note, merge
+from spillway.checkpoint.offsets import PartitionOffsets
 
 if TYPE_CHECKING:
     from collections.abc import Container, Mapping
 
-    from agents.core.deaths import Place
-    from agents.core.joins import Entry, JoinTable
-    from agents.core.request import Delivery, Loss
-    from checkpoint.dedup import Span
-    from checkpoint.durability import Durability
+    from spillway.agents.core.deaths import Place
+    from spillway.agents.core.joins import Entry, JoinTable
+    from spillway.agents.core.request import Delivery, Loss
+    from spillway.checkpoint.dedup import Span
+    from spillway.checkpoint.durability import Durability
 
 __all__ = ["Share", "Taken", "Waits"]
 
 # Which partitions stand still by right: what holds their commit back waits for versions, or is in a long batch.
 #
-# A record that rests on a version holds its input offset until that version is durable (`agents.core.speculation`),
-# which another stage sees to. Who judges a process by what it commits has to know that. A partition of which nothing is
-# under way stands still with the others where these fill the core, so that nothing more is read. A record that a model
-# runs holds its offset for as long as the batch takes, which has a time-out.
+# A record that rests on a version holds its input offset until that version is durable
+# (`spillway.agents.core.speculation`), which another stage sees to. Who judges a process by what it commits has to know
+# that. A partition of which nothing is under way stands still with the others where these fill the core, so that
+# nothing more is read. A record that a model runs holds its offset for as long as the batch takes, which has a
+# time-out.
 #
 # Work: a look asks about a partition only if its lowest offset has not moved since the look before; then it goes
 # through what is not decided on that partition.

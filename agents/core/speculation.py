@@ -27,18 +27,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from agents.core.request import Taken
-from checkpoint.dedup import said_by
-from checkpoint.durability import Awaited, Resting
-from lineage.marks import merged
+from spillway.agents.core.request import Taken
+from spillway.checkpoint.dedup import said_by
+from spillway.checkpoint.durability import Awaited, Resting
+from spillway.lineage.marks import merged
 
 if TYPE_CHECKING:
-    from agents.core.joins import Entry, JoinTable
-    from agents.core.request import Delivery
-    from checkpoint.dedup import PartitionMemory, Said
-    from checkpoint.durability import Durability
-    from checkpoint.offsets import PartitionOffsets
-    from lineage.marks import Mark
+    from spillway.agents.core.joins import Entry, JoinTable
+    from spillway.agents.core.request import Delivery
+    from spillway.checkpoint.dedup import PartitionMemory, Said
+    from spillway.checkpoint.durability import Durability
+    from spillway.checkpoint.offsets import PartitionOffsets
+    from spillway.lineage.marks import Mark
 
     Key = tuple[str, Said]
 

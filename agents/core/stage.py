@@ -10,7 +10,7 @@ Invariants:
 * Every first copy leads to at least one message, or completes a join's entry that did. Nothing ends silently.
 * A record waits in a join without taking room: back-pressure, which stops the reading, could otherwise keep away the
   very part that it waits for. What bounds joins is their time; beyond a number of bytes their parts' payloads are
-  dropped, and read again when they are needed (`agents.core.joins`). A driver that
+  dropped, and read again when they are needed (`spillway.agents.core.joins`). A driver that
   bounds how much it keeps of what is not committed goes on reading where joins hold it (`Share.held_by_joins`).
 * A loss is sent to every next join that would wait for this stage in vain, and to the gate in place of every terminal
   that will not report: `graph.losses`. A join takes a loss as that sender's delivery and decides by its own rule.
@@ -18,7 +18,7 @@ Invariants:
   queue, its running ones end without emits, and acknowledgements for it change nothing. Its next owner starts from what
   was committed and repeats the rest; receivers know the repetitions by their hops.
 * Behind a stateful stage it is done only when what it rests on is durable, too; what turns out dead leaves no trace
-  (`agents.core.intake`, `agents.core.speculation`).
+  (`spillway.agents.core.intake`, `spillway.agents.core.speculation`).
 
 Order of calls: `assign` a partition, `remember` the records in the spans that it returns, in offset order, then
 `deliver` from the committed offset on. With a `durability`, at each assignment: read the committed offset first, then
@@ -32,32 +32,32 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from agents.core.actions import DEFAULT, DROPPED, Failed, Loss, Ok, Work
-from agents.core.holding import Holding
-from agents.core.intake import Intake
-from agents.core.joins import NEVER, PAYLOAD_BYTES, JoinTable, PayloadRoom, Rule
-from agents.core.last_moments import LastMoments
-from agents.core.outbox import Outbox
-from agents.core.policy import Shortfall
-from agents.core.share import Share
-from checkpoint.notes import decode
-from lineage import reasons
-from lineage.flags import is_workers_own
+from spillway.agents.core.actions import DEFAULT, DROPPED, Failed, Loss, Ok, Work
+from spillway.agents.core.holding import Holding
+from spillway.agents.core.intake import Intake
+from spillway.agents.core.joins import NEVER, PAYLOAD_BYTES, JoinTable, PayloadRoom, Rule
+from spillway.agents.core.last_moments import LastMoments
+from spillway.agents.core.outbox import Outbox
+from spillway.agents.core.policy import Shortfall
+from spillway.agents.core.share import Share
+from spillway.checkpoint.notes import decode
+from spillway.lineage import reasons
+from spillway.lineage.flags import is_workers_own
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
-    from agents.core.actions import Emit, Result
-    from agents.core.batching import Batch, Batcher
-    from agents.core.cache import PredictionCache
-    from agents.core.dispatch import Dispatch
-    from agents.core.holding import Versions
-    from agents.core.paths import PathPredictor
-    from agents.core.policy import Refusal, StageState
-    from agents.core.request import Delivery, Request
-    from checkpoint.dedup import Span
-    from checkpoint.durability import Durability
-    from topology.routing import Graph
+    from spillway.agents.core.actions import Emit, Result
+    from spillway.agents.core.batching import Batch, Batcher
+    from spillway.agents.core.cache import PredictionCache
+    from spillway.agents.core.dispatch import Dispatch
+    from spillway.agents.core.holding import Versions
+    from spillway.agents.core.paths import PathPredictor
+    from spillway.agents.core.policy import Refusal, StageState
+    from spillway.agents.core.request import Delivery, Request
+    from spillway.checkpoint.dedup import Span
+    from spillway.checkpoint.durability import Durability
+    from spillway.topology.routing import Graph
 
 QUEUE_LIMIT = 1_024
 DEATHS = 3  # workers that may end with a query before it fails
@@ -93,13 +93,14 @@ class StageCore(Intake):
     ) -> None:
         """`rule`: how this stage joins; needed if it has several predecessors.
 
-        `payload_bytes`: of the parts that wait (`agents.core.joins`). `paths` hears of every choice that this stage
-        makes.
+        `payload_bytes`: of the parts that wait (`spillway.agents.core.joins`). `paths` hears of every choice that this
+        stage makes.
         `durability` is needed behind a stateful stage; its driver then calls `durability_changed`, too. With a `cache`,
         which needs a `key_of`, the driver drains `take_hits`, too. With a `dispatch` it runs what that asks for after
         every call, and brings answers that were made by `recovered`; where it `holds`, they wait for the last moment
-        (`agents.core.last_moments`). With a `default`, what is not answered by then, and what the policy refuses, comes
-        as a hit on `DEFAULT`. `awaits`: what queries may have to wait for before they enter (`agents.core.holding`).
+        (`spillway.agents.core.last_moments`). With a `default`, what is not answered by then, and what the policy
+        refuses, comes as a hit on `DEFAULT`. `awaits`: what queries may have to wait for before they enter
+        (`spillway.agents.core.holding`).
         """
         if graph.is_join(stage) and rule is None:
             raise ValueError(f"stage {stage} joins and needs a join rule")
@@ -348,7 +349,8 @@ class StageCore(Intake):
         """Give the messages to produce, in order; every one is answered by `acked`."""
         return self._outbox.take()
 
-    # Predictions that are known (`agents.core.cache`) ------------------------------------------------------------
+    # Predictions that are known (`spillway.agents.core.cache`)
+    # ------------------------------------------------------------
 
     def _admit(self, now: float, work: Work) -> None:
         assert self._cache is not None

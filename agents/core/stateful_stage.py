@@ -23,32 +23,32 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
-from agents.core.actions import Ok, Work
-from agents.core.outbox import StatefulOutbox
-from agents.core.share import Share, Taken
-from agents.core.stage import StageCore
-from checkpoint.notes import Note, merge
-from checkpoint.offsets import contains, union
-from checkpoint.reign import Emit as EmitHeld
-from lineage.marks import Mark
-from lineage.replication import Batch as Recorded
-from lineage.replication import InputPlace
+from spillway.agents.core.actions import Ok, Work
+from spillway.agents.core.outbox import StatefulOutbox
+from spillway.agents.core.share import Share, Taken
+from spillway.agents.core.stage import StageCore
+from spillway.checkpoint.notes import Note, merge
+from spillway.checkpoint.offsets import contains, union
+from spillway.checkpoint.reign import Emit as EmitHeld
+from spillway.lineage.marks import Mark
+from spillway.lineage.replication import Batch as Recorded
+from spillway.lineage.replication import InputPlace
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from agents.core.actions import Emit, Result
-    from agents.core.batching import Batch, Batcher
-    from agents.core.joins import Rule
-    from agents.core.paths import PathPredictor
-    from agents.core.policy import StageState
-    from agents.core.request import Delivery
-    from checkpoint.dedup import Span
-    from checkpoint.logs import Logs
-    from checkpoint.offsets import Run
-    from checkpoint.reign import Order, Reign
-    from lineage.marks import Version
-    from topology.routing import Graph
+    from spillway.agents.core.actions import Emit, Result
+    from spillway.agents.core.batching import Batch, Batcher
+    from spillway.agents.core.joins import Rule
+    from spillway.agents.core.paths import PathPredictor
+    from spillway.agents.core.policy import StageState
+    from spillway.agents.core.request import Delivery
+    from spillway.checkpoint.dedup import Span
+    from spillway.checkpoint.logs import Logs
+    from spillway.checkpoint.offsets import Run
+    from spillway.checkpoint.reign import Order, Reign
+    from spillway.lineage.marks import Version
+    from spillway.topology.routing import Graph
 
 
 # One partition as a stateful stage's core knows it: what goes with a version is what a stateless stage commits.

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from agents.core.durations import Duration
-    from agents.core.limits import Limit
-    from agents.core.request import Request
+    from spillway.agents.core.durations import Duration
+    from spillway.agents.core.limits import Limit
+    from spillway.agents.core.request import Request
 
 IDLE: Final = float("-inf")  # the expected end of a worker that runs nothing
 
@@ -50,7 +50,7 @@ class Batch:
     """Requests that one worker runs together, from `started` to, as far as is known then, `expected_end`.
 
     `outputs` is the driver's: what the model made of the requests, where a dispatch may need it. A batch that is
-    `offline` has nothing but offline queries (`agents.core.offline`).
+    `offline` has nothing but offline queries (`spillway.agents.core.offline`).
     """
 
     __slots__ = ("expected_end", "offline", "outputs", "requests", "started", "worker")

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from agents.learning.selection import LOSSES, POLICIES
-from agents.models.loading import load_function
-from agents.models.raised import words_of
-from lineage.errors import UsageError
-from topology.names import meant
+from spillway.agents.learning.selection import LOSSES, POLICIES
+from spillway.agents.models.loading import load_function
+from spillway.agents.models.raised import words_of
+from spillway.lineage.errors import UsageError
+from spillway.topology.names import meant
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from agents.learning.selection import Selection
-    from topology.sections import EnsembleSpec
+    from spillway.agents.learning.selection import Selection
+    from spillway.topology.sections import EnsembleSpec
 
 _METHODS = ("initial", "select", "weights", "observe")
 
@@ -37,7 +37,9 @@ def selection_of(stage: str, said: Mapping[str, Any]) -> Selection:
         raise UsageError(f"selection {name!r} raised {words_of(error)}") from error
     lacks = [method for method in _METHODS if not callable(getattr(made, method, None))]
     if lacks:
-        raise UsageError(f"selection {name!r} has no method {lacks[0]!r}; see agents.learning.selection.Selection")
+        raise UsageError(
+            f"selection {name!r} has no method {lacks[0]!r}; see spillway.agents.learning.selection.Selection"
+        )
     return made  # type: ignore[no-any-return]
 
 

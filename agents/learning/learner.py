@@ -1,8 +1,8 @@
 """What learns which of an ensemble's members to ask: a keyed stateful model, the one stage of a companion pipeline.
 
 A truth comes as feedback on an outcome, whose flags say who was asked, with which probability, and who answered what
-(`agents.core.routes.ensemble`). The state of a context is the selection's (Listing 3.2 of Crankshaw's thesis, observe);
-it is published for each context, and the fronts select by it.
+(`spillway.agents.core.routes.ensemble`). The state of a context is the selection's (Listing 3.2 of Crankshaw's thesis,
+observe); it is published for each context, and the fronts select by it.
 
 Members and selection may change while the stage serves. The learner hears of it from the table of sizes alone, as
 `control` of a query: what an outcome says it came of, a client sends back, and may have made up. Rules:
@@ -21,18 +21,18 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from agents.learning.chosen import loss_of, selection_of
-from agents.learning.selection import Observed
-from agents.models.stateful import SHARED
-from lineage.errors import SpillwayError, UsageError
-from topology.sections import selection_family
+from spillway.agents.learning.chosen import loss_of, selection_of
+from spillway.agents.learning.selection import Observed
+from spillway.agents.models.stateful import SHARED
+from spillway.lineage.errors import SpillwayError, UsageError
+from spillway.topology.sections import selection_family
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from agents.learning.selection import Selection, State
-    from agents.models.inputs import Inputs
-    from topology.ensembles import Served
+    from spillway.agents.learning.selection import Selection, State
+    from spillway.agents.models.inputs import Inputs
+    from spillway.topology.ensembles import Served
 
 log = logging.getLogger(__name__)
 

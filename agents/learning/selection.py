@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import numpy as np
 
-from lineage.errors import UsageError
+from spillway.lineage.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from confluent_kafka.admin import AdminClient
 
-from producers.patience import patiently
+from spillway.producers.patience import patiently
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -5,15 +5,15 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from lineage import headers
-from lineage.errors import WireError
-from lineage.message import DeadLetter
-from lineage.values import codec
+from spillway.lineage import headers
+from spillway.lineage.errors import WireError
+from spillway.lineage.message import DeadLetter
+from spillway.lineage.values import codec
 
 if TYPE_CHECKING:
     from aiokafka.structs import ConsumerRecord
 
-    from lineage.limits import Limits
+    from spillway.lineage.limits import Limits
 
 REASON = "spillway-reason"
 TEXT = "spillway-text"

@@ -18,13 +18,13 @@ from aiokafka.errors import KafkaError, for_code
 from aiokafka.protocol.admin import DescribeGroupsRequest_v1
 from aiokafka.protocol.api import Request
 
-from agents.live.admin import ANSWER_SECONDS
-from lineage.errors import BrokerError
+from spillway.agents.live.admin import ANSWER_SECONDS
+from spillway.lineage.errors import BrokerError
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
 
-    from producers.connection import ClientSettings
+    from spillway.producers.connection import ClientSettings
 
 _T = TypeVar("_T")
 _GROUP = 0  # the kind of coordinator

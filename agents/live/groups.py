@@ -9,13 +9,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from lineage.metric_names import GATE
+from spillway.lineage.metric_names import GATE
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from producers.connection import ClientSettings
-    from topology.spec import PipelineSpec, StageSpec
+    from spillway.producers.connection import ClientSettings
+    from spillway.topology.spec import PipelineSpec, StageSpec
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

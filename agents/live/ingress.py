@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from confluent_kafka import KafkaException, TopicPartition
 
-from producers.cluster import Reader
-from topology import topics
+from spillway.producers.cluster import Reader
+from spillway.topology import topics
 
 if TYPE_CHECKING:
-    from producers.connection import ClientSettings
+    from spillway.producers.connection import ClientSettings
 
 log = logging.getLogger(__name__)
 

@@ -1,7 +1,8 @@
 """Which partitions of an input are stopped because its log lost what they need; said once, and shown in the metrics.
 
-`checkpoint.inputs` decides. A partition is judged whenever it is assigned, and when the broker answers that the
-position is out of range. One that is stopped is not read, so its position stays where it is, whoever is its next owner.
+`spillway.checkpoint.inputs` decides. A partition is judged whenever it is assigned, and when the broker answers that
+the position is out of range. One that is stopped is not read, so its position stays where it is, whoever is its next
+owner.
 """
 
 from __future__ import annotations
@@ -9,13 +10,13 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from checkpoint.inputs import InputLostError, WaysOut, is_lost
+from spillway.checkpoint.inputs import InputLostError, WaysOut, is_lost
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping
 
-    from checkpoint.inputs import Bounds
-    from topology.spec import PipelineSpec
+    from spillway.checkpoint.inputs import Bounds
+    from spillway.topology.spec import PipelineSpec
 
 log = logging.getLogger(__name__)
 

@@ -8,18 +8,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from agents.live.admin import ANSWER_SECONDS, Admin
-from agents.live.committed import GroupOffsets
-from agents.live.spans import bounds
-from producers.patience import patiently
-from topology.names import RESERVED
-from topology.topics import topic_plan
+from spillway.agents.live.admin import ANSWER_SECONDS, Admin
+from spillway.agents.live.committed import GroupOffsets
+from spillway.agents.live.spans import bounds
+from spillway.producers.patience import patiently
+from spillway.topology.names import RESERVED
+from spillway.topology.topics import topic_plan
 
 if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient
 
-    from producers.connection import ClientSettings
-    from topology.spec import PipelineSpec
+    from spillway.producers.connection import ClientSettings
+    from spillway.topology.spec import PipelineSpec
 
 _WITHIN = 30.0
 

@@ -14,21 +14,21 @@ from typing import TYPE_CHECKING, Final
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.registry import Collector
 
-from agents.core.calibration import FATES, POSITIVE, TERMS, Budgets, Calibration, Histogram
-from agents.core.estimates.observed import Transfer
-from lineage import metric_names as names
+from spillway.agents.core.calibration import FATES, POSITIVE, TERMS, Budgets, Calibration, Histogram
+from spillway.agents.core.estimates.observed import Transfer
+from spillway.lineage import metric_names as names
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from prometheus_client import Metric
 
-    from agents.core.actions import Work
-    from agents.core.board import Board, Heard
-    from agents.core.cache import PredictionCache
-    from agents.core.dispatch import Dispatch
-    from agents.core.policy import StageFacts
-    from topology.sizes import Size
+    from spillway.agents.core.actions import Work
+    from spillway.agents.core.board import Board, Heard
+    from spillway.agents.core.cache import PredictionCache
+    from spillway.agents.core.dispatch import Dispatch
+    from spillway.agents.core.policy import StageFacts
+    from spillway.topology.sizes import Size
 
 
 _BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
@@ -206,7 +206,7 @@ class StateFigures:
     __slots__ = ("captures", "durable", "epoch", "lag", "moved", "role", "sent", "unpublished", "version", "written")
 
     def __init__(self) -> None:
-        self.role = "backup"  # checkpoint.promotion.Role's values
+        self.role = "backup"  # spillway.checkpoint.promotion.Role's values
         self.epoch = 0  # the newest that it knows
         self.version: Callable[[], int] = int  # the n that its own copy of the state is at
         self.durable = 0  # the n of the shard's newest durable version

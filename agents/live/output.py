@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from confluent_kafka import KafkaException, Producer
 
-from producers.cluster import ID_SECONDS, ProducerLog
+from spillway.producers.cluster import ID_SECONDS, ProducerLog
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence

@@ -13,8 +13,8 @@ from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
 from prometheus_client import CollectorRegistry, make_wsgi_app
 
-from agents.workers.forks import ours
-from lineage.errors import UsageError
+from spillway.agents.workers.forks import ours
+from spillway.lineage.errors import UsageError
 
 if TYPE_CHECKING:
     import asyncio

@@ -8,17 +8,17 @@ import socket
 import time
 from typing import TYPE_CHECKING, Final, Self, TypeVar
 
-from lineage.errors import CheckpointError, SpillwayError
-from producers.table import READ_SECONDS, Table, write
-from topology import ensembles, sizes, topics
-from topology.ensembles import Served
-from topology.sizes import Size
+from spillway.lineage.errors import CheckpointError, SpillwayError
+from spillway.producers.table import READ_SECONDS, Table, write
+from spillway.topology import ensembles, sizes, topics
+from spillway.topology.ensembles import Served
+from spillway.topology.sizes import Size
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
 
-    from producers.connection import ClientSettings
-    from topology.load import Pipeline
+    from spillway.producers.connection import ClientSettings
+    from spillway.topology.load import Pipeline
 
 log = logging.getLogger(__name__)
 
@@ -57,7 +57,7 @@ class Sizes:
         return self._newest.copy()
 
     def ensembles(self, timeout: float = READ_SECONDS) -> dict[bytes, Served]:
-        """The ensembles as they are served, in the same way (`topology.ensembles`)."""
+        """The ensembles as they are served, in the same way (`spillway.topology.ensembles`)."""
         self._table.rows(timeout)
         return self._ensembles.copy()
 

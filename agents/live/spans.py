@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING, Any
 from confluent_kafka import Consumer, IsolationLevel, KafkaError, TopicPartition
 from confluent_kafka.admin import OffsetSpec
 
-from agents.live.admin import ANSWER_SECONDS
-from lineage.errors import BrokerError
-from producers.patience import passes, unanswered
+from spillway.agents.live.admin import ANSWER_SECONDS
+from spillway.lineage.errors import BrokerError
+from spillway.producers.patience import passes, unanswered
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
     from confluent_kafka.admin import AdminClient
 
-    from agents.live.admin import Admin
+    from spillway.agents.live.admin import Admin
 
 log = logging.getLogger(__name__)
 

@@ -13,16 +13,16 @@ from typing import TYPE_CHECKING, Any
 from confluent_kafka import IsolationLevel, KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, OffsetSpec, ResourceType
 
-from agents.live.admin import Admin
-from agents.live.spans import offsets
-from lineage.errors import BrokerError, TopicError, UsageError
-from producers.cluster import noting, unreachable
-from topology.topics import ActualTopic, TopicRequirement, durability, mismatches
+from spillway.agents.live.admin import Admin
+from spillway.agents.live.spans import offsets
+from spillway.lineage.errors import BrokerError, TopicError, UsageError
+from spillway.producers.cluster import noting, unreachable
+from spillway.topology.topics import ActualTopic, TopicRequirement, durability, mismatches
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from producers.connection import ClientSettings
+    from spillway.producers.connection import ClientSettings
 
 log = logging.getLogger(__name__)
 

@@ -1,4 +1,4 @@
-"""Models that are files, `sklearn:FILE` and `onnx:FILE` (torch's are in `agents.models.torch_module`), or functions.
+"""Models that are files, `sklearn:FILE` and `onnx:FILE` (torch's: `spillway.agents.models.torch_module`), or functions.
 
 Each stacks a batch's inputs to one array a name, calls the model once, and splits what comes of it: one mapping for
 each query. What a file needs is imported when one is loaded.
@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from agents.models.contract import text_of
-from agents.models.inputs import Inputs, check_count, taken
-from lineage.errors import MissingExtraError, ModelError
-from lineage.values.tensors import DTYPE_NAMES
+from spillway.agents.models.contract import text_of
+from spillway.agents.models.inputs import Inputs, check_count, taken
+from spillway.lineage.errors import MissingExtraError, ModelError
+from spillway.lineage.values.tensors import DTYPE_NAMES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -235,7 +235,7 @@ class FunctionModel:
 
 
 def _torch_file(file: Path, device: str) -> Any:
-    from agents.models.torch_module import TorchFile  # noqa: PLC0415 - imports torch
+    from spillway.agents.models.torch_module import TorchFile  # noqa: PLC0415 - imports torch
 
     return TorchFile(file, device)
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
-from agents.models.stateful import Machine
+from spillway.agents.models.stateful import Machine
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from agents.models.inputs import Inputs
-    from agents.models.stateful import StatefulModel
+    from spillway.agents.models.inputs import Inputs
+    from spillway.agents.models.stateful import StatefulModel
 
 
 class EmulatedModel:

@@ -7,10 +7,11 @@
 3. Whatever it raises is that query's failure (`model-raised`): any BaseException, also one whose text raises. In a
    worker process SystemExit alone ends the process, as `os._exit` and signals do.
 4. Results belong to queries by their place, whatever the model did to the list that it was given.
-5. A result is a mapping of names to values of the table in `lineage.values.plain`; any other is `bad-result`.
+5. A result is a mapping of names to values of the table in `spillway.lineage.values.plain`; any other is `bad-result`.
 6. A child that the model forks is its own: it ends where it comes out of `predict`.
 
-This module needs numpy alone, as a worker with an interpreter of its own (`agents.workers.shim`) loads it by its path.
+This module needs numpy alone, as a worker with an interpreter of its own (`spillway.agents.workers.shim`) loads it by
+its path.
 """
 
 from __future__ import annotations
@@ -24,14 +25,14 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 try:
-    from lineage.values import plain
+    from spillway.lineage.values import plain
 except ModuleNotFoundError:  # an interpreter that has no Spillway
     import plain  # type: ignore[no-redef,import-not-found]
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-# Reasons, as in `lineage.reasons`.
+# Reasons, as in `spillway.lineage.reasons`.
 RAISED: Final = "model-raised"
 COUNT: Final = "wrong-result-count"
 BAD_RESULT: Final = "bad-result"
@@ -160,7 +161,7 @@ def answer_of(output: Any, words: Callable[[BaseException], str], ends: tuple[ty
 
 
 def _flags(flags: Any, left: list[int]) -> dict[str, Any]:
-    """Return flags in values that travel; the front says which may be told (`lineage.flags`)."""
+    """Return flags in values that travel; the front says which may be told (`spillway.lineage.flags`)."""
     if not isinstance(flags, Mapping):
         raise plain.PlainError(f"the flags are {type(flags).__name__}, not a mapping of names to values")
     try:

@@ -9,16 +9,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from agents.models.loading import construct, load_model
-from agents.models.raised import words_of
-from agents.models.state import check_state
-from agents.models.stateful import Kind, check_model, first_state, is_stateful
-from lineage.errors import ModelError
+from spillway.agents.models.loading import construct, load_model
+from spillway.agents.models.raised import words_of
+from spillway.agents.models.state import check_state
+from spillway.agents.models.stateful import Kind, check_model, first_state, is_stateful
+from spillway.lineage.errors import ModelError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from agents.models.stateful import StatefulModel
+    from spillway.agents.models.stateful import StatefulModel
 
 
 class UndeclaredError(ModelError):

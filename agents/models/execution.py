@@ -14,7 +14,7 @@ from concurrent.futures import Future
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from agents.models.contract import end_if_forked
+from spillway.agents.models.contract import end_if_forked
 
 if TYPE_CHECKING:
     import asyncio

@@ -11,8 +11,8 @@ class Flagged(dict[str, Any]):
 
         return [Flagged({"label": label}, confidence=p) for label, p in answers]
 
-    Which names there are, of which type, and how joins merge them: `lineage.flags`. Any mapping with an attribute
-    `flags` does the same, so a worker with an interpreter of its own needs no Spillway.
+    Which names there are, of which type, and how joins merge them: `spillway.lineage.flags`. Any mapping with an
+    attribute `flags` does the same, so a worker with an interpreter of its own needs no Spillway.
     """
 
     __slots__ = ("flags",)
@@ -30,7 +30,7 @@ def _flagged(outputs: dict[str, Any], flags: dict[str, Any]) -> Flagged:
 
 
 def answered(answer: Mapping[str, Any]) -> Any:
-    """What a worker process made for one query, with its flags (`agents.workers.shim`); None where it made nothing."""
+    """What a worker process made for one query, with its flags; None where it made nothing."""
     outputs, flags = answer.get("outputs"), answer.get("flags")
     if flags is None or not isinstance(outputs, Mapping):
         return outputs

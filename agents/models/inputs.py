@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from agents.models.contract import ATOMS, copied, given
+from spillway.agents.models.contract import ATOMS, copied, given
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -18,7 +18,7 @@ class Inputs(dict[str, Any]):
     escaped by backslashes. It is empty for a query that came by no message.
 
     `control` is what the owners of a learner said when its batch began, in a log that no client can write
-    (`agents.live.stateful.control`); None where they said nothing, and in all other stages.
+    (`spillway.agents.live.stateful.control`); None where they said nothing, and in all other stages.
     """
 
     __slots__ = ("control", "key", "parameters", "request_id")

@@ -1,32 +1,35 @@
 """Finding and constructing what a pipeline names: models, and functions that split, choose or join.
 
-A model is a class, `module:Name`; what else it may be, `agents.models.adapters` says.
+A model is a class, `module:Name`; what else it may be, `spillway.agents.models.adapters` says.
 """
 
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import inspect
 import sys
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from agents.models.adapters import FunctionModel, load_file, look_up_file, placed
-from agents.models.raised import words_of
-from agents.models.slow import named_if_slow
-from agents.models.stateful import check_method, check_model, is_async, is_stateful
-from lineage.errors import NO_TORCH, MissingExtraError, ModelError
-from topology import names
+from spillway.agents.models.adapters import FunctionModel, load_file, look_up_file, placed
+from spillway.agents.models.raised import words_of
+from spillway.agents.models.slow import named_if_slow
+from spillway.agents.models.stateful import check_method, check_model, is_async, is_stateful
+from spillway.lineage.errors import NO_TORCH, MissingExtraError, ModelError
+from spillway.topology import names
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from agents.models.inputs import Inputs
-    from agents.models.stateful import StatefulModel
+    from spillway.agents.models.inputs import Inputs
+    from spillway.agents.models.stateful import StatefulModel
 
 
-_SERVED: Final = {"velox": "agents.learning.velox.served:Served"}  # what makes a model of a user's class, by name
+_SERVED: Final = {
+    "velox": "spillway.agents.learning.velox.served:Served"
+}  # what makes a model of a user's class, by name
 TORCH_THREADS: Final = 1  # a stage uses more cores by replicas and instances
 
 
@@ -50,15 +53,15 @@ class Model(Protocol):
 
 
 def load_model(stage: str, name: str, arguments: Mapping[str, Any], device: str = "cpu") -> Model:
-    """Construct the model that `name` refers to (`topology.names.model`), found from the working directory.
+    """Construct the model that `name` refers to (`spillway.topology.names.model`), found from the working directory.
 
     Raises ModelError that names the stage, the model and the cause. A torch module is wrapped so that it takes batches
-    (see `agents.models.torch_module`); torch is never imported for a model that does not do so itself.
+    (see `spillway.agents.models.torch_module`); torch is never imported for a model that does not do so itself.
     """
     place = f"stage {stage!r}: model {name!r}"
     model = construct(place, name, arguments, device)
     if is_torch_module(model):
-        from agents.models.torch_module import TorchModel  # noqa: PLC0415 - costs 150 MB, so only where torch is used
+        from spillway.agents.models.torch_module import TorchModel  # noqa: PLC0415 - costs 150 MB, so only where torch is used
 
         return TorchModel(model, device)
     if not callable(getattr(model, "predict", None)):
@@ -111,7 +114,7 @@ def look_up_model(stage: str, name: str) -> None:
 def construct(place: str, name: str, arguments: Mapping[str, Any], device: str = "cpu") -> Any:
     """What `name` makes of the arguments, whatever it is; `device` is where a file is loaded to.
 
-    Raises ModelError that begins with `place`. One that takes long is named (`agents.models.slow`).
+    Raises ModelError that begins with `place`. One that takes long is named (`spillway.agents.models.slow`).
     """
     kind, where = names.model_parts(name)
     arguments = placed(arguments)
@@ -159,6 +162,7 @@ def _find(place: str, name: str) -> Any:
         if error.name and (error.name == module_name or module_name.startswith(error.name + ".")):
             raise ModelError(
                 f"{place}: there is no module {module_name!r} in {here}, beside the pipeline file or on sys.path"
+                f"{_renamed(name)}"
             ) from error
         raise ModelError(f"{place}: importing {module_name!r} failed: {words_of(error)}") from error
     except KeyboardInterrupt:
@@ -170,6 +174,16 @@ def _find(place: str, name: str) -> Any:
             raise ModelError(f"{place}: module {module_name!r} has no {attribute!r}{_taken(module_name)}")
         found = getattr(found, part)
     return found
+
+
+def _renamed(name: str) -> str:
+    """How a model of Spillway's is spelt, where `name` is a reference of before there was one name to import."""
+    module_name = f"spillway.{name.partition(':')[0]}"
+    try:
+        found = importlib.util.find_spec(module_name)
+    except ModuleNotFoundError:
+        return ""
+    return "" if found is None else f"; write it as 'spillway.{name}'"
 
 
 def _taken(module_name: str) -> str:

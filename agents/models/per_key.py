@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from agents.models.inputs import Inputs
-    from agents.models.state import State
+    from spillway.agents.models.inputs import Inputs
+    from spillway.agents.models.state import State
 
     Batch = Sequence[Inputs]
     Results = Sequence[Mapping[str, Any]]

@@ -20,19 +20,19 @@ import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from agents.models.inputs import Inputs
-from agents.models.raised import words_of
-from agents.models.stateful import Machine, a_keys_state, first_state
-from checkpoint import names
-from checkpoint.state import leaves
-from lineage.errors import ModelError
-from lineage.replication import NUMPY, TORCH, Entry
+from spillway.agents.models.inputs import Inputs
+from spillway.agents.models.raised import words_of
+from spillway.agents.models.stateful import Machine, a_keys_state, first_state
+from spillway.checkpoint import names
+from spillway.checkpoint.state import leaves
+from spillway.lineage.errors import ModelError
+from spillway.lineage.replication import NUMPY, TORCH, Entry
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from agents.models.state import State
-    from agents.models.stateful import StatefulModel
+    from spillway.agents.models.state import State
+    from spillway.agents.models.stateful import StatefulModel
 
 
 # Whether a model can go on from a state that the log has: found before anything is served with it.

@@ -13,9 +13,9 @@ import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from agents.models import contract
-from agents.models.contract import text_of
-from lineage.errors import ModelError
+from spillway.agents.models import contract
+from spillway.agents.models.contract import text_of
+from spillway.lineage.errors import ModelError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -24,10 +24,9 @@ log = logging.getLogger(__name__)
 
 LOG_SECONDS: Final = 60.0
 _MOST_PLACES: Final = 100
-_PACKAGES: Final = ("lineage", "topology", "checkpoint", "producers", "agents", "spillway")
 _NOT_THE_USERS: Final = (
     *(sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")),
-    *(str(Path(__file__).parents[2] / name) for name in _PACKAGES),
+    str(Path(__file__).parents[2]),  # spillway/
 )
 
 

@@ -1,4 +1,6 @@
-"""Trying a stateful model on some batches before it serves: does it keep the contract of `agents.models.stateful`?
+"""Trying a stateful model on some batches before it serves: does it keep its contract?
+
+The contract is in `spillway.agents.models.stateful`.
 
 What is tried, each with an error of its own: two models built alike begin alike; `compute` only reads and `update`
 touches only its batch's keys; the state that stands in the middle can be given to a model built anew (a backup that
@@ -10,9 +12,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from agents.models.state import State, copied, fingerprint, size
-from agents.models.stateful import Batch, Kind, Machine, StatefulModel, check_model, fingerprints, first_state, run
-from lineage.errors import ModelError
+from spillway.agents.models.state import State, copied, fingerprint, size
+from spillway.agents.models.stateful import (
+    Batch,
+    Kind,
+    Machine,
+    StatefulModel,
+    check_model,
+    fingerprints,
+    first_state,
+    run,
+)
+from spillway.lineage.errors import ModelError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

@@ -1,7 +1,7 @@
-"""What a stateful model's state is, as author and stage see it: `checkpoint.state`'s contract, in models' words.
+"""What a stateful model's state is, as author and stage see it: `spillway.checkpoint.state` in models' words.
 
 - A state is a mapping of names to tensors and small values, nested as the model likes: what may stand in it, and how it
-  comes back, `checkpoint.state` says, by which the log goes too. There is no second list of it here.
+  comes back, `spillway.checkpoint.state` says, by which the log goes too. There is no second list of it here.
 - Tensors may lie on any device: a check looks at no bits, so it copies nothing off a GPU.
 - The fingerprint knows a state by its content: dtype, shape and bits, wherever it lies and whoever owns it. It does not
   know tuples from lists, torch's tensors from numpy's, or the order of entries.
@@ -16,9 +16,9 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
-from checkpoint import names
-from checkpoint.state import digest, flatten, leaves, of_key
-from lineage.errors import CheckpointError, ModelError
+from spillway.checkpoint import names
+from spillway.checkpoint.state import digest, flatten, leaves, of_key
+from spillway.lineage.errors import CheckpointError, ModelError
 
 State = Mapping[Any, Any]
 

@@ -27,7 +27,7 @@ model that does not say, an update with its `example()` is tried; `fixed_state =
 What `compute` has found for `update` (gradients, new hidden states) may wait on the model itself: the update of a batch
 is the next call after its compute, or never comes. Nothing else may: a state that comes from the log, or an older one
 to roll back to, is simply what the next `compute` is given, and the outputs have to be the same as if it had always
-been there. `agents.models.rehearsal` tries that; `agents.models.state` says what a state may hold.
+been there. `spillway.agents.models.rehearsal` tries that; `spillway.agents.models.state` says what a state may hold.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
-from agents.models.state import State, check_key, check_state, copied, fingerprint
-from lineage.errors import ModelError
+from spillway.agents.models.state import State, check_key, check_state, copied, fingerprint
+from spillway.lineage.errors import ModelError
 
 if TYPE_CHECKING:
-    from agents.models.inputs import Inputs
+    from spillway.agents.models.inputs import Inputs
 
 
 def check_method(place: str, method: str, function: Any, parameters: tuple[str, ...]) -> None:
@@ -142,7 +142,7 @@ def _written(method: str) -> str:
 def _torch_hint(model: object) -> str:
     if not any(base.__module__.startswith("torch.nn") for base in type(model).__mro__):
         return ""
-    return "; agents.models.torch_learner.Learner and agents.models.torch_streams.Streams turn a torch module into one"
+    return "; spillway.Learner and spillway.Streams turn a torch module into one"
 
 
 class Machine:

@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.func import functional_call
 
-from agents.models.torch_streams import as_tensor, fill, seeded
-from lineage.errors import ModelError
+from spillway.agents.models.torch_streams import as_tensor, fill, seeded
+from spillway.lineage.errors import ModelError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from agents.models.inputs import Inputs
-    from agents.models.state import State
+    from spillway.agents.models.inputs import Inputs
+    from spillway.agents.models.state import State
 
     Batch = Sequence[Inputs]
     Results = Sequence[Mapping[str, Any]]
@@ -40,7 +40,7 @@ class Learner:
     BatchNorm) change in `update`. What the module draws at random (Dropout) is no part of the state.
     """
 
-    fixed_state = True  # `agents.models.placement`
+    fixed_state = True  # `spillway.agents.models.placement`
 
     def __init__(
         self,

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 import torch
 
-from agents.models.inputs import check_count, taken
-from lineage.errors import ModelError
+from spillway.agents.models.inputs import check_count, taken
+from spillway.lineage.errors import ModelError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from agents.models.inputs import Inputs
+    from spillway.agents.models.inputs import Inputs
 
 
 class TorchModel:

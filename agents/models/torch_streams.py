@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from lineage.errors import ModelError
-from lineage.values.tensors import Bfloat16
+from spillway.lineage.errors import ModelError
+from spillway.lineage.values.tensors import Bfloat16
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from agents.models.inputs import Inputs
-    from agents.models.state import State
+    from spillway.agents.models.inputs import Inputs
+    from spillway.agents.models.state import State
 
     Batch = Sequence[Inputs]
     Results = Sequence[Mapping[str, Any]]
@@ -68,7 +68,7 @@ class Streams:
     A stream's tensors are new ones after each update; those of before are never changed.
     """
 
-    fixed_state = True  # `agents.models.placement`
+    fixed_state = True  # `spillway.agents.models.placement`
 
     def __init__(
         self,

@@ -15,14 +15,14 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from agents.models.declared import UndeclaredError, try_model
-from lineage.errors import ModelError
+from spillway.agents.models.declared import UndeclaredError, try_model
+from spillway.lineage.errors import ModelError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from multiprocessing.connection import Connection
 
-    from agents.models.stateful import Kind
+    from spillway.agents.models.stateful import Kind
 
 _END_SECONDS = 10.0
 _LOOK_SECONDS = 0.05

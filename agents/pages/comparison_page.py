@@ -11,8 +11,8 @@ import matplotlib as mpl
 import numpy as np
 from matplotlib import pyplot as plt
 
-from agents.pages.run_report import LATE, LOAD, LOST, STYLE, svg_of
-from agents.whatif import table
+from spillway.agents.pages.run_report import LATE, LOAD, LOST, STYLE, svg_of
+from spillway.agents.whatif import table
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from numpy.typing import NDArray
 
-    from agents.whatif.study import Row, Study, Verdict
+    from spillway.agents.whatif.study import Row, Study, Verdict
 
 
 def compared(found: Study) -> Comparison:
@@ -151,7 +151,7 @@ def render(page: Comparison) -> str:
         "time": _svg(lambda axes: over_time(axes, curves), 3.2),
         "latencies": _svg(lambda axes: latencies(axes, curves, page.slo), 3.2),
     }
-    template = resources.files("agents.pages").joinpath("comparison.html").read_text(encoding="utf-8")
+    template = resources.files("spillway.agents.pages").joinpath("comparison.html").read_text(encoding="utf-8")
     environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined)
     return environment.from_string(template).render(page=page, charts=charts)
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import jinja2
 import matplotlib as mpl
 
-from agents.pages.run_report import STYLE, svg_of
+from spillway.agents.pages.run_report import STYLE, svg_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -34,7 +34,7 @@ def write(
     """
     with mpl.rc_context(STYLE):
         drawn = {caption: svg_of(draw, size) for caption, draw in charts.items()}
-    template = resources.files("agents.pages").joinpath("page.html").read_text(encoding="utf-8")
+    template = resources.files("spillway.agents.pages").joinpath("page.html").read_text(encoding="utf-8")
     environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined)
     page = environment.from_string(template).render(title=title, text=text, charts=drawn, head=head, rows=rows)
     path.write_text(page, encoding="utf-8")

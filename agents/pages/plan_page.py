@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING, Final
 import jinja2
 import matplotlib as mpl
 
-from agents.pages.run_report import LOAD, LOST, STYLE, svg_of
-from topology.capacity.planner import NoPlanError
-from topology.quantities import show_duration
+from spillway.agents.pages.run_report import LOAD, LOST, STYLE, svg_of
+from spillway.topology.capacity.planner import NoPlanError
+from spillway.topology.quantities import show_duration
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from matplotlib.axes import Axes
 
-    from topology.capacity.plan import Plan
-    from topology.capacity.provisioning import Provisioning
+    from spillway.topology.capacity.plan import Plan
+    from spillway.topology.capacity.provisioning import Provisioning
 
 FACTORS: Final = (0.5, 0.75, 1.0, 1.5, 2.0, 3.0)  # of the plan's SLO
 
@@ -46,7 +46,7 @@ def write(path: Path, plan: Plan, made: Provisioning, search: str) -> None:
 
     with mpl.rc_context(STYLE):
         chart = svg_of(draw, (8.0, 3.2))
-    template = resources.files("agents.pages").joinpath("plan.html").read_text(encoding="utf-8")
+    template = resources.files("spillway.agents.pages").joinpath("plan.html").read_text(encoding="utf-8")
     environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined)
     page = environment.from_string(template).render(
         plan=plan, chart=chart, without=[show_duration(slo) for slo in without]

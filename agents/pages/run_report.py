@@ -12,7 +12,7 @@ import numpy as np
 from matplotlib import pyplot as plt
 from matplotlib.patches import Patch
 
-from agents.pages.visits import RunSeries, between
+from spillway.agents.pages.visits import RunSeries, between
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from numpy.typing import NDArray
 
-    from agents.pages.visits import StageLoad, Visits
-    from producers.report import Report
+    from spillway.agents.pages.visits import StageLoad, Visits
+    from spillway.producers.report import Report
 
 
 # The charts of a run, as SVG text: arrivals and goodput, drop rate, latency, its distribution, drops per stage.
@@ -287,7 +287,7 @@ def render(
     loads: Mapping[str, StageLoad] | None = None,
 ) -> str:
     """The page's text. `notes` are sentences shown at the end, escaped; `visits` and `loads` bring more charts."""
-    template = resources.files("agents.pages").joinpath("run_report.html").read_text(encoding="utf-8")
+    template = resources.files("spillway.agents.pages").joinpath("run_report.html").read_text(encoding="utf-8")
     environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined)
     charts = draw(run, list(report.stages), visits, loads)
     return environment.from_string(template).render(

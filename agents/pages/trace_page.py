@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from agents.pages import page
-from agents.pages.run_report import GOOD, LATE, LOAD
+from spillway.agents.pages import page
+from spillway.agents.pages.run_report import GOOD, LATE, LOAD
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from numpy.typing import NDArray
 
-    from producers.load.statistics import Statistics
+    from spillway.producers.load.statistics import Statistics
 
 _POINTS: Final = 600  # over the whole time, at most
 _BINS: Final = 60

@@ -11,18 +11,18 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from producers.report import PREDICTION
+from spillway.producers.report import PREDICTION
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from numpy.typing import NDArray
 
-    from agents.sim.observe import Observer, SimulationResult
-    from lineage.message import StageTiming
-    from producers.load.tally import LoadResult, Witness
-    from topology.load import Pipeline
-    from topology.routing import Graph
+    from spillway.agents.sim.observe import Observer, SimulationResult
+    from spillway.lineage.message import StageTiming
+    from spillway.producers.load.tally import LoadResult, Witness
+    from spillway.topology.load import Pipeline
+    from spillway.topology.routing import Graph
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,17 +14,17 @@ from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from agents.models.loading import TORCH_THREADS
-from agents.workers.identity import source_of
-from lineage.errors import SpecError
-from topology.profiles import Conditions
-from topology.sizing import profile_file
+from spillway.agents.models.loading import TORCH_THREADS
+from spillway.agents.workers.identity import source_of
+from spillway.lineage.errors import SpecError
+from spillway.topology.profiles import Conditions
+from spillway.topology.sizing import profile_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from topology.load import Pipeline
-    from topology.spec import StageSpec
+    from spillway.topology.load import Pipeline
+    from spillway.topology.spec import StageSpec
 
 _WHOLE: Final = 64 << 20  # bytes of a file of weights that are hashed whole; of a larger one, its ends and its size
 _GPUS: Final = Path("/proc/driver/nvidia/gpus")

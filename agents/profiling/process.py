@@ -22,24 +22,24 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from agents.live.stage.batch_work import UserFunctions
-from agents.models.bare import BareModel
-from agents.models.contract import given, text_of
-from agents.models.declared import load_declared
-from agents.models.inputs import Inputs
-from agents.models.loading import TORCH_THREADS, limit_torch_threads, load_model
-from agents.workers.single import SingleWorker
-from lineage.errors import ModelError, SpillwayError, WireError
-from producers.load.payloads import example_of
-from topology.profiles import Measured
-from topology.spec import InputSpec
+from spillway.agents.live.stage.batch_work import UserFunctions
+from spillway.agents.models.bare import BareModel
+from spillway.agents.models.contract import given, text_of
+from spillway.agents.models.declared import load_declared
+from spillway.agents.models.inputs import Inputs
+from spillway.agents.models.loading import TORCH_THREADS, limit_torch_threads, load_model
+from spillway.agents.workers.single import SingleWorker
+from spillway.lineage.errors import ModelError, SpillwayError, WireError
+from spillway.producers.load.payloads import example_of
+from spillway.topology.profiles import Measured
+from spillway.topology.spec import InputSpec
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from multiprocessing.connection import Connection
 
-    from agents.models.loading import Model
-    from topology.spec import StageSpec
+    from spillway.agents.models.loading import Model
+    from spillway.topology.spec import StageSpec
 
     Parts = dict[str, dict[str, Any]]
     Share = dict[str, dict[str, Any]]

@@ -12,17 +12,17 @@ import time
 from contextlib import closing
 from typing import TYPE_CHECKING, Any, Final
 
-from agents.profiling.conditions import conditions_now
-from agents.profiling.process import Job, Loaded, Measuring, NeedsSamples
-from lineage.errors import UsageError
-from topology.profiles import Measured, StageProfile
+from spillway.agents.profiling.conditions import conditions_now
+from spillway.agents.profiling.process import Job, Loaded, Measuring, NeedsSamples
+from spillway.lineage.errors import UsageError
+from spillway.topology.profiles import Measured, StageProfile
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from agents.profiling.process import Effort, Parts, Share
-    from topology.load import Pipeline
-    from topology.spec import StageSpec
+    from spillway.agents.profiling.process import Effort, Parts, Share
+    from spillway.topology.load import Pipeline
+    from spillway.topology.spec import StageSpec
 
 
 class LeftOutError(UsageError):

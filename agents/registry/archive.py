@@ -11,7 +11,7 @@ import re
 import zipfile
 from typing import IO, TYPE_CHECKING, Any, Final
 
-from lineage.errors import ModelError
+from spillway.lineage.errors import ModelError
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -13,16 +13,16 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from agents.models.adapters import skops_io
-from agents.models.loading import is_torch_module
-from lineage.errors import ModelError
-from topology.variants.manifest import NotBuilt
+from spillway.agents.models.adapters import skops_io
+from spillway.agents.models.loading import is_torch_module
+from spillway.lineage.errors import ModelError
+from spillway.topology.variants.manifest import NotBuilt
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
-    from agents.registry.validation import Validation
+    from spillway.agents.registry.validation import Validation
 
 FORMATS: Final = ("eager", "bf16", "int8", "onnx", "onnx-int8")
 HARDWARE: Final = ("cpu", "cuda")
@@ -119,7 +119,7 @@ def _build(model: Any, kind: str, validation: Validation, file: Path, *, network
     if kind == "onnx-int8":
         _quantized(model, validation, file, networks=networks)
     elif networks:
-        from agents.registry.programs import build  # noqa: PLC0415 - imports torch
+        from spillway.agents.registry.programs import build  # noqa: PLC0415 - imports torch
 
         build(model, kind, validation.inputs, file)
     else:

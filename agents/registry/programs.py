@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Final
 import torch
 from torch import nn
 
-from agents.registry.archive import check_archive, stripped
-from lineage.errors import ModelError
+from spillway.agents.registry.archive import check_archive, stripped
+from spillway.lineage.errors import ModelError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

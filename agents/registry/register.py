@@ -14,29 +14,37 @@ from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from agents.live.sizes import writer
-from agents.live.topics import ensure
-from agents.models.inputs import Inputs
-from agents.models.loading import is_torch_module
-from agents.profiling.conditions import conditions_now
-from agents.profiling.process import Effort, Memory, measure
-from agents.registry.generator import HARDWARE, generate
-from agents.registry.validation import read_model, read_validation
-from agents.workers.single import SingleWorker
-from lineage.errors import BrokerError, ModelError, UsageError
-from producers.models import Models, put
-from topology.profiles import StageProfile
-from topology.sections import WorkersSpec
-from topology.spec import StageSpec
-from topology.topics import models_topic
-from topology.variants.manifest import SERVED, Generated, Manifest, NotBuilt, model_name, newest, served_arguments
+from spillway.agents.live.sizes import writer
+from spillway.agents.live.topics import ensure
+from spillway.agents.models.inputs import Inputs
+from spillway.agents.models.loading import is_torch_module
+from spillway.agents.profiling.conditions import conditions_now
+from spillway.agents.profiling.process import Effort, Memory, measure
+from spillway.agents.registry.generator import HARDWARE, generate
+from spillway.agents.registry.validation import read_model, read_validation
+from spillway.agents.workers.single import SingleWorker
+from spillway.lineage.errors import BrokerError, ModelError, UsageError
+from spillway.producers.models import Models, put
+from spillway.topology.profiles import StageProfile
+from spillway.topology.sections import WorkersSpec
+from spillway.topology.spec import StageSpec
+from spillway.topology.topics import models_topic
+from spillway.topology.variants.manifest import (
+    SERVED,
+    Generated,
+    Manifest,
+    NotBuilt,
+    model_name,
+    newest,
+    served_arguments,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from agents.registry.generator import Built
-    from agents.registry.validation import Validation
-    from producers.connection import ClientSettings
+    from spillway.agents.registry.generator import Built
+    from spillway.agents.registry.validation import Validation
+    from spillway.producers.connection import ClientSettings
 
 SIZES: Final = (1, 2, 4, 8, 16, 32, 64)
 QUICK: Final = Effort(warm_up=2, runs=20, least=3, seconds=1.0)

@@ -17,17 +17,17 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import numpy as np
 
-from agents.models.adapters import skops_io
-from agents.models.inputs import taken
-from agents.registry.archive import check_archive
-from lineage.errors import ModelError
+from spillway.agents.models.adapters import skops_io
+from spillway.agents.models.inputs import taken
+from spillway.agents.registry.archive import check_archive
+from spillway.lineage.errors import ModelError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from numpy.typing import NDArray
 
-    from agents.models.inputs import Inputs
+    from spillway.agents.models.inputs import Inputs
 
 Arrays = list[Any]  # one array an input
 

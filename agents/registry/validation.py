@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from agents.models.loading import construct, find_function, is_torch_module
-from lineage.errors import ModelError, UsageError
+from spillway.agents.models.loading import construct, find_function, is_torch_module
+from spillway.lineage.errors import ModelError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -27,17 +27,17 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from agents.core.joins import Rule
-from agents.sim.plan import plan_of
-from lineage.errors import UsageError
+from spillway.agents.core.joins import Rule
+from spillway.agents.sim.plan import plan_of
+from spillway.lineage.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from numpy.typing import ArrayLike, NDArray
 
-    from topology.load import Pipeline
-    from topology.routing import Graph
+    from spillway.topology.load import Pipeline
+    from spillway.topology.routing import Graph
 
 _ROUNDING = 1e-9  # seconds; sums of times are not exact, and a bound must not be above what can be done
 STRICT = Rule()  # a join that wants every branch, as the rule for the stages before it

@@ -1,7 +1,7 @@
 """Which successors a stage with conditional edges chooses, where no model is there to say: drawn at random.
 
 Every request's choices are drawn before the run, from the seed alone, so that the same requests go the same ways
-whatever a policy does to them. A choice may depend on a request's class (see `agents.core.paths`).
+whatever a policy does to them. A choice may depend on a request's class (see `spillway.agents.core.paths`).
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from agents.core.paths import ANY, PathPredictor
-from lineage.errors import UsageError
+from spillway.agents.core.paths import ANY, PathPredictor
+from spillway.lineage.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from numpy.typing import NDArray
 
-    from agents.core.request import Path
-    from topology.spec import StageSpec
+    from spillway.agents.core.request import Path
+    from spillway.topology.spec import StageSpec
 
 # What may be chosen (a successor, several joined by "+", "" for none) and how likely it is; the sum is 1.
 Chances = Mapping[str, float]

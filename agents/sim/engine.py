@@ -14,15 +14,15 @@ from itertools import chain, cycle
 from random import Random
 from typing import TYPE_CHECKING, Any
 
-from agents.core.batching import Batcher
-from agents.core.estimates.observed import Transfer
-from agents.core.join_rules import COMPLETE, OPEN, TABLES, Rule, Verdict
-from agents.core.policies import make
-from agents.core.policy import StageState
-from agents.core.request import Path, Request
-from agents.sim.choices import Crossroads
-from lineage.metric_names import GATE
-from producers.report import DROPPED, PREDICTION
+from spillway.agents.core.batching import Batcher
+from spillway.agents.core.estimates.observed import Transfer
+from spillway.agents.core.join_rules import COMPLETE, OPEN, TABLES, Rule, Verdict
+from spillway.agents.core.policies import make
+from spillway.agents.core.policy import StageState
+from spillway.agents.core.request import Path, Request
+from spillway.agents.sim.choices import Crossroads
+from spillway.lineage.metric_names import GATE
+from spillway.producers.report import DROPPED, PREDICTION
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -30,10 +30,10 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from agents.core.batching import Batch
-    from agents.core.policy import Policy, StageFacts
-    from agents.sim.observe import Observer
-    from agents.sim.plan import Plan, StagePlan
+    from spillway.agents.core.batching import Batch
+    from spillway.agents.core.policy import Policy, StageFacts
+    from spillway.agents.sim.observe import Observer
+    from spillway.agents.sim.plan import Plan, StagePlan
 
 
 NEVER = float("inf")

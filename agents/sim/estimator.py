@@ -2,7 +2,8 @@
 
 It is the simulator under policy `naive`: every query is answered, so a plan that is too small shows as latency and not
 as drops. Where numba is installed, and a pipeline has no batching delay and no adaptive batch limit, the compiled loop
-(`agents.sim.kernel`) runs in place of the engine, with the same latencies; `remark` says why where it does not.
+(`spillway.agents.sim.kernel`) runs in place of the engine, with the same latencies; `remark` says why where it does
+not.
 """
 
 from __future__ import annotations
@@ -13,23 +14,23 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from agents.sim.choices import Crossroads
-from agents.sim.plan import plan_of
-from agents.sim.simulation import simulate
-from lineage.errors import UsageError
-from lineage.metric_names import GATE
-from topology import dag
+from spillway.agents.sim.choices import Crossroads
+from spillway.agents.sim.plan import plan_of
+from spillway.agents.sim.simulation import simulate
+from spillway.lineage.errors import UsageError
+from spillway.lineage.metric_names import GATE
+from spillway.topology import dag
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from numpy.typing import ArrayLike, NDArray
 
-    from agents.sim.choices import Choice
-    from agents.sim.kernel import Routes
-    from agents.sim.plan import Plan
-    from topology.capacity.planner import Sizing
-    from topology.load import Pipeline
+    from spillway.agents.sim.choices import Choice
+    from spillway.agents.sim.kernel import Routes
+    from spillway.agents.sim.plan import Plan
+    from spillway.topology.capacity.planner import Sizing
+    from spillway.topology.load import Pipeline
 
     Ways = tuple[list[dict[str, tuple[str, ...]]], NDArray[np.int32]]
 
@@ -90,7 +91,7 @@ class Estimator:
         """
         most = len(self.due) if most_late is None else most_late
         if self._compiled:
-            from agents.sim import kernel  # noqa: PLC0415 - needs numba
+            from spillway.agents.sim import kernel  # noqa: PLC0415 - needs numba
 
             finished, late = kernel.run(self.due, self._routes, self._stations(sizes), slo, most)
             return None if late > most else finished - self.due
@@ -134,7 +135,7 @@ class Estimator:
         return dag.reach(graph.roots, {name: way.get(name, graph.successors[name]) for name in graph.order})
 
     def _routed(self, ways: list[dict[str, tuple[str, ...]]], way: NDArray[np.int32]) -> Routes:
-        from agents.sim import kernel  # noqa: PLC0415 - needs numba
+        from spillway.agents.sim import kernel  # noqa: PLC0415 - needs numba
 
         plan, graph = self._plan, self._plan.graph
         numbers = {stage.name: number for number, stage in enumerate(plan.stages)}
@@ -160,7 +161,7 @@ class Estimator:
         return kernel.Routes(way, targets, expected, rules, roots, partition)
 
     def _stations(self, sizes: Mapping[str, Sizing]) -> Any:
-        from agents.sim import kernel  # noqa: PLC0415 - needs numba
+        from spillway.agents.sim import kernel  # noqa: PLC0415 - needs numba
 
         stages = self._plan.stages
         limits = [sizes[stage.name].batch if stage.name in sizes else stage.batch for stage in stages]

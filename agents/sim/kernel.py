@@ -1,9 +1,9 @@
 """The event loop once more, compiled: for queues in order of arrival that drop nothing and wait for no batch to fill.
 
-It does what `agents.sim.engine` does with `agents.core.batching` for policy `naive`, without a batching delay and with
-batch limits that do not adapt, event by event in the same order and with the same sums: tests hold every latency equal
-to the engine's, to the last bit. A plan is found by thousands of runs (InferLine, section 4.4), and this takes a
-thirtieth of the engine's time. Importing it needs numba.
+It does what `spillway.agents.sim.engine` does with `spillway.agents.core.batching` for policy `naive`, without a
+batching delay and with batch limits that do not adapt, event by event in the same order and with the same sums: tests
+hold every latency equal to the engine's, to the last bit. A plan is found by thousands of runs (InferLine, section
+4.4), and this takes a thirtieth of the engine's time. Importing it needs numba.
 """
 
 from __future__ import annotations

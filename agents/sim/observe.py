@@ -1,7 +1,7 @@
 """What can be seen of a simulation beside its result: every visit, every drop and synchronisation.
 
-An observer is handed to `agents.sim.simulation.simulate`; without one nothing is recorded, and nothing is paid for it.
-Everything is kept raw, in arrays with one element per event, and reckoned with afterwards. Times
+An observer is handed to `spillway.agents.sim.simulation.simulate`; without one nothing is recorded, and nothing is paid
+for it. Everything is kept raw, in arrays with one element per event, and reckoned with afterwards. Times
 are seconds of the simulated clock.
 """
 
@@ -11,7 +11,7 @@ from array import array
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from producers.report import PREDICTION, Report, StageTotals
+from spillway.producers.report import PREDICTION, Report, StageTotals
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from agents.core.batching import Batch
-    from agents.core.policy import StageState
+    from spillway.agents.core.batching import Batch
+    from spillway.agents.core.policy import StageState
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class SimulationResult:
     slo: float
     due: NDArray[np.float64]
     finished: NDArray[np.float64]
-    kind: NDArray[np.uint8]  # as `producers.report` names them
+    kind: NDArray[np.uint8]  # as `spillway.producers.report` names them
     spent: NDArray[np.float64]  # seconds of execution, a batch's time divided over its requests
     stages: Mapping[str, StageTotals]
 

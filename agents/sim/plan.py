@@ -6,21 +6,21 @@ from dataclasses import dataclass
 from math import inf
 from typing import TYPE_CHECKING, Any, Literal
 
-from agents.core.joins import Rule
-from agents.core.limits import limits
-from agents.core.policies import DEFAULT, period_of
-from agents.core.policy import StageFacts, StageView
-from agents.sim.choices import Choice, Chooser, chooser
-from lineage.errors import UsageError
+from spillway.agents.core.joins import Rule
+from spillway.agents.core.limits import limits
+from spillway.agents.core.policies import DEFAULT, period_of
+from spillway.agents.core.policy import StageFacts, StageView
+from spillway.agents.sim.choices import Choice, Chooser, chooser
+from spillway.lineage.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from agents.core.limits import Limit
-    from agents.core.request import Path, Request
-    from topology.load import Pipeline
-    from topology.routing import Graph
-    from topology.spec import StageSpec
+    from spillway.agents.core.limits import Limit
+    from spillway.agents.core.request import Path, Request
+    from spillway.topology.load import Pipeline
+    from spillway.topology.routing import Graph
+    from spillway.topology.spec import StageSpec
 
 Dispatch = Literal["worker", "shared", "partition"]
 

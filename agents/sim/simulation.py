@@ -8,23 +8,23 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from agents.sim.engine import Engine
-from agents.sim.observe import SimulationResult
-from agents.sim.plan import plan_of
-from lineage.errors import UsageError
-from lineage.metric_names import GATE
-from producers.report import StageTotals
+from spillway.agents.sim.engine import Engine
+from spillway.agents.sim.observe import SimulationResult
+from spillway.agents.sim.plan import plan_of
+from spillway.lineage.errors import UsageError
+from spillway.lineage.metric_names import GATE
+from spillway.producers.report import StageTotals
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from numpy.typing import ArrayLike, NDArray
 
-    from agents.sim.choices import Choice
-    from agents.sim.engine import StageRun
-    from agents.sim.observe import Observer
-    from agents.sim.plan import Dispatch, Plan
-    from topology.load import Pipeline
+    from spillway.agents.sim.choices import Choice
+    from spillway.agents.sim.engine import StageRun
+    from spillway.agents.sim.observe import Observer
+    from spillway.agents.sim.plan import Dispatch, Plan
+    from spillway.topology.load import Pipeline
 
 
 def simulate(
@@ -64,7 +64,7 @@ def simulate(
     its partition in place of a drawn one (used where requests are dispatched by partition), and its `hop_delay`, the
     same everywhere or by the stage that it leads to (`GATE` for the last).
     `batches`: by stage, the planned size instead of the spec's. `observer`: records what happens; see
-    `agents.sim.observe`.
+    `spillway.agents.sim.observe`.
     `progress` hears now and then how many requests have arrived. The same arguments give the same result.
     """
     due = np.array(arrivals, np.float64)

@@ -17,9 +17,9 @@ import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from agents.supervise.lifecycle import ALIVE, Action, Lifecycle, RestartPolicy, State
-from agents.workers.forks import end_group
-from lineage.errors import UsageError
+from spillway.agents.supervise.lifecycle import ALIVE, Action, Lifecycle, RestartPolicy, State
+from spillway.agents.workers.forks import end_group
+from spillway.lineage.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -7,8 +7,8 @@ import threading
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
-from agents.live.registry import Address
-from lineage.errors import SpillwayError
+from spillway.agents.live.registry import Address
+from spillway.lineage.errors import SpillwayError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

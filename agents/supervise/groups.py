@@ -17,18 +17,18 @@ from typing import TYPE_CHECKING, Protocol
 from confluent_kafka import KafkaException, TopicPartition
 from confluent_kafka.admin import OffsetSpec
 
-from agents.live.admin import ANSWER_SECONDS, Admin
-from agents.live.committed import GroupOffsets
-from agents.live.group_members import GroupMembers
-from agents.live.groups import group_id, member_label, member_of, replica_of
-from agents.live.inputs import writes_transactions
-from agents.supervise.child import GATE, STANDBY
-from agents.supervise.registry import entries
-from agents.supervise.scrape import NO_FIGURES, Figures, Snapshot, figures, scrape
-from agents.supervise.watchdog import GroupSight, PartitionSight
-from checkpoint.inputs import Bounds, is_lost
-from lineage.errors import BrokerError
-from topology.topics import ingress, outcomes, stage_input
+from spillway.agents.live.admin import ANSWER_SECONDS, Admin
+from spillway.agents.live.committed import GroupOffsets
+from spillway.agents.live.group_members import GroupMembers
+from spillway.agents.live.groups import group_id, member_label, member_of, replica_of
+from spillway.agents.live.inputs import writes_transactions
+from spillway.agents.supervise.child import GATE, STANDBY
+from spillway.agents.supervise.registry import entries
+from spillway.agents.supervise.scrape import NO_FIGURES, Figures, Snapshot, figures, scrape
+from spillway.agents.supervise.watchdog import GroupSight, PartitionSight
+from spillway.checkpoint.inputs import Bounds, is_lost
+from spillway.lineage.errors import BrokerError
+from spillway.topology.topics import ingress, outcomes, stage_input
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -36,9 +36,9 @@ if TYPE_CHECKING:
 
     from confluent_kafka.admin import AdminClient
 
-    from agents.live.group_members import GroupMember
-    from producers.connection import ClientSettings
-    from topology.load import Pipeline
+    from spillway.agents.live.group_members import GroupMember
+    from spillway.producers.connection import ClientSettings
+    from spillway.topology.load import Pipeline
 
 
 # Looks at the children from outside, in a thread, so that a slow answer never holds up the supervisor.

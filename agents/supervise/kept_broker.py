@@ -10,17 +10,17 @@ from collections import defaultdict
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from agents.broker import EmbeddedCluster
-from agents.broker.folder import DataFolder
-from agents.broker.settings import DEFAULT_PORT
-from agents.supervise.ownership import TakenOverError
-from lineage.errors import BrokerError
+from spillway.agents.broker import EmbeddedCluster
+from spillway.agents.broker.folder import DataFolder
+from spillway.agents.broker.settings import DEFAULT_PORT
+from spillway.agents.supervise.ownership import TakenOverError
+from spillway.lineage.errors import BrokerError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from agents.broker import EmbeddedBroker
+    from spillway.agents.broker import EmbeddedBroker
 
 _MOST_DEATHS = 3
 _WINDOW_SECONDS = 60.0

@@ -1,8 +1,8 @@
 """Velox' model manager: has features retrained when they are stale, and switches to those that are better.
 
-It runs beside a learner's processes, and holds nothing that the log of generations (`producers.generations`) does not
-say: where it dies at any point, the next one goes on from there. That log is its command to the learner; what it sends
-has a shard look at the log, and may be taken any number of times. One generation is made at a time:
+It runs beside a learner's processes, and holds nothing that the log of generations (`spillway.producers.generations`)
+does not say: where it dies at any point, the next one goes on from there. That log is its command to the learner; what
+it sends has a shard look at the log, and may be taken any number of times. One generation is made at a time:
 
     asked -> a child trains and judges -> better: trained -> every shard, and then every user, is told to follow
           -> every row of the table has it: switched
@@ -21,26 +21,26 @@ import time
 from concurrent.futures import wait
 from typing import TYPE_CHECKING, Any, Final
 
-from agents.learning.velox.learning import FOLLOW, HELD, REPORT
-from agents.learning.velox.staleness import stale_of, together
-from lineage.errors import SpillwayError, WireError
-from lineage.keys import partition_for
-from lineage.message import PREDICTION
-from lineage.values.codec import Decoder
-from producers.client import Client
-from producers.generations import ASKED, FAILED, KEPT, SWITCHED, TRAINED, Followed
-from producers.published import decode_row, key_of_shared
-from producers.table import Table
-from topology import topics
+from spillway.agents.learning.velox.learning import FOLLOW, HELD, REPORT
+from spillway.agents.learning.velox.staleness import stale_of, together
+from spillway.lineage.errors import SpillwayError, WireError
+from spillway.lineage.keys import partition_for
+from spillway.lineage.message import PREDICTION
+from spillway.lineage.values.codec import Decoder
+from spillway.producers.client import Client
+from spillway.producers.generations import ASKED, FAILED, KEPT, SWITCHED, TRAINED, Followed
+from spillway.producers.published import decode_row, key_of_shared
+from spillway.producers.table import Table
+from spillway.topology import topics
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
     from pathlib import Path
 
-    from lineage.message import Outcome
-    from producers.connection import ClientSettings
-    from producers.generations import Generation, Generations
-    from topology.load import Pipeline
+    from spillway.lineage.message import Outcome
+    from spillway.producers.connection import ClientSettings
+    from spillway.producers.generations import Generation, Generations
+    from spillway.topology.load import Pipeline
 
 log = logging.getLogger(__name__)
 
@@ -211,7 +211,7 @@ class ModelManager:
 
     def _child(self, current: int, number: int, stop: threading.Event) -> tuple[int, str, str]:
         """Train in a process of its own, on one core: its exit code, what it printed, and its errors."""
-        command = [sys.executable, "-P", "-m", "agents.cli.main", "model", "train", str(self._learner.path)]
+        command = [sys.executable, "-P", "-m", "spillway.agents.cli.main", "model", "train", str(self._learner.path)]
         command += ["--current", str(current), "--bootstrap", self._cluster.bootstrap, "--parent", str(os.getpid())]
         if self._client_config is not None:
             command += ["--client-config", str(self._client_config)]

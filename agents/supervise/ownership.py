@@ -1,6 +1,7 @@
 """What this process owns of a pipeline: claimed in `<p>.owners` before anything starts, kept until all has ended.
 
-The decisions are `checkpoint.owners`'. Here are the log, the clocks, and what is known of processes of this machine.
+The decisions are `spillway.checkpoint.owners`'. Here are the log, the clocks, and what is known of processes of this
+machine.
 """
 
 from __future__ import annotations
@@ -14,19 +15,19 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from agents.live.states.partition_reading import PartitionReading
-from agents.live.states.sending import Sending
-from agents.supervise.registry import is_alive
-from checkpoint import owners
-from checkpoint.owners import Candidate, Leave, Owner, Tenure
-from lineage.errors import BrokerError, CheckpointError, SpillwayError, UsageError
-from topology import topics
+from spillway.agents.live.states.partition_reading import PartitionReading
+from spillway.agents.live.states.sending import Sending
+from spillway.agents.supervise.registry import is_alive
+from spillway.checkpoint import owners
+from spillway.checkpoint.owners import Candidate, Leave, Owner, Tenure
+from spillway.lineage.errors import BrokerError, CheckpointError, SpillwayError, UsageError
+from spillway.topology import topics
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from checkpoint.owners import Claim, Word
-    from producers.connection import ClientSettings
+    from spillway.checkpoint.owners import Claim, Word
+    from spillway.producers.connection import ClientSettings
 
 log = logging.getLogger(__name__)
 

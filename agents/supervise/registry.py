@@ -16,7 +16,7 @@ from typing import Self, TypeVar
 
 import psutil
 
-from agents.live.registry import LOOPBACK
+from spillway.agents.live.registry import LOOPBACK
 
 _Entry = TypeVar("_Entry")
 _SUPERVISOR = "serve.json"
@@ -107,7 +107,7 @@ def known(run_dir: Path) -> list[str]:
 
 
 def with_learners(run_dir: Path, pipeline: str) -> list[str]:
-    """A pipeline and its learners, of those that were served from here, by name (`topology.load.Pipeline.learner`)."""
+    """A pipeline and its learners (`Pipeline.learner`), of those that were served from here, by name."""
     file = file_of(run_dir, pipeline)
     learners = [name for name in known(run_dir) if str(file_of(run_dir, name)).startswith(f"{file}#")]
     return [pipeline, *learners] if file is not None else [pipeline]

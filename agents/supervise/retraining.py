@@ -8,21 +8,21 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any, Final
 
-from agents.learning.velox.learning import HELD
-from agents.learning.velox.retraining import retrain
-from agents.learning.velox.served import Served
-from agents.learning.velox.thetas import write_theta
-from agents.live.operator.histories import Standing, read_histories
-from agents.live.operator.stored import Store
-from agents.models.loading import load_stateful_model
-from agents.models.stateful import SHARED
-from lineage.errors import ModelError, UsageError
+from spillway.agents.learning.velox.learning import HELD
+from spillway.agents.learning.velox.retraining import retrain
+from spillway.agents.learning.velox.served import Served
+from spillway.agents.learning.velox.thetas import write_theta
+from spillway.agents.live.operator.histories import Standing, read_histories
+from spillway.agents.live.operator.stored import Store
+from spillway.agents.models.loading import load_stateful_model
+from spillway.agents.models.stateful import SHARED
+from spillway.lineage.errors import ModelError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from producers.connection import ClientSettings
-    from topology.load import Pipeline
+    from spillway.producers.connection import ClientSettings
+    from spillway.topology.load import Pipeline
 
 _NICE: Final = 10  # what serves comes first
 

@@ -12,18 +12,18 @@ from typing import TYPE_CHECKING, Any
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from agents.supervise.registry import entries
-from lineage import metric_names as names
-from lineage.message import DROPPED, PREDICTION
-from lineage.metric_names import STATE_BACKUP_LAG_VERSIONS
-from topology.sizes import FROM_FILE
+from spillway.agents.supervise.registry import entries
+from spillway.lineage import metric_names as names
+from spillway.lineage.message import DROPPED, PREDICTION
+from spillway.lineage.metric_names import STATE_BACKUP_LAG_VERSIONS
+from spillway.topology.sizes import FROM_FILE
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from pathlib import Path
 
-    from agents.supervise.registry import Entry, ServeEntry
-    from lineage.message import OutcomeKind
+    from spillway.agents.supervise.registry import Entry, ServeEntry
+    from spillway.lineage.message import OutcomeKind
 
 
 PRIMARY, BACKUP = "primary", "backup"

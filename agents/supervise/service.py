@@ -15,25 +15,25 @@ from typing import TYPE_CHECKING, Any, Final
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from agents.core.joins import longest_wait
-from agents.core.policies import period_of, words_for
-from agents.live import leftovers
-from agents.live import topics as live_topics
-from agents.live.groups import group_id, member_label, member_of, standby_label
-from agents.live.registry import Address, MetricsServer
-from agents.live.sizes import announce
-from agents.live.states.beats import Reporter
-from agents.supervise.child import GATE, MEMBER, NO_GROUP, STAGE, STANDBY, TUNER, ChildPlan
-from agents.supervise.companions import Companions, port_after
-from agents.supervise.groups import KafkaGroups, watched_groups
-from agents.supervise.lifecycle import RestartPolicy, State
-from agents.supervise.ownership import Ownership
-from agents.supervise.registry import ServeEntry, entries, serve_path
-from agents.supervise.supervisor import Supervisor, SupervisorSettings
-from agents.supervise.telling import STOPPED_EARLY
-from lineage import metric_names as names
-from lineage.errors import BrokerError, SpillwayError, UsageError
-from topology.topics import egress, topic_plan
+from spillway.agents.core.joins import longest_wait
+from spillway.agents.core.policies import period_of, words_for
+from spillway.agents.live import leftovers
+from spillway.agents.live import topics as live_topics
+from spillway.agents.live.groups import group_id, member_label, member_of, standby_label
+from spillway.agents.live.registry import Address, MetricsServer
+from spillway.agents.live.sizes import announce
+from spillway.agents.live.states.beats import Reporter
+from spillway.agents.supervise.child import GATE, MEMBER, NO_GROUP, STAGE, STANDBY, TUNER, ChildPlan
+from spillway.agents.supervise.companions import Companions, port_after
+from spillway.agents.supervise.groups import KafkaGroups, watched_groups
+from spillway.agents.supervise.lifecycle import RestartPolicy, State
+from spillway.agents.supervise.ownership import Ownership
+from spillway.agents.supervise.registry import ServeEntry, entries, serve_path
+from spillway.agents.supervise.supervisor import Supervisor, SupervisorSettings
+from spillway.agents.supervise.telling import STOPPED_EARLY
+from spillway.lineage import metric_names as names
+from spillway.lineage.errors import BrokerError, SpillwayError, UsageError
+from spillway.topology.topics import egress, topic_plan
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -41,12 +41,12 @@ if TYPE_CHECKING:
 
     from prometheus_client import Metric
 
-    from agents.supervise.child import Child
-    from agents.supervise.companions import Companion
-    from agents.supervise.table import Row
-    from producers.connection import ClientSettings
-    from topology.load import Pipeline
-    from topology.spec import StageSpec
+    from spillway.agents.supervise.child import Child
+    from spillway.agents.supervise.companions import Companion
+    from spillway.agents.supervise.table import Row
+    from spillway.producers.connection import ClientSettings
+    from spillway.topology.load import Pipeline
+    from spillway.topology.spec import StageSpec
 
 
 def _for_a_while() -> SupervisorSettings:
@@ -140,7 +140,7 @@ def _command(settings: ServiceSettings, what: Sequence[str]) -> list[str]:
 
     -P: the working directory must not come before our own rooms; the command adds it after them, for users' models.
     """
-    python = [sys.executable, "-P", "-m", "agents.cli.main", "serve", str(settings.pipeline.path)]
+    python = [sys.executable, "-P", "-m", "spillway.agents.cli.main", "serve", str(settings.pipeline.path)]
     where = ["--bootstrap", settings.cluster.bootstrap, "--run-dir", str(settings.run_dir)]
     if settings.client_config is not None:
         where += ["--client-config", str(settings.client_config)]
@@ -303,7 +303,7 @@ class Service:
     def _managers(self) -> Iterator[Companion]:
         settings = self._settings
         if any(stage.has_generations for stage in settings.pipeline.spec.stages[:1]):
-            from agents.supervise.managing import ModelManager  # noqa: PLC0415 - most pipelines have none
+            from spillway.agents.supervise.managing import ModelManager  # noqa: PLC0415 - most pipelines have none
 
             where = (settings.pipeline, settings.cluster, settings.client_config)
             yield ModelManager(*where, self.ready, self._say, settings.environment)

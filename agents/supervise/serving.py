@@ -9,21 +9,21 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any
 
-from agents.live.operator.partitions import Partitions
-from agents.live.topics import present
-from agents.supervise.child import GATE
-from agents.supervise.ownership import gone
-from agents.supervise.registry import ServeEntry
-from checkpoint import owners
-from checkpoint.owners import Owners
-from lineage.errors import CheckpointError, SpillwayError, TopicError
-from topology import topics
+from spillway.agents.live.operator.partitions import Partitions
+from spillway.agents.live.topics import present
+from spillway.agents.supervise.child import GATE
+from spillway.agents.supervise.ownership import gone
+from spillway.agents.supervise.registry import ServeEntry
+from spillway.checkpoint import owners
+from spillway.checkpoint.owners import Owners
+from spillway.lineage.errors import CheckpointError, SpillwayError, TopicError
+from spillway.topology import topics
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from producers.connection import ClientSettings
-    from topology.load import Pipeline
+    from spillway.producers.connection import ClientSettings
+    from spillway.topology.load import Pipeline
 
 log = logging.getLogger(__name__)
 

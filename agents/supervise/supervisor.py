@@ -19,22 +19,32 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
-from agents.models.slow import SLOW, SLOW_SECONDS
-from agents.supervise.child import GATE, MEMBER, NO_GROUP, STAGE, STANDBY, Child, ChildPlan, ended, wait_for_a_death
-from agents.supervise.groups import Groups, MetricsReader, Observer
-from agents.supervise.lifecycle import FENCED, FLAPS_FROM, RestartPolicy, State
-from agents.supervise.registry import entries
-from agents.supervise.table import Row
-from agents.supervise.telling import STOPPED_EARLY, Answered, FirstFailures, Silence, last_traceback, of_gate
-from agents.supervise.watchdog import Movement, Watchdog, keeps_up
-from checkpoint.promotion import Role
-from lineage.reasons import MODEL_RAISED
+from spillway.agents.models.slow import SLOW, SLOW_SECONDS
+from spillway.agents.supervise.child import (
+    GATE,
+    MEMBER,
+    NO_GROUP,
+    STAGE,
+    STANDBY,
+    Child,
+    ChildPlan,
+    ended,
+    wait_for_a_death,
+)
+from spillway.agents.supervise.groups import Groups, MetricsReader, Observer
+from spillway.agents.supervise.lifecycle import FENCED, FLAPS_FROM, RestartPolicy, State
+from spillway.agents.supervise.registry import entries
+from spillway.agents.supervise.table import Row
+from spillway.agents.supervise.telling import STOPPED_EARLY, Answered, FirstFailures, Silence, last_traceback, of_gate
+from spillway.agents.supervise.watchdog import Movement, Watchdog, keeps_up
+from spillway.checkpoint.promotion import Role
+from spillway.lineage.reasons import MODEL_RAISED
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from agents.supervise.watchdog import GroupSight
+    from spillway.agents.supervise.watchdog import GroupSight
 
 
 # Who takes over from the dead: a standby that is ready goes on in a dead replica's place.

@@ -13,14 +13,14 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from agents.core.dispatch import WHY_PAUSED
-from agents.live import metrics as told
-from lineage import metric_names as names
+from spillway.agents.core.dispatch import WHY_PAUSED
+from spillway.agents.live import metrics as told
+from spillway.lineage import metric_names as names
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from agents.supervise.scrape import Figures, Snapshot
+    from spillway.agents.supervise.scrape import Figures, Snapshot
 
 
 _LINES_EVERY_SECONDS = 10.0

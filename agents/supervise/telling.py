@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from lineage.message import DROPPED, FAILED, PREDICTION
+from spillway.lineage.message import DROPPED, FAILED, PREDICTION
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
 
-    from agents.supervise.scrape import Figures
+    from spillway.agents.supervise.scrape import Figures
 
 STOPPED_EARLY: Final = "stopped while starting"
 _BEGINNING: Final = "Traceback (most recent call last):"

@@ -1,8 +1,9 @@
 """The tuner's process: it owns the sizes of the stages that a plan sizes, and has them follow the load.
 
-The decisions are `topology.capacity.tuner`'s. It counts the queries by the offsets of the ingress, which tells of load
-even where no root lives. It writes only what it owns (`topology.sizes`): whoever holds a stage, or is another owner of
-it, is left alone. Where it dies the sizes stay, and the next one reads the last minute's arrivals and goes on.
+The decisions are `spillway.topology.capacity.tuner`'s. It counts the queries by the offsets of the ingress, which tells
+of load even where no root lives. It writes only what it owns (`spillway.topology.sizes`): whoever holds a stage, or is
+another owner of it, is left alone. Where it dies the sizes stay, and the next one reads the last minute's arrivals and
+goes on.
 """
 
 from __future__ import annotations
@@ -16,17 +17,17 @@ from typing import TYPE_CHECKING, Final
 
 from prometheus_client.registry import Collector
 
-from agents.live.ingress import Ingress
-from agents.live.metrics import Families
-from agents.live.registry import Address, serve_metrics
-from agents.live.sizes import Sizes, writer
-from agents.supervise.child import TUNER
-from agents.supervise.ownership import OwnedError, Ownership
-from lineage import metric_names as names
-from lineage.errors import BrokerError
-from topology.capacity.envelope import LONGEST
-from topology.capacity.tuner import Tuner
-from topology.sizes import FROM_FILE, Size, claimed_as, key_of
+from spillway.agents.live.ingress import Ingress
+from spillway.agents.live.metrics import Families
+from spillway.agents.live.registry import Address, serve_metrics
+from spillway.agents.live.sizes import Sizes, writer
+from spillway.agents.supervise.child import TUNER
+from spillway.agents.supervise.ownership import OwnedError, Ownership
+from spillway.lineage import metric_names as names
+from spillway.lineage.errors import BrokerError
+from spillway.topology.capacity.envelope import LONGEST
+from spillway.topology.capacity.tuner import Tuner
+from spillway.topology.sizes import FROM_FILE, Size, claimed_as, key_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -34,9 +35,9 @@ if TYPE_CHECKING:
 
     from prometheus_client import Metric
 
-    from producers.connection import ClientSettings
-    from topology.capacity.tuner import Basis, Form, Order
-    from topology.load import Pipeline
+    from spillway.producers.connection import ClientSettings
+    from spillway.topology.capacity.tuner import Basis, Form, Order
+    from spillway.topology.load import Pipeline
 
 log = logging.getLogger(__name__)
 

@@ -11,7 +11,8 @@ its clock does not run, and it has the whole time anew when it is promoted.
 Two things are told by a process itself, as nobody else can know them: that a partition waits for versions of another
 stage to be durable, and how many bytes of its state it has moved to the log or from it. Such a partition's clock does
 not run, nor does that of a process whose bytes go on, but for a partition that stood still while others were committed
-`_STOOD_THROUGH` times: versions complete, and without it. One that hangs can say neither (`agents.live.metrics`).
+`_STOOD_THROUGH` times: versions complete, and without it. One that hangs can say neither
+(`spillway.agents.live.metrics`).
 """
 
 from __future__ import annotations

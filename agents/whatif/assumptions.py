@@ -9,17 +9,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from agents.whatif.traffic import read_traffic
-from lineage.errors import UsageError
-from producers.load import traces
-from producers.recording import is_recording
-from topology.quantities import show_duration
-from topology.sizing import HOP_SECONDS
+from spillway.agents.whatif.traffic import read_traffic
+from spillway.lineage.errors import UsageError
+from spillway.producers.load import traces
+from spillway.producers.recording import is_recording
+from spillway.topology.quantities import show_duration
+from spillway.topology.sizing import HOP_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from topology.load import Pipeline
+    from spillway.topology.load import Pipeline
 
 Choices = dict[str, "Mapping[str, float]"]
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from producers.report import DROPPED, PREDICTION
+from spillway.producers.report import DROPPED, PREDICTION
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

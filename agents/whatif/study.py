@@ -7,22 +7,22 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 import numpy as np
 
-from agents.sim import bound
-from agents.sim.simulation import simulate
-from agents.whatif.figures import Fates, Figures, figures
-from agents.whatif.traffic import Alternative, Measured, resized
-from lineage.errors import UsageError
-from producers.report import DROPPED
+from spillway.agents.sim import bound
+from spillway.agents.sim.simulation import simulate
+from spillway.agents.whatif.figures import Fates, Figures, figures
+from spillway.agents.whatif.traffic import Alternative, Measured, resized
+from spillway.lineage.errors import UsageError
+from spillway.producers.report import DROPPED
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from numpy.typing import NDArray
 
-    from agents.sim.observe import SimulationResult
-    from agents.sim.plan import Dispatch
-    from agents.whatif.traffic import Traffic
-    from topology.load import Pipeline
+    from spillway.agents.sim.observe import SimulationResult
+    from spillway.agents.sim.plan import Dispatch
+    from spillway.agents.whatif.traffic import Traffic
+    from spillway.topology.load import Pipeline
 
 
 # How far the simulator is to be trusted on this traffic: its prediction of what was recorded, held to the recording.

@@ -9,8 +9,8 @@ from rich.table import Table
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from agents.whatif.figures import Figures
-    from agents.whatif.study import Study
+    from spillway.agents.whatif.figures import Figures
+    from spillway.agents.whatif.study import Study
 
 _SHORT = ("", "policy", "bad %", "drop", "late", "good/s", "p50", "p99", "waste", "gap")
 _HEADINGS = ("", "policy", "drop rate", "dropped", "late", "good/s", "p50 ms", "p99 ms", "invalid", "drops", "gap")

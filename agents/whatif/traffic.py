@@ -9,23 +9,23 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from lineage.errors import SpecError, UsageError
-from producers.load import traces
-from producers.recording import is_recording, read_recording
-from producers.recording.history import History, history
-from producers.report import FAILED, MISSING
-from topology.load import parse
-from topology.names import meant
-from topology.sizing import HOP_SECONDS
+from spillway.lineage.errors import SpecError, UsageError
+from spillway.producers.load import traces
+from spillway.producers.recording import is_recording, read_recording
+from spillway.producers.recording.history import History, history
+from spillway.producers.report import FAILED, MISSING
+from spillway.topology.load import parse
+from spillway.topology.names import meant
+from spillway.topology.sizing import HOP_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from numpy.typing import NDArray
 
-    from producers.recording import Recording
-    from topology.load import Pipeline
-    from topology.spec import StageSpec
+    from spillway.producers.recording import Recording
+    from spillway.topology.load import Pipeline
+    from spillway.topology.spec import StageSpec
 
 
 # What is to be tried: policies, sizes and SLOs, each with each.

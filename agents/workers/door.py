@@ -14,9 +14,9 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from agents.workers.forks import ours
-from agents.workers.tls import HANDSHAKE_SECONDS
-from lineage.errors import UsageError
+from spillway.agents.workers.forks import ours
+from spillway.agents.workers.tls import HANDSHAKE_SECONDS
+from spillway.lineage.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -8,7 +8,8 @@
 A value in a header is msgpack's null, bool, int (64 bits), float, string, bytes, array or map with string keys; a
 tensor is the extension type 1 with its index as u32. Sizes are checked before anything is allocated: a header by its
 length and its number of values, tensors by their dtypes and shapes, all of them together. This module needs numpy and
-msgpack alone, so that a worker can have an interpreter of its own; it loads `lineage.values.plain` by its path there.
+msgpack alone, so that a worker can have an interpreter of its own; it loads `spillway.lineage.values.plain` by its path
+there.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ import numpy as np
 
 
 def load_by_path(name: str, path: str) -> Any:
-    """Import a module of Spillway's, `path` from its root, in an interpreter that does not have Spillway."""
+    """Import a module of Spillway's, `path` from `spillway/`, in an interpreter that does not have Spillway."""
     spec: Any = importlib.util.spec_from_file_location(name, Path(__file__).parents[2] / path)
     module = sys.modules[name] = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
@@ -34,7 +35,7 @@ def load_by_path(name: str, path: str) -> Any:
 
 
 try:
-    from lineage.values import plain
+    from spillway.lineage.values import plain
 except ModuleNotFoundError:
     plain = load_by_path("plain", "lineage/values/plain.py")
 

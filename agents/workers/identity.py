@@ -9,8 +9,8 @@ from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from agents.models.adapters import find_file
-from topology import names
+from spillway.agents.models.adapters import find_file
+from spillway.topology import names
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -1,12 +1,12 @@
 """A front's connections to its workers: one thread owns all sockets, and tells the loop what came of them.
 
 A local worker is spawned with one end of a socketpair, so its end is heard as the end of the stream; as a child of its
-may hold the other end, its process is watched, too. One of another host comes in by the door (`agents.workers.door`),
-gets a ping a second, and is lost when nothing has come from it for three. A worker is lost, too, when its connection
-ends, when it breaks the protocol, or when it runs a batch for longer than `timeout`. What this thread was itself away
-is neither silence nor time of a batch. A local worker is killed then, and with it whatever it has started (it leads a
-session); another's connection is closed, and it must say Hello anew. It is for the stage's core to decide what becomes
-of the queries (`agents.core.stage`).
+may hold the other end, its process is watched, too. One of another host comes in by the door
+(`spillway.agents.workers.door`), gets a ping a second, and is lost when nothing has come from it for three. A worker is
+lost, too, when its connection ends, when it breaks the protocol, or when it runs a batch for longer than `timeout`.
+What this thread was itself away is neither silence nor time of a batch. A local worker is killed then, and with it
+whatever it has started (it leads a session); another's connection is closed, and it must say Hello anew. It is for the
+stage's core to decide what becomes of the queries (`spillway.agents.core.stage`).
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from agents.models.contract import failed
-from agents.workers import frames
-from agents.workers.door import Door, listening
-from agents.workers.forks import end_group, ours
-from agents.workers.processes import exit_of, started, watch_of
-from agents.workers.tls import PING_SECONDS, SILENT_SECONDS
-from lineage import reasons
-from lineage.errors import ModelError
+from spillway.agents.models.contract import failed
+from spillway.agents.workers import frames
+from spillway.agents.workers.door import Door, listening
+from spillway.agents.workers.forks import end_group, ours
+from spillway.agents.workers.processes import exit_of, started, watch_of
+from spillway.agents.workers.tls import PING_SECONDS, SILENT_SECONDS
+from spillway.lineage import reasons
+from spillway.lineage.errors import ModelError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -134,7 +134,7 @@ class Links:
     def listen(self, address: tuple[str, int], context: ssl.SSLContext, model: str | None) -> None:
         """Let workers of other hosts come, numbered from 0, beside no local one. Raises UsageError for the address.
 
-        `model`: the hash that they must have (`agents.workers.identity`); None: that of the first.
+        `model`: the hash that they must have (`spillway.agents.workers.identity`); None: that of the first.
         """
         server = listening(address)
 

@@ -1,4 +1,4 @@
-"""A worker that shares the front's interpreter and packages: `python -m agents.workers.local FD JOB`.
+"""A worker that shares the front's interpreter and packages: `python -m spillway.agents.workers.local FD JOB`.
 
 Spawned by a front, never forked; it loads the stage's model as a thread of the stage would.
 """
@@ -10,10 +10,10 @@ import socket
 import sys
 from typing import Any
 
-from agents.models.inputs import Inputs
-from agents.models.loading import limit_torch_threads, load_model
-from agents.models.raised import words_of
-from agents.workers import shim
+from spillway.agents.models.inputs import Inputs
+from spillway.agents.models.loading import limit_torch_threads, load_model
+from spillway.agents.models.raised import words_of
+from spillway.agents.workers import shim
 
 
 def load(job: dict[str, Any]) -> tuple[Any, dict[str, Any]]:

@@ -12,15 +12,15 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from agents.models.adapters import placed
-from agents.workers import shim
-from agents.workers.identity import source_of
-from lineage.errors import ModelError
+from spillway.agents.models.adapters import placed
+from spillway.agents.workers import shim
+from spillway.agents.workers.identity import source_of
+from spillway.lineage.errors import ModelError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from topology.spec import StageSpec
+    from spillway.topology.spec import StageSpec
 
 BLAS_THREADS: Final = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")  # read when a BLAS is loaded
 
@@ -66,7 +66,7 @@ def command_of(spec: StageSpec, torch_threads: int) -> Callable[[int], Sequence[
     job = job_of(spec, torch_threads)
     env = [] if workers.threads is None else ["env", *(f"{name}={workers.threads}" for name in BLAS_THREADS)]
     if workers.python is None:
-        start = [*env, sys.executable, "-m", "agents.workers.local"]
+        start = [*env, sys.executable, "-m", "spillway.agents.workers.local"]
         return lambda descriptor: [*start, str(descriptor), json.dumps(job)]
     python = shutil.which(workers.python)
     if python is None:

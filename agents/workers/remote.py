@@ -1,4 +1,4 @@
-"""A worker on another host than its stage's front: `python -m agents.workers.remote JOB`; see `spillway worker`.
+"""A worker on another host than its stage's front: `python -m spillway.agents.workers.remote JOB` (`spillway worker`).
 
 It loads the model once, connects, and works for whatever front it reaches. A front that is lost is looked for again,
 with longer and longer waits, and told Hello anew: what was under way for the one before is void.
@@ -18,13 +18,13 @@ import time
 from pathlib import Path
 from typing import Any, Final
 
-from agents.models.inputs import Inputs
-from agents.models.raised import words_of
-from agents.workers import forks, frames, local, shim
-from agents.workers.tls import HANDSHAKE_SECONDS, Secured, context_of
-from lineage.errors import SpillwayError, UsageError
+from spillway.agents.models.inputs import Inputs
+from spillway.agents.models.raised import words_of
+from spillway.agents.workers import forks, frames, local, shim
+from spillway.agents.workers.tls import HANDSHAKE_SECONDS, Secured, context_of
+from spillway.lineage.errors import SpillwayError, UsageError
 
-log = logging.getLogger("agents.workers.remote")  # it is run as __main__
+log = logging.getLogger("spillway.agents.workers.remote")  # it is run as __main__
 
 _SHORTEST: Final = 0.25  # seconds between two attempts
 _LONGEST: Final = 5.0

@@ -25,8 +25,8 @@ import time
 from typing import TYPE_CHECKING, Any
 
 try:
-    from agents.models import contract
-    from agents.workers import forks, frames
+    from spillway.agents.models import contract
+    from spillway.agents.workers import forks, frames
 except ModuleNotFoundError:  # run as a file by an interpreter that has no Spillway
     import forks  # type: ignore[no-redef,import-not-found]
     import frames  # type: ignore[no-redef,import-not-found]
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 RECEIVE = 1 << 18
-LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"  # as `agents.cli.log` has it
+LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"  # as `spillway.agents.cli.log` has it
 ENDS = (SystemExit,)  # what a model may raise to end its process
 
 
@@ -55,7 +55,7 @@ class Stream:
     """Frames over a connected socket. One thread reads; `send` may be called from several."""
 
     def __init__(self, connection: Any) -> None:
-        """`connection`: a socket, or what has its `recv_into` and `sendall`, as `agents.workers.tls.Secured`."""
+        """`connection`: a socket, or what has its `recv_into` and `sendall`, as `workers.tls.Secured`."""
         self._connection = connection
         self._reader = frames.FrameReader()
         self._lock = threading.Lock()

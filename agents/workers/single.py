@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from agents.models.raised import ModelRaisedError
-from agents.workers import frames
-from agents.workers.forks import end_group
-from agents.workers.links import LOAD_SECONDS, WorkerLostError
-from agents.workers.processes import command_of, started
-from agents.workers.shim import Stream
-from lineage.errors import ModelError
+from spillway.agents.models.raised import ModelRaisedError
+from spillway.agents.workers import frames
+from spillway.agents.workers.forks import end_group
+from spillway.agents.workers.links import LOAD_SECONDS, WorkerLostError
+from spillway.agents.workers.processes import command_of, started
+from spillway.agents.workers.shim import Stream
+from spillway.lineage.errors import ModelError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from agents.models.inputs import Inputs
-    from topology.spec import StageSpec
+    from spillway.agents.models.inputs import Inputs
+    from spillway.topology.spec import StageSpec
 
 
 class SingleWorker:

@@ -10,7 +10,7 @@ import threading
 import time
 from typing import TYPE_CHECKING, Final
 
-from lineage.errors import UsageError
+from spillway.lineage.errors import UsageError
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -19,16 +19,16 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import psutil
 
-from agents.broker.ports import free_port
 from benchmarks.clipper.models import images, predictor
 from benchmarks.clipper.served import RATE, one
 from benchmarks.output import MISSING, Table, median_spread
-from lineage.errors import SpillwayError
+from spillway.agents.broker.ports import free_port
+from spillway.lineage.errors import SpillwayError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from producers.connection import ClientSettings
+    from spillway.producers.connection import ClientSettings
 
 _BATCH: Final = 64
 _CONNECTIONS: Final = 64

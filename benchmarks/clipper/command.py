@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from agents.broker import EmbeddedBroker
-from agents.cli.options import cache_dir
-from agents.live.stage.beginning import look_through_rarely
 from benchmarks.clipper import front, selection, served
 from benchmarks.clipper.beside import beside
 from benchmarks.clipper.observations import observations
 from benchmarks.clipper.stragglers import stragglers
-from producers.connection import ClientSettings
+from spillway.agents.broker import EmbeddedBroker
+from spillway.agents.cli.options import cache_dir
+from spillway.agents.live.stage.beginning import look_through_rarely
+from spillway.producers.connection import ClientSettings
 
 if TYPE_CHECKING:
     from collections.abc import Callable

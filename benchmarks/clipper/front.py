@@ -9,18 +9,18 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from agents.bench.front import FOREVER, FrontRun, paced, saturate
-from agents.core.batching import Batcher
-from agents.core.policies import make
-from agents.core.policy import StageView
-from agents.core.request import Request
-from agents.models.bare import EmulatedModel
-from agents.models.execution import Instances, Runner
 from benchmarks.clipper.models import NAMES, predictor, queries
 from benchmarks.output import Table, median_spread
+from spillway.agents.bench.front import FOREVER, FrontRun, paced, saturate
+from spillway.agents.core.batching import Batcher
+from spillway.agents.core.policies import make
+from spillway.agents.core.policy import StageView
+from spillway.agents.core.request import Request
+from spillway.agents.models.bare import EmulatedModel
+from spillway.agents.models.execution import Instances, Runner
 
 if TYPE_CHECKING:
-    from agents.core.workers import Batch
+    from spillway.agents.core.workers import Batch
 
 OBJECTIVE: Final = 0.02  # seconds, as in the thesis
 SIZES: Final = tuple(2**power for power in range(14))

@@ -17,25 +17,25 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import psutil
 
-from agents.cli.commands.serve import ONE_THREAD_EACH
-from agents.supervise.registry import entries
-from agents.supervise.scrape import scrape
-from agents.supervise.service import ServiceSettings, served
 from benchmarks.clipper.served import cpu_of
 from benchmarks.output import Table, median_spread
 from examples.selection.training import queries
-from lineage import metric_names as names
-from lineage.errors import SpillwayError
-from producers.client import Client
-from topology.load import load
+from spillway.agents.cli.commands.serve import ONE_THREAD_EACH
+from spillway.agents.supervise.registry import entries
+from spillway.agents.supervise.scrape import scrape
+from spillway.agents.supervise.service import ServiceSettings, served
+from spillway.lineage import metric_names as names
+from spillway.lineage.errors import SpillwayError
+from spillway.producers.client import Client
+from spillway.topology.load import load
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from pathlib import Path
 
-    from lineage.message import Outcome
-    from producers.client.feedback import Feedback
-    from producers.connection import ClientSettings
+    from spillway.lineage.message import Outcome
+    from spillway.producers.client.feedback import Feedback
+    from spillway.producers.connection import ClientSettings
 
 KINDS: Final = ("forest", "linear", "mlp", "nearest")
 _STAGE, _LEARNER = "digit", "digit-weights"

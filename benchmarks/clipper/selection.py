@@ -1,7 +1,7 @@
 """Clipper's selection layer (section 3.5 of Crankshaw's thesis), in process: real models' real errors, no Kafka.
 
-Each query is answered by `agents.learning.selection` as a served stage's is, and its truth follows at once. Stand-ins:
-scikit-learn's digits with noise for CIFAR, ImageNet and MNIST, styles of distortion for TIMIT's dialects.
+Each query is answered by `spillway.agents.learning.selection` as a served stage's is, and its truth follows at once.
+Stand-ins: scikit-learn's digits with noise for CIFAR, ImageNet and MNIST, styles of distortion for TIMIT's dialects.
 """
 
 from __future__ import annotations
@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from agents.learning.selection import Exp3, Exp4, Observed, combine, zero_one
 from benchmarks.output import Table, median_spread, spread
 from examples.clipper.training import TRAINED_ON, digits
 from examples.selection.training import KINDS, fitted, inverted, queries, trained
+from spillway.agents.learning.selection import Exp3, Exp4, Observed, combine, zero_one
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from agents.learning.selection import Selection, State
     from examples.selection.training import Predict, Rows
+    from spillway.agents.learning.selection import Selection, State
 
 QUERIES: Final = 20_000
 BROKEN: Final = (5_000, 10_000)

@@ -12,25 +12,25 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import psutil
 
-from agents.cli.commands.serve import ONE_THREAD_EACH
-from agents.supervise.service import ServiceSettings, served
-from agents.workers.links import Links
-from agents.workers.processes import command_of
 from benchmarks.clipper.models import images, predictor
 from benchmarks.output import Table, median_spread
-from lineage.errors import SpillwayError
-from producers.client.exchange import Exchange
-from producers.load import generated
-from producers.load.generator import Pace, run_load
-from producers.report import PREDICTION
-from topology.load import load
+from spillway.agents.cli.commands.serve import ONE_THREAD_EACH
+from spillway.agents.supervise.service import ServiceSettings, served
+from spillway.agents.workers.links import Links
+from spillway.agents.workers.processes import command_of
+from spillway.lineage.errors import SpillwayError
+from spillway.producers.client.exchange import Exchange
+from spillway.producers.load import generated
+from spillway.producers.load.generator import Pace, run_load
+from spillway.producers.report import PREDICTION
+from spillway.topology.load import load
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
-    from producers.connection import ClientSettings
-    from producers.report import StageTotals
+    from spillway.producers.connection import ClientSettings
+    from spillway.producers.report import StageTotals
 
 RATE: Final = 150.0
 LARGE: Final = np.zeros(1 << 18, np.float32)  # 1 MiB
@@ -126,7 +126,7 @@ def _processes() -> Iterator[psutil.Process]:
     for process in psutil.Process().children(recursive=True):
         try:
             line = process.cmdline()
-            if "--stage" in line or "agents.workers.local" in line:
+            if "--stage" in line or "spillway.agents.workers.local" in line:
                 yield process
         except psutil.Error:
             continue

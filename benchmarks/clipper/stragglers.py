@@ -13,16 +13,16 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from agents.core.batching import Batcher
-from agents.core.lanes import Lanes, number_of
-from agents.core.policies import make
-from agents.core.policy import StageView
-from agents.core.request import Request
-from agents.core.routes.ensemble import Ensemble, Joint, Rules, Weights
-from agents.learning.selection import Exp4
 from benchmarks.output import Table, median_spread, spread
 from examples.clipper.training import digits
 from examples.selection.training import queries, trained
+from spillway.agents.core.batching import Batcher
+from spillway.agents.core.lanes import Lanes, number_of
+from spillway.agents.core.policies import make
+from spillway.agents.core.policy import StageView
+from spillway.agents.core.request import Request
+from spillway.agents.core.routes.ensemble import Ensemble, Joint, Rules, Weights
+from spillway.agents.learning.selection import Exp4
 
 if TYPE_CHECKING:
     from examples.selection.training import Predict

@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import yaml
 
-from agents.supervise.service import ServiceSettings, served
 from benchmarks.hams.services import replication
 from benchmarks.stolen import StolenMeter
-from lineage.errors import SpillwayError
-from producers.client.exchange import Exchange
-from producers.load import generated
-from producers.load.generator import Pace, run_load
-from producers.load.payloads import find_payload
-from topology.load import load
+from spillway.agents.supervise.service import ServiceSettings, served
+from spillway.lineage.errors import SpillwayError
+from spillway.producers.client.exchange import Exchange
+from spillway.producers.load import generated
+from spillway.producers.load.generator import Pace, run_load
+from spillway.producers.load.payloads import find_payload
+from spillway.topology.load import load
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -29,9 +29,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from benchmarks.hams.services import Service
-    from producers.connection import ClientSettings
-    from topology.load import Pipeline
-    from topology.spec import StageSpec
+    from spillway.producers.connection import ClientSettings
+    from spillway.topology.load import Pipeline
+    from spillway.topology.spec import StageSpec
 
 SLO = 120.0  # nothing is dropped: latency is what is measured
 _GATHER = 0.5  # the longest that a stage waits for its batch to be full

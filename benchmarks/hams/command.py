@@ -12,16 +12,16 @@ from typing import Any
 
 import click
 
-from agents.broker import EmbeddedBroker
-from agents.cli.options import cache_dir, json_option
 from benchmarks.hams import false_failovers, hold, latency, recovery, standbys
 from benchmarks.hams.progress import Progress
 from benchmarks.hams.services import MODES, SERVICES
 from benchmarks.hams.setting import Section, Setting
 from benchmarks.output import fill_in, read_section, write_section
 from benchmarks.stolen import StolenMeter, with_note
-from lineage.errors import UsageError
-from producers.connection import ClientSettings
+from spillway.agents.broker import EmbeddedBroker
+from spillway.agents.cli.options import cache_dir, json_option
+from spillway.lineage.errors import UsageError
+from spillway.producers.connection import ClientSettings
 
 OUTPUT = Path("results") / "hams"
 SIZES = (1, 8, 16, 32, 64, 128)

@@ -14,24 +14,24 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from confluent_kafka import Consumer, TopicPartition
 
-from agents.supervise.service import ServiceSettings, served
 from benchmarks.hams.cells import Cell, variant
 from benchmarks.hams.services import SERVICES
 from benchmarks.output import Table
-from lineage.errors import SpillwayError
-from lineage.message import PREDICTION
-from lineage.replication import Claim
-from lineage.values.replication import ReplicationDecoder
-from producers.client import Client
-from producers.load.payloads import find_payload
-from topology.topics import control
+from spillway.agents.supervise.service import ServiceSettings, served
+from spillway.lineage.errors import SpillwayError
+from spillway.lineage.message import PREDICTION
+from spillway.lineage.replication import Claim
+from spillway.lineage.values.replication import ReplicationDecoder
+from spillway.producers.client import Client
+from spillway.producers.load.payloads import find_payload
+from spillway.topology.topics import control
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
     from benchmarks.hams.services import Service
     from benchmarks.hams.setting import Setting
-    from lineage.message import Outcome
+    from spillway.lineage.message import Outcome
 
 _NAMES = ("bandit", "ap")
 _IN_FLIGHT = 512

@@ -9,13 +9,13 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from agents.live.states import crash_points
-from agents.models.loading import load_stateful_model
+from spillway.agents.live.states import crash_points
+from spillway.agents.models.loading import load_stateful_model
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from agents.models.stateful import StatefulModel
+    from spillway.agents.models.stateful import StatefulModel
 
 
 def held(model: str, file: str, arguments: Mapping[str, Any] | None = None) -> StatefulModel:

@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from agents.supervise.registry import entries
-from agents.supervise.scrape import Distribution, Snapshot, scrape
-from agents.supervise.service import ServiceSettings, served
 from benchmarks.hams.cells import Cell, Sender, variant
 from benchmarks.hams.services import SERVICES
 from benchmarks.output import Table, median_spread
-from lineage.metric_names import HANDOFF_SECONDS, HOPS_MARKS_BYTES, STATE_CAPTURE_SECONDS, STATE_HOLD_SECONDS
+from spillway.agents.supervise.registry import entries
+from spillway.agents.supervise.scrape import Distribution, Snapshot, scrape
+from spillway.agents.supervise.service import ServiceSettings, served
+from spillway.lineage.metric_names import HANDOFF_SECONDS, HOPS_MARKS_BYTES, STATE_CAPTURE_SECONDS, STATE_HOLD_SECONDS
 
 if TYPE_CHECKING:
     from benchmarks.hams.setting import Setting

@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
-from agents.models.loading import load_model, load_stateful_model
+from spillway.agents.models.loading import load_model, load_stateful_model
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from benchmarks.hams.progress import Progress
     from benchmarks.output import Table
-    from producers.connection import ClientSettings
+    from spillway.producers.connection import ClientSettings
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,28 +23,28 @@ import numpy as np
 import yaml
 from confluent_kafka import Consumer, TopicPartition
 
-from agents.supervise.registry import entries
-from agents.supervise.scrape import BACKUP, PRIMARY, members
-from agents.supervise.service import ServiceSettings, served
 from benchmarks.hams.cells import Cell, Sender, bursts, variant
 from benchmarks.hams.services import SERVICES
-from lineage.errors import SpillwayError
-from lineage.headers import HOPS
-from lineage.hops import decode
-from lineage.metric_names import STATE_BACKUP_LAG_VERSIONS, STATE_EPOCH
-from topology import topics
-from topology.load import load
+from spillway.agents.supervise.registry import entries
+from spillway.agents.supervise.scrape import BACKUP, PRIMARY, members
+from spillway.agents.supervise.service import ServiceSettings, served
+from spillway.lineage.errors import SpillwayError
+from spillway.lineage.headers import HOPS
+from spillway.lineage.hops import decode
+from spillway.lineage.metric_names import STATE_BACKUP_LAG_VERSIONS, STATE_EPOCH
+from spillway.topology import topics
+from spillway.topology.load import load
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
 
-    from agents.supervise.registry import Entry
-    from agents.supervise.scrape import Standing
-    from agents.supervise.service import Service
     from benchmarks.hams.blows import Blow
     from benchmarks.hams.setting import Setting
-    from topology.load import Pipeline
+    from spillway.agents.supervise.registry import Entry
+    from spillway.agents.supervise.scrape import Standing
+    from spillway.agents.supervise.service import Service
+    from spillway.topology.load import Pipeline
 
 _BATCH = 64  # at most
 _HELD = 1.0  # seconds for which states are held before the kill

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from agents.live.states.sending import Sending
-from checkpoint.layout import CHUNK_BYTES
-from topology.topics import STATE_BYTES
+from spillway.agents.live.states.sending import Sending
+from spillway.checkpoint.layout import CHUNK_BYTES
+from spillway.topology.topics import STATE_BYTES
 
 if TYPE_CHECKING:
-    from producers.connection import ClientSettings
+    from spillway.producers.connection import ClientSettings
 
 _TOPIC = "bench-warm-up"
 _CHUNKS = 6_000  # 1.5 GB, some seconds

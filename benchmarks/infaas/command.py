@@ -13,19 +13,19 @@ from typing import TYPE_CHECKING, Final
 import click
 import numpy as np
 
-from agents.broker import EmbeddedBroker
-from agents.cli.options import cache_dir
 from benchmarks.infaas.contest import contest, sharing
 from benchmarks.infaas.live import live
 from benchmarks.infaas.offline import offline
 from benchmarks.output import Table
-from lineage.errors import UsageError
-from producers.connection import ClientSettings
-from topology.variants.family import ARCHITECTURES, family, of
-from topology.variants.needs import Needs
-from topology.variants.program import solve
-from topology.variants.scaling import Weights, candidates_of, scale_up
-from topology.variants.selection import Selection, Status
+from spillway.agents.broker import EmbeddedBroker
+from spillway.agents.cli.options import cache_dir
+from spillway.lineage.errors import UsageError
+from spillway.producers.connection import ClientSettings
+from spillway.topology.variants.family import ARCHITECTURES, family, of
+from spillway.topology.variants.needs import Needs
+from spillway.topology.variants.program import solve
+from spillway.topology.variants.scaling import Weights, candidates_of, scale_up
+from spillway.topology.variants.selection import Selection, Status
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

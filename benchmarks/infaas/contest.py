@@ -15,14 +15,14 @@ import numpy as np
 from benchmarks.infaas.serving import GPU, Serving, share
 from benchmarks.output import Table, median_spread
 from benchmarks.shapes import SHAPES
-from producers.load import schedule
-from topology.variant_sections import HostKind
-from topology.variants.controller import Controller
-from topology.variants.family import ARCHITECTURES, HOSTS, family, of
-from topology.variants.hosts import Fleet
-from topology.variants.needs import Needs
-from topology.variants.scaling import PUBLISHED, Weights, in_time, needed
-from topology.variants.variant import Variant
+from spillway.producers.load import schedule
+from spillway.topology.variant_sections import HostKind
+from spillway.topology.variants.controller import Controller
+from spillway.topology.variants.family import ARCHITECTURES, HOSTS, family, of
+from spillway.topology.variants.hosts import Fleet
+from spillway.topology.variants.needs import Needs
+from spillway.topology.variants.scaling import PUBLISHED, Weights, in_time, needed
+from spillway.topology.variants.variant import Variant
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence

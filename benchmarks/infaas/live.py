@@ -17,25 +17,25 @@ import click
 import numpy as np
 import yaml
 
-from agents.cli.commands.serve import ONE_THREAD_EACH
-from agents.supervise.registry import entries
-from agents.supervise.scrape import scrape
-from agents.supervise.service import ServiceSettings, served
 from benchmarks.infaas.contest import SHARES, WARM, arrivals, many_models
 from benchmarks.output import Table, median_spread
 from benchmarks.shapes import SHAPES
 from benchmarks.velox.steady import until
-from lineage import metric_names as names
-from producers.client import AsyncClient, OutcomeTimeoutError
-from topology.load import load
+from spillway.agents.cli.commands.serve import ONE_THREAD_EACH
+from spillway.agents.supervise.registry import entries
+from spillway.agents.supervise.scrape import scrape
+from spillway.agents.supervise.service import ServiceSettings, served
+from spillway.lineage import metric_names as names
+from spillway.producers.client import AsyncClient, OutcomeTimeoutError
+from spillway.topology.load import load
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
     from benchmarks.infaas.serving import Serving, Trace
-    from producers.connection import ClientSettings
-    from topology.load import Pipeline
+    from spillway.producers.connection import ClientSettings
+    from spillway.topology.load import Pipeline
 
 SLOW: Final = 10.0
 SHAPE: Final = "wiki-like"

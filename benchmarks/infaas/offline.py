@@ -16,22 +16,22 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from agents.cli.commands.serve import ONE_THREAD_EACH
-from agents.supervise.service import ServiceSettings, served
 from benchmarks.output import Table, median_spread
 from benchmarks.velox.steady import PATIENCE, Sent, Steady
-from lineage.errors import SpillwayError
-from lineage.message import PREDICTION
-from producers.client import Client
-from topology.load import load
+from spillway.agents.cli.commands.serve import ONE_THREAD_EACH
+from spillway.agents.supervise.service import ServiceSettings, served
+from spillway.lineage.errors import SpillwayError
+from spillway.lineage.message import PREDICTION
+from spillway.producers.client import Client
+from spillway.topology.load import load
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from producers.connection import ClientSettings
-    from producers.offline.job import Progress
-    from topology.load import Pipeline
+    from spillway.producers.connection import ClientSettings
+    from spillway.producers.offline.job import Progress
+    from spillway.topology.load import Pipeline
 
 SHARES: Final = (0.2, 0.6, 0.2, 0.6, 0.2)
 TREES: Final = 1_500

@@ -17,18 +17,18 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from topology.variants.controller import Report
-from topology.variants.family import of
-from topology.variants.selection import How, Selection, Status
-from topology.variants.states import Told
+from spillway.topology.variants.controller import Report
+from spillway.topology.variants.family import of
+from spillway.topology.variants.selection import How, Selection, Status
+from spillway.topology.variants.states import Told
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from topology.variants.controller import Controller
-    from topology.variants.hosts import Fleet
-    from topology.variants.needs import Needs
-    from topology.variants.variant import Variant
+    from spillway.topology.variants.controller import Controller
+    from spillway.topology.variants.hosts import Fleet
+    from spillway.topology.variants.needs import Needs
+    from spillway.topology.variants.variant import Variant
 
     Trace = Sequence[tuple[float, str]]  # when a query comes, and the model that it asks for
 

@@ -13,16 +13,16 @@ from benchmarks.inferline.scalers import AutoScale, Ds2, Lag, Tuned
 from benchmarks.inferline.scene import SLO, repeated
 from benchmarks.inferline.serving import served
 from benchmarks.output import median_spread, times
-from topology.capacity.envelope import envelope
-from topology.capacity.planner import Choice
+from spillway.topology.capacity.envelope import envelope
+from spillway.topology.capacity.planner import Choice
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from benchmarks.inferline.scene import Scene, Times, Unit
     from benchmarks.inferline.serving import Outcome, Scaler
-    from topology.capacity.plan import Plan
-    from topology.capacity.planner import Config
+    from spillway.topology.capacity.plan import Plan
+    from spillway.topology.capacity.planner import Config
 
     Started = tuple[Config, Scaler | None]
 

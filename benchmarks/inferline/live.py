@@ -19,38 +19,38 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 import numpy as np
 
-from agents.broker import EmbeddedBroker
-from agents.cli.commands.profile import profile
-from agents.cli.commands.serve import ONE_THREAD_EACH
-from agents.cli.options import cache_dir
-from agents.sim.estimator import POLICY, Estimator
-from agents.supervise.service import ServiceSettings, served
-from agents.whatif.figures import Fates, figures
-from agents.whatif.study import judge
 from benchmarks.inferline.scene import CHOICES, gamma
 from benchmarks.live_cell import mean_of
 from benchmarks.live_cell import slowed as slowed_by
 from benchmarks.output import Table
 from examples.inferline import slowed
-from lineage.metric_names import GATE, OVERHEAD_SECONDS
-from producers.client.exchange import Exchange
-from producers.connection import ClientSettings
-from producers.load import generated
-from producers.load.generator import Pace, run_load
-from producers.report import PREDICTION
-from topology.capacity.hardware import options_of, read_catalogue
-from topology.capacity.plan import read_plan, write_plan
-from topology.capacity.provisioning import Provisioning, first_sizes
-from topology.capacity.served import planned
-from topology.load import load
-from topology.profiles import read_profile_file
+from spillway.agents.broker import EmbeddedBroker
+from spillway.agents.cli.commands.profile import profile
+from spillway.agents.cli.commands.serve import ONE_THREAD_EACH
+from spillway.agents.cli.options import cache_dir
+from spillway.agents.sim.estimator import POLICY, Estimator
+from spillway.agents.supervise.service import ServiceSettings, served
+from spillway.agents.whatif.figures import Fates, figures
+from spillway.agents.whatif.study import judge
+from spillway.lineage.metric_names import GATE, OVERHEAD_SECONDS
+from spillway.producers.client.exchange import Exchange
+from spillway.producers.connection import ClientSettings
+from spillway.producers.load import generated
+from spillway.producers.load.generator import Pace, run_load
+from spillway.producers.report import PREDICTION
+from spillway.topology.capacity.hardware import options_of, read_catalogue
+from spillway.topology.capacity.plan import read_plan, write_plan
+from spillway.topology.capacity.provisioning import Provisioning, first_sizes
+from spillway.topology.capacity.served import planned
+from spillway.topology.load import load
+from spillway.topology.profiles import read_profile_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from benchmarks.inferline.scene import Times
-    from producers.load.payloads import Payload
-    from topology.load import Pipeline
+    from spillway.producers.load.payloads import Payload
+    from spillway.topology.load import Pipeline
 
 RATE, CV2, SECONDS = 30.0, 4.0, 40.0
 CORES_RATE: Final = 20.0  # queries a second to models that compute

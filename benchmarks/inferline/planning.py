@@ -9,7 +9,7 @@ from benchmarks.inferline.contest import EMULATED, THESIS, Setup, units_for
 from benchmarks.inferline.scene import gamma, price, scene
 from benchmarks.inferline.serving import served
 from benchmarks.output import Table, median_spread, times
-from topology.capacity.planner import NoPlanError
+from spillway.topology.capacity.planner import NoPlanError
 
 if TYPE_CHECKING:
     from benchmarks.inferline.scene import Scene

@@ -8,15 +8,15 @@ from math import ceil
 from typing import TYPE_CHECKING, Final
 
 from benchmarks.inferline.scene import SLO
-from topology.capacity.served import basis_of
-from topology.capacity.tuner import Tuner
+from spillway.topology.capacity.served import basis_of
+from spillway.topology.capacity.tuner import Tuner
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from benchmarks.inferline.serving import Serving
-    from topology.capacity.plan import Plan
-    from topology.capacity.tuner import Form
+    from spillway.topology.capacity.plan import Plan
+    from spillway.topology.capacity.tuner import Form
 
 IDLE: Final = 120.0  # seconds until AutoScale turns off what is idle, its authors' t_wait
 LAG: Final = 5  # messages for each replica, KEDA's default
@@ -24,7 +24,7 @@ STABLE: Final = 300.0  # seconds that the lag must be lower before replicas go: 
 
 
 class Tuned:
-    """Ours: `topology.capacity.tuner`, on counts of every 50 ms."""
+    """Ours: `spillway.topology.capacity.tuner`, on counts of every 50 ms."""
 
     period = 0.05
 

@@ -10,23 +10,23 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from agents.sim.estimator import Estimator
-from producers.load import recipes
-from topology.capacity.hardware import Catalogue, options_of, read_catalogue
-from topology.capacity.planner import Choice, Sizing, p99_of
-from topology.capacity.provisioning import Provisioning, first_sizes
-from topology.load import load
-from topology.profiles import read_profile_file
+from spillway.agents.sim.estimator import Estimator
+from spillway.producers.load import recipes
+from spillway.topology.capacity.hardware import Catalogue, options_of, read_catalogue
+from spillway.topology.capacity.planner import Choice, Sizing, p99_of
+from spillway.topology.capacity.provisioning import Provisioning, first_sizes
+from spillway.topology.load import load
+from spillway.topology.profiles import read_profile_file
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from numpy.typing import NDArray
 
-    from topology.capacity.hardware import Option
-    from topology.capacity.plan import Plan
-    from topology.capacity.planner import Config
-    from topology.load import Pipeline
+    from spillway.topology.capacity.hardware import Option
+    from spillway.topology.capacity.plan import Plan
+    from spillway.topology.capacity.planner import Config
+    from spillway.topology.load import Pipeline
 
     Times = NDArray[np.float64]
 

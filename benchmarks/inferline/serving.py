@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from agents.sim.engine import Engine
-from agents.sim.plan import plan_of
 from benchmarks.inferline.scene import SLO, price, sizings
-from producers.report import PREDICTION
+from spillway.agents.sim.engine import Engine
+from spillway.agents.sim.plan import plan_of
+from spillway.producers.report import PREDICTION
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from benchmarks.inferline.scene import Scene, Times
-    from topology.capacity.planner import Choice
+    from spillway.topology.capacity.planner import Choice
 
 _HOUR = 3600.0
 

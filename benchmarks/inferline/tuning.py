@@ -9,7 +9,7 @@ import numpy as np
 from benchmarks.inferline.contest import COLUMNS, DS2, EMULATED, OURS, PAPER, PARD, THESIS, Setup, rows
 from benchmarks.inferline.scene import gamma, scene
 from benchmarks.output import Table
-from producers.load import recipes
+from spillway.producers.load import recipes
 
 if TYPE_CHECKING:
     from benchmarks.inferline.scene import Scene, Times

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from lineage.errors import UsageError
-from topology.load import load
+from spillway.lineage.errors import UsageError
+from spillway.topology.load import load
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from topology.load import Pipeline
-    from topology.spec import PipelineSpec
+    from spillway.topology.load import Pipeline
+    from spillway.topology.spec import PipelineSpec
 
 APPLICATIONS = ("tm", "lv", "ga", "da")
 FOLDER = Path(__file__).parents[2] / "examples" / "applications"

@@ -16,21 +16,21 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from agents.core.policies import POLICIES
-from agents.sim.simulation import simulate
 from benchmarks.pard.applications import application, capacity_of, needed_capacity, provision
 from benchmarks.shapes import RATE, SHAPES
-from lineage.errors import UsageError
-from producers.load import schedule, traces
-from producers.report import PREDICTION
+from spillway.agents.core.policies import POLICIES
+from spillway.agents.sim.simulation import simulate
+from spillway.lineage.errors import UsageError
+from spillway.producers.load import schedule, traces
+from spillway.producers.report import PREDICTION
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from numpy.typing import NDArray
 
-    from agents.sim.observe import SimulationResult
-    from agents.sim.plan import Dispatch
+    from spillway.agents.sim.observe import SimulationResult
+    from spillway.agents.sim.plan import Dispatch
 
 ALL = ("naive", "nexus", "clipper++", "pard", "spillway")
 SHARED_TRACES = Path(__file__).parents[3] / "shared" / "traces"

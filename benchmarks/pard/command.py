@@ -9,12 +9,12 @@ from typing import Any
 
 import click
 
-from agents.cli.options import json_option
-from agents.cli.summary import progress_bar
 from benchmarks.output import fill_in, read_section, write_section
 from benchmarks.pard import ablations, matrix
 from benchmarks.pard.cases import ALL, Setting, real_traces
-from lineage.errors import UsageError
+from spillway.agents.cli.options import json_option
+from spillway.agents.cli.summary import progress_bar
+from spillway.lineage.errors import UsageError
 
 OUTPUT = Path("results") / "pard"
 SECONDS, QUICK_SECONDS = 240, 30

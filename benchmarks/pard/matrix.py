@@ -19,7 +19,7 @@ from benchmarks.shapes import SHAPES
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from agents.sim.plan import Dispatch
+    from spillway.agents.sim.plan import Dispatch
 
     Cells = dict[str, dict[str, dict[str, list[float]]]]  # by application and trace, by policy
 

@@ -10,18 +10,18 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from agents.coding.codes import code_of
-from agents.coding.data import read_data
-from agents.coding.evaluation import evaluate
-from agents.coding.making import Maker, deployed_answers
-from agents.coding.parity import Parity
 from benchmarks.output import Table
-from topology.load import load
+from spillway.agents.coding.codes import code_of
+from spillway.agents.coding.data import read_data
+from spillway.agents.coding.evaluation import evaluate
+from spillway.agents.coding.making import Maker, deployed_answers
+from spillway.agents.coding.parity import Parity
+from spillway.topology.load import load
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from agents.coding.evaluation import Grades
+    from spillway.agents.coding.evaluation import Grades
 
 EXAMPLES: Final = Path(__file__).parents[2] / "examples" / "parm"
 UNAVAILABLE: Final = (0.01, 0.05, 0.1)
@@ -50,7 +50,7 @@ TASKS: Final = (
 
 def graded(task: Task, k: int, rows: int = 1, encoder: str = "sum", seed: int = 0) -> Grades:
     """Train the rows' parity models of a task, and grade them together on what none has seen."""
-    from agents.coding.training import Effort  # noqa: PLC0415 - torch, and only where something is trained
+    from spillway.agents.coding.training import Effort  # noqa: PLC0415 - torch, and only where something is trained
 
     spec = load(EXAMPLES / f"{task.file}.yaml", profiled=False).written.stage(task.stage)
     data, test = (read_data(f"examples.parm.data:{task.data}{part}", spec) for part in ("training", "test"))

@@ -11,18 +11,20 @@ from typing import TYPE_CHECKING, Final
 import click
 import numpy as np
 
-from agents.coding.codes import Sum
 from benchmarks.output import Table, median_spread
 from benchmarks.parm.accuracy import accuracy
 from benchmarks.parm.live import OTHERS, live
 from benchmarks.parm.simulated import Setting, latencies, released, sent
+from spillway.agents.coding.codes import Sum
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
 AT: Final = Setting(270)
 BASE: Final = "equal-resources"
-MARGIN: Final = 0.005  # seconds before a deadline in which an answer is sent, as `agents.core.last_moments` has it
+MARGIN: Final = (
+    0.005  # seconds before a deadline in which an answer is sent, as `spillway.agents.core.last_moments` has it
+)
 EMULATED: Final = "Emulated: instances are timers, shuffles and multitenancy are drawn; nothing of it ran on a GPU."
 SECTIONS: Final[dict[str, Callable[[int, int], Table | Iterator[Table]]]] = {}
 LONG: Final = {"accuracy", "live", "live-all"}  # shown when asked for: minutes, or a machine that does nothing else

@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Final
 import click
 import numpy as np
 
-from agents.broker import EmbeddedBroker
-from agents.chaos.schedule import Load, Often, schedule
-from agents.cli.options import cache_dir
 from benchmarks.output import Table, median_spread
 from examples.parm import contest
-from lineage.errors import SpillwayError
-from producers.connection import ClientSettings
+from spillway.agents.broker import EmbeddedBroker
+from spillway.agents.chaos.schedule import Load, Often, schedule
+from spillway.agents.cli.options import cache_dir
+from spillway.lineage.errors import SpillwayError
+from spillway.producers.connection import ClientSettings
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

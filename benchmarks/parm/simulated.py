@@ -17,20 +17,20 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from agents.chaos.schedule import Load, schedule
-from agents.core.batching import Batcher
-from agents.core.dispatch import Dispatch
-from agents.core.policies import make
-from agents.core.policy import StageView
-from agents.core.request import Request
+from spillway.agents.chaos.schedule import Load, schedule
+from spillway.agents.core.batching import Batcher
+from spillway.agents.core.dispatch import Dispatch
+from spillway.agents.core.policies import make
+from spillway.agents.core.policy import StageView
+from spillway.agents.core.request import Request
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from numpy.typing import NDArray
 
-    from agents.core.dispatch import Extra
-    from agents.core.workers import Batch
+    from spillway.agents.core.dispatch import Extra
+    from spillway.agents.core.workers import Batch
 
 SERVICE: Final = 0.024  # seconds of one query, ResNet-18 on a GPU instance
 MARGINAL: Final = 0.33  # of a query's time, for each further one of a batch: as 300, 460 and 584/s at 1, 2 and 4 say

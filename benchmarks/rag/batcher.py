@@ -20,7 +20,7 @@ from heapq import heapify, heappop, heappush
 from math import inf
 from typing import TYPE_CHECKING
 
-from agents.core.policy import Load, Policy, Refusal
+from spillway.agents.core.policy import Load, Policy, Refusal
 
 if TYPE_CHECKING:
     from collections.abc import Callable

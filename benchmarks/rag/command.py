@@ -18,10 +18,10 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from agents.cli.options import json_option
 from benchmarks.rag.conversation import read_spec, recorded
 from benchmarks.rag.estimates import CHANCE
 from benchmarks.rag.pipeline import POLICIES, simulate_rag
+from spillway.agents.cli.options import json_option
 
 if TYPE_CHECKING:
     from benchmarks.rag.conversation import Conversations

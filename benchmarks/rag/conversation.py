@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import yaml
 
-from lineage.errors import UsageError
+from spillway.lineage.errors import UsageError
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -20,8 +20,8 @@ from benchmarks.rag.stations import BatchStation, GeneratorStation, Station, Thr
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from agents.core.policy import Policy, StageState, StageView
     from benchmarks.rag.plan import Queries, TokenPlan, TokenStage
+    from spillway.agents.core.policy import Policy, StageState, StageView
 
 _NEVER = float("inf")
 _NAN = float("nan")

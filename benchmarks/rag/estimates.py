@@ -14,14 +14,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from agents.core.estimates.window import DEFAULT, RecentMean
 from benchmarks.rag.generation import Generation
+from spillway.agents.core.estimates.window import DEFAULT, RecentMean
 
 if TYPE_CHECKING:
-    from agents.core.policy import StageView
-    from agents.core.request import Request
     from benchmarks.rag.generation import TokenProfile
     from benchmarks.rag.lengths import LengthsByPrompt
+    from spillway.agents.core.policy import StageView
+    from spillway.agents.core.request import Request
 
 CHANCE = 0.5
 

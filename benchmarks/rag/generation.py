@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import ceil, inf
 
-from agents.core.request import Path, Request
+from spillway.agents.core.request import Path, Request
 
 
 @dataclass(frozen=True, slots=True)

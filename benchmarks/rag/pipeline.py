@@ -12,23 +12,23 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from agents.core.policies.fifo import Expired, Naive
 from benchmarks.rag.engine import TokenEngine
 from benchmarks.rag.estimates import CHANCE, Batched, Generate, Own, Prefill, Recent
 from benchmarks.rag.generation import TokenProfile
 from benchmarks.rag.lengths import LengthsByPrompt
 from benchmarks.rag.plan import Batches, Generator, Needs, Queries, Threads, TokenPlan, TokenStage
 from benchmarks.rag.policies import Foresight
-from lineage.errors import UsageError
+from spillway.agents.core.policies.fifo import Expired, Naive
+from spillway.lineage.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from numpy.typing import NDArray
 
-    from agents.core.policy import Policy, StageView
     from benchmarks.rag.conversation import Conversations
     from benchmarks.rag.result import TokenResult
+    from spillway.agents.core.policy import Policy, StageView
 
 SLO = 5.0  # to the first token
 REWRITE_SHARE = 0.35  # of an answer's length

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from agents.core.policy import StageFacts, StageView
+from spillway.agents.core.policy import StageFacts, StageView
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

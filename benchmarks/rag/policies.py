@@ -15,18 +15,18 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from agents.core.estimates.observed import Observed
-from agents.core.estimates.outlook import Later, Outlook
-from agents.core.estimates.window import DEFAULT
-from agents.core.policies.fifo import Fifo
-from agents.core.policy import Load, Refusal, Shortfall, StageState, StageView
+from spillway.agents.core.estimates.observed import Observed
+from spillway.agents.core.estimates.outlook import Later, Outlook
+from spillway.agents.core.estimates.window import DEFAULT
+from spillway.agents.core.policies.fifo import Fifo
+from spillway.agents.core.policy import Load, Refusal, Shortfall, StageState, StageView
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from agents.core.request import Request
     from benchmarks.rag.estimates import Own
     from benchmarks.rag.generation import Generation
+    from spillway.agents.core.request import Request
 
 QUANTILE = 0.1  # lambda of eq. 3
 _DRAWS = 1_000  # of batch waits; only retrieve has any

@@ -5,18 +5,18 @@ from __future__ import annotations
 from math import ceil
 from typing import TYPE_CHECKING, Any, Protocol
 
-from agents.core.batching import Batcher
-from agents.core.policy import Load, Policy, Refusal
 from benchmarks.rag.batcher import ContinuousBatcher, Iteration
 from benchmarks.rag.generation import Generation
+from spillway.agents.core.batching import Batcher
+from spillway.agents.core.policy import Load, Policy, Refusal
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from agents.core.batching import Batch
-    from agents.core.request import Request
     from benchmarks.rag.generation import TokenProfile
     from benchmarks.rag.plan import Batches, Threads
+    from spillway.agents.core.batching import Batch
+    from spillway.agents.core.request import Request
 
 _ROUNDING = 1e-9  # of an iteration: what arrives this shortly after one's end has arrived at it
 

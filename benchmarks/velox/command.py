@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 
 import click
 
-from agents.broker import EmbeddedBroker
-from agents.cli.options import cache_dir
 from benchmarks.velox.latency import topk, updates
 from benchmarks.velox.learned import alarms, bandits, hybrid, new_users
 from benchmarks.velox.live import drifts, live_updates, rate
-from producers.connection import ClientSettings
+from spillway.agents.broker import EmbeddedBroker
+from spillway.agents.cli.options import cache_dir
+from spillway.producers.connection import ClientSettings
 
 if TYPE_CHECKING:
     from collections.abc import Callable

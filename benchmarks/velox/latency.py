@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from agents.learning.velox.model import Features, VeloxModel
-from agents.learning.velox.ranking import Ranking, TopK, User
-from agents.learning.velox.thetas import Thetas
-from agents.learning.velox.weights import dual, learn, naive
 from benchmarks.output import Table, median_spread, times
+from spillway.agents.learning.velox.model import Features, VeloxModel
+from spillway.agents.learning.velox.ranking import Ranking, TopK, User
+from spillway.agents.learning.velox.thetas import Thetas
+from spillway.agents.learning.velox.weights import dual, learn, naive
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -8,20 +8,20 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import yaml
 
-from agents.learning.velox.als import als
-from agents.learning.velox.learning import HELD, REPORT, Learning
-from agents.learning.velox.model import Features, VeloxModel
-from agents.learning.velox.ranking import Ranking, TopK, User
-from agents.learning.velox.staleness import Stale, together
-from agents.learning.velox.thetas import Thetas
-from agents.learning.velox.weights import naive
-from agents.models.inputs import Inputs
-from agents.models.stateful import SHARED
 from benchmarks.output import Table, median_spread
 from examples.velox.demonstration import STALE
 from examples.velox.listening import LISTENERS, made
 from examples.velox.ratings import World
 from examples.velox.songs import Rotation
+from spillway.agents.learning.velox.als import als
+from spillway.agents.learning.velox.learning import HELD, REPORT, Learning
+from spillway.agents.learning.velox.model import Features, VeloxModel
+from spillway.agents.learning.velox.ranking import Ranking, TopK, User
+from spillway.agents.learning.velox.staleness import Stale, together
+from spillway.agents.learning.velox.thetas import Thetas
+from spillway.agents.learning.velox.weights import naive
+from spillway.agents.models.inputs import Inputs
+from spillway.agents.models.stateful import SHARED
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

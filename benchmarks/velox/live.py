@@ -12,32 +12,32 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from agents.cli.commands.serve import ONE_THREAD_EACH
-from agents.learning.velox import observed
-from agents.learning.velox.learning import HELD, rows_of
-from agents.learning.velox.served import Served
-from agents.learning.velox.weights import dual, fitted, naive
-from agents.supervise.service import ServiceSettings, served
 from benchmarks.output import Table, median_spread, times
 from benchmarks.velox.latency import CATALOGUE, RATINGS, Numbers
 from benchmarks.velox.steady import PATIENCE, Sent, Steady, until
 from examples.velox.demonstration import STALE
 from examples.velox.listening import LISTENERS, made
 from examples.velox.songs import Rotation
-from lineage.errors import SpillwayError
-from lineage.message import PREDICTION
-from producers.client import Client
-from producers.generations import ASKED, SWITCHED, TRAINED, Followed
-from topology import topics
-from topology.load import load
+from spillway.agents.cli.commands.serve import ONE_THREAD_EACH
+from spillway.agents.learning.velox import observed
+from spillway.agents.learning.velox.learning import HELD, rows_of
+from spillway.agents.learning.velox.served import Served
+from spillway.agents.learning.velox.weights import dual, fitted, naive
+from spillway.agents.supervise.service import ServiceSettings, served
+from spillway.lineage.errors import SpillwayError
+from spillway.lineage.message import PREDICTION
+from spillway.producers.client import Client
+from spillway.producers.generations import ASKED, SWITCHED, TRAINED, Followed
+from spillway.topology import topics
+from spillway.topology.load import load
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
 
-    from agents.models.state import State
-    from producers.connection import ClientSettings
-    from topology.load import Pipeline
+    from spillway.agents.models.state import State
+    from spillway.producers.connection import ClientSettings
+    from spillway.topology.load import Pipeline
 
 DIMENSIONS: Final = (16, 64, 256)
 FORMS: Final = {"naive": naive, "Sherman-Morrison": None, "dual": dual}

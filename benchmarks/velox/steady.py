@@ -7,13 +7,13 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from lineage.errors import SpillwayError
+from spillway.lineage.errors import SpillwayError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from concurrent.futures import Future
 
-    from lineage.message import Outcome
+    from spillway.lineage.message import Outcome
 
 PATIENCE: Final = 120.0
 _POLL: Final = 0.02

@@ -4,7 +4,7 @@ What it does stands in `examples.clipper.demonstration`, imported below only whe
 """
 
 if __name__ == "__main__":
-    from agents.cli.main import end
     from examples.clipper.demonstration import main
+    from spillway.agents.cli.main import end
 
     end(main())

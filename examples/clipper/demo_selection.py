@@ -4,7 +4,7 @@ What it does stands in `examples.selection.demonstration`, imported below only w
 """
 
 if __name__ == "__main__":
-    from agents.cli.main import end
     from examples.selection.demonstration import main
+    from spillway.agents.cli.main import end
 
     end(main())

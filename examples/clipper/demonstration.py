@@ -22,22 +22,22 @@ import numpy as np
 import psutil
 from rich.table import Table
 
-from agents.bench.front import FrontRun, saturate
-from agents.broker import EmbeddedBroker
-from agents.cli.main import end
-from agents.cli.options import cache_dir
-from agents.models.inputs import Inputs
-from agents.models.loading import load_model
-from agents.pages import page
-from agents.supervise.service import ServiceSettings, served
 from examples.clipper import training
 from examples.terminal import shown
-from producers.client.exchange import Exchange
-from producers.connection import ClientSettings
-from producers.load import generated
-from producers.load.generator import Pace, run_load
-from producers.load.tally import PREDICTION
-from topology.load import load
+from spillway.agents.bench.front import FrontRun, saturate
+from spillway.agents.broker import EmbeddedBroker
+from spillway.agents.cli.main import end
+from spillway.agents.cli.options import cache_dir
+from spillway.agents.models.inputs import Inputs
+from spillway.agents.models.loading import load_model
+from spillway.agents.pages import page
+from spillway.agents.supervise.service import ServiceSettings, served
+from spillway.producers.client.exchange import Exchange
+from spillway.producers.connection import ClientSettings
+from spillway.producers.load import generated
+from spillway.producers.load.generator import Pace, run_load
+from spillway.producers.load.tally import PREDICTION
+from spillway.topology.load import load
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from rich.console import Console
 
-    from producers.load.tally import LoadResult
+    from spillway.producers.load.tally import LoadResult
 
 OBJECTIVE: Final = 0.02  # seconds that a batch may take
 LIMITS: Final = {"none": ("fixed", 1), "fixed": ("fixed", 32), "aimd": ("aimd", 4_096), "quantile": ("quantile", 4_096)}
@@ -128,7 +128,7 @@ class Blows(threading.Thread):
 
 def _is_worker(process: psutil.Process) -> bool:
     try:
-        return "agents.workers.local" in process.cmdline() and process.status() != psutil.STATUS_STOPPED
+        return "spillway.agents.workers.local" in process.cmdline() and process.status() != psutil.STATUS_STOPPED
     except psutil.Error:
         return False
 

@@ -4,7 +4,7 @@ What it does stands in `examples.stateful.failover`, imported below only where t
 """
 
 if __name__ == "__main__":
-    from agents.cli.main import end
     from examples.stateful.failover import main
+    from spillway.agents.cli.main import end
 
     end(main())

@@ -4,7 +4,7 @@ What it does stands in `examples.infaas.demonstration`, imported below only wher
 """
 
 if __name__ == "__main__":
-    from agents.cli.main import end
     from examples.infaas.demonstration import main
+    from spillway.agents.cli.main import end
 
     end(main())

@@ -21,19 +21,19 @@ import numpy as np
 from prometheus_client.parser import text_string_to_metric_families
 from rich.table import Table
 
-from agents.broker import EmbeddedBroker
-from agents.cli.options import cache_dir
-from agents.pages import page
-from agents.supervise.registry import entries
-from agents.supervise.service import ServiceSettings, served
 from examples.selection.training import fitted, queries
 from examples.terminal import shown
-from lineage import metric_names as names
-from producers.client import AsyncClient
-from producers.connection import ClientSettings
-from topology.load import load
-from topology.variants.states import SLACK
-from topology.variants.variant import variants_of
+from spillway.agents.broker import EmbeddedBroker
+from spillway.agents.cli.options import cache_dir
+from spillway.agents.pages import page
+from spillway.agents.supervise.registry import entries
+from spillway.agents.supervise.service import ServiceSettings, served
+from spillway.lineage import metric_names as names
+from spillway.producers.client import AsyncClient
+from spillway.producers.connection import ClientSettings
+from spillway.topology.load import load
+from spillway.topology.variants.states import SLACK
+from spillway.topology.variants.variant import variants_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -42,9 +42,9 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from rich.console import Console
 
-    from lineage.message import Outcome
-    from topology.load import Pipeline
-    from topology.variants.variant import Variant
+    from spillway.lineage.message import Outcome
+    from spillway.topology.load import Pipeline
+    from spillway.topology.variants.variant import Variant
 
 PHASES: Final = {"low": (0.0, 25.0, 8.0), "high": (25.0, 65.0, 80.0), "low again": (65.0, 105.0, 8.0)}
 """From and to, in seconds, and queries a second."""

@@ -16,22 +16,22 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 from rich.table import Table
 
-from agents.broker import EmbeddedBroker
-from agents.cli.commands.provision import provision
-from agents.cli.options import cache_dir
-from agents.pages import page
-from agents.supervise.service import ServiceSettings, served
 from examples.inferline import slowed
 from examples.inferline.followed import HOUR, Run, watched
 from examples.terminal import shown
-from lineage.errors import SpillwayError
-from producers.client.exchange import Exchange
-from producers.connection import ClientSettings
-from producers.load import generated, recipes, traces
-from producers.load.generator import Pace, run_load
-from topology.capacity.plan import read_plan
-from topology.capacity.served import planned
-from topology.load import load
+from spillway.agents.broker import EmbeddedBroker
+from spillway.agents.cli.commands.provision import provision
+from spillway.agents.cli.options import cache_dir
+from spillway.agents.pages import page
+from spillway.agents.supervise.service import ServiceSettings, served
+from spillway.lineage.errors import SpillwayError
+from spillway.producers.client.exchange import Exchange
+from spillway.producers.connection import ClientSettings
+from spillway.producers.load import generated, recipes, traces
+from spillway.producers.load.generator import Pace, run_load
+from spillway.topology.capacity.plan import read_plan
+from spillway.topology.capacity.served import planned
+from spillway.topology.load import load
 
 if TYPE_CHECKING:
     from contextlib import ExitStack
@@ -40,8 +40,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from rich.console import Console
 
-    from topology.capacity.plan import Plan
-    from topology.load import Pipeline
+    from spillway.topology.capacity.plan import Plan
+    from spillway.topology.load import Pipeline
 
 PIPELINE: Final = "image"
 SAMPLES: Final = {"tuned": "poisson:rate=30,for=5min", "peak": "poisson:rate=50,for=5min"}

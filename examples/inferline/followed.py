@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from agents.supervise.registry import entries
-from agents.supervise.scrape import scrape
-from lineage.metric_names import MODEL_INSTANCES, MODEL_INSTANCES_WANTED
+from spillway.agents.supervise.registry import entries
+from spillway.agents.supervise.scrape import scrape
+from spillway.lineage.metric_names import MODEL_INSTANCES, MODEL_INSTANCES_WANTED
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from producers.load.tally import LoadResult
-    from topology.capacity.plan import Plan
+    from spillway.producers.load.tally import LoadResult
+    from spillway.topology.capacity.plan import Plan
 
 EVERY: Final = 0.5  # seconds between two looks at the workers
 HOUR: Final = 3600.0

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 import yaml
 
-from topology.load import load
-from topology.profiles import HardwareProfile, read_profile_file, write_profiles
+from spillway.topology.load import load
+from spillway.topology.profiles import HardwareProfile, read_profile_file, write_profiles
 
 if TYPE_CHECKING:
-    from topology.spec import EmulatedSpec
+    from spillway.topology.spec import EmulatedSpec
 
 FOLDER: Final = Path(__file__).parent
 HARDWARE: Final = FOLDER / "hardware.yaml"

@@ -5,7 +5,7 @@ models import this file again, and need none of it.
 """
 
 if __name__ == "__main__":
-    from agents.cli.main import end
     from examples.plates.demonstration import main
+    from spillway.agents.cli.main import end
 
     end(main())

@@ -13,18 +13,18 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import psutil
 
-from agents.chaos.strikes import Strikes, workers_of
-from agents.coding.data import read_data
-from agents.coding.deployed import read_parities
-from agents.coding.making import Maker
-from agents.supervise.registry import entries
-from agents.supervise.service import ServiceSettings, served
 from examples.parm import data
-from lineage.errors import ModelError
-from producers.client.exchange import Exchange
-from producers.load import generated
-from producers.load.generator import Pace, run_load
-from topology.load import load
+from spillway.agents.chaos.strikes import Strikes, workers_of
+from spillway.agents.coding.data import read_data
+from spillway.agents.coding.deployed import read_parities
+from spillway.agents.coding.making import Maker
+from spillway.agents.supervise.registry import entries
+from spillway.agents.supervise.service import ServiceSettings, served
+from spillway.lineage.errors import ModelError
+from spillway.producers.client.exchange import Exchange
+from spillway.producers.load import generated
+from spillway.producers.load.generator import Pace, run_load
+from spillway.topology.load import load
 
 if TYPE_CHECKING:
     from collections import Counter
@@ -32,10 +32,10 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from agents.chaos.schedule import Event, Kind
-    from lineage.message import Outcome
-    from producers.connection import ClientSettings
-    from producers.load.tally import LoadResult
+    from spillway.agents.chaos.schedule import Event, Kind
+    from spillway.lineage.message import Outcome
+    from spillway.producers.connection import ClientSettings
+    from spillway.producers.load.tally import LoadResult
 
 FOLDER: Final = Path(__file__).parents[2] / ".spillway" / "demo" / "parm"
 K: Final = 2
@@ -124,7 +124,7 @@ def train(folder: Path, say: Callable[[str], None], *, timed: bool = False) -> N
         say("training the LeNet and its parity model")
         import torch  # noqa: PLC0415 - only where there is something to train
 
-        from agents.coding.training import Effort  # noqa: PLC0415
+        from spillway.agents.coding.training import Effort  # noqa: PLC0415
 
         torch.set_num_threads(1)  # small networks: threads that wait for one another where processors are taken
         given = [read_data(f"examples.parm.data:{name}", spec) for name in ("training", "test")]

@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 from rich.table import Table
 
-from agents.broker import EmbeddedBroker
-from agents.chaos.schedule import Load, Often, schedule
-from agents.cli.options import cache_dir
-from agents.pages import page
 from examples.parm import contest
 from examples.parm.contest import FOLDER
 from examples.terminal import shown
-from producers.connection import ClientSettings
+from spillway.agents.broker import EmbeddedBroker
+from spillway.agents.chaos.schedule import Load, Often, schedule
+from spillway.agents.cli.options import cache_dir
+from spillway.agents.pages import page
+from spillway.producers.connection import ClientSettings
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -13,31 +13,31 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from agents.cli.commands.serve import ONE_THREAD_EACH
-from agents.cli.metering import StageMeter
-from agents.pages import comparison_page, run_report, visits
-from agents.pages.comparison_page import Comparison, Curve
-from agents.supervise.service import ServiceSettings, served
 from examples.plates import payload
-from lineage.errors import SpillwayError
-from lineage.message import PREDICTION
-from producers.client import Client
-from producers.client.exchange import Exchange
-from producers.load import generated
-from producers.load.generator import Pace, run_load
-from producers.load.tally import Witness
-from producers.report import PREDICTION as PREDICTED
-from producers.report import Report
+from spillway.agents.cli.commands.serve import ONE_THREAD_EACH
+from spillway.agents.cli.metering import StageMeter
+from spillway.agents.pages import comparison_page, run_report, visits
+from spillway.agents.pages.comparison_page import Comparison, Curve
+from spillway.agents.supervise.service import ServiceSettings, served
+from spillway.lineage.errors import SpillwayError
+from spillway.lineage.message import PREDICTION
+from spillway.producers.client import Client
+from spillway.producers.client.exchange import Exchange
+from spillway.producers.load import generated
+from spillway.producers.load.generator import Pace, run_load
+from spillway.producers.load.tally import Witness
+from spillway.producers.report import PREDICTION as PREDICTED
+from spillway.producers.report import Report
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
-    from agents.supervise.table import Row
-    from lineage.message import Outcome
-    from producers.connection import ClientSettings
-    from producers.load.tally import LoadResult
-    from topology.load import Pipeline
+    from spillway.agents.supervise.table import Row
+    from spillway.lineage.message import Outcome
+    from spillway.producers.connection import ClientSettings
+    from spillway.producers.load.tally import LoadResult
+    from spillway.topology.load import Pipeline
 
 HEADINGS = ("policy", "good/s", "drop rate", "dropped", "late", "wasted", "p50 ms", "p99 ms", "read right")
 FOOT = "Drop rate: what got no answer in time. Wasted: the models' time that went into those queries."

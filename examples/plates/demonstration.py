@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING
 from rich.live import Live
 from rich.table import Table
 
-from agents.broker import EmbeddedBroker
-from agents.supervise.table import table
 from examples.plates.contest import FOOT, HEADINGS, Contest, cells
 from examples.plates.profiling import profiled
 from examples.plates.training import ensure_trained
 from examples.terminal import shown
-from producers.connection import ClientSettings
-from producers.load import traces
+from spillway.agents.broker import EmbeddedBroker
+from spillway.agents.supervise.table import table
+from spillway.producers.connection import ClientSettings
+from spillway.producers.load import traces
 
 if TYPE_CHECKING:
     from contextlib import ExitStack

@@ -13,16 +13,16 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from agents.cli.commands.serve import ONE_THREAD_EACH
-from agents.profiling.process import Effort
-from agents.profiling.profiler import Profiler
 from examples.plates import payload
-from topology.load import load
-from topology.profiles import write_profiles
+from spillway.agents.cli.commands.serve import ONE_THREAD_EACH
+from spillway.agents.profiling.process import Effort
+from spillway.agents.profiling.profiler import Profiler
+from spillway.topology.load import load
+from spillway.topology.profiles import write_profiles
 
 if TYPE_CHECKING:
-    from topology.load import Pipeline
-    from topology.profiles import StageProfile
+    from spillway.topology.load import Pipeline
+    from spillway.topology.profiles import StageProfile
 
 PIPELINE = Path(__file__).parent / "pipeline.yaml"
 PROFILE = "profile.yaml"

@@ -15,15 +15,15 @@ from pathlib import Path
 
 from rich.console import Console
 
-from agents.broker import EmbeddedBroker
-from agents.supervise.service import ServiceSettings, served
 from examples.rag.payload import QUESTIONS
 from examples.rag.training import ensure_trained
-from lineage.errors import SpillwayError
-from lineage.message import PREDICTION
-from producers.client import Client
-from producers.connection import ClientSettings
-from topology.load import load
+from spillway.agents.broker import EmbeddedBroker
+from spillway.agents.supervise.service import ServiceSettings, served
+from spillway.lineage.errors import SpillwayError
+from spillway.lineage.message import PREDICTION
+from spillway.producers.client import Client
+from spillway.producers.connection import ClientSettings
+from spillway.topology.load import load
 
 ROOT = Path(__file__).parents[2]
 ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")

@@ -14,7 +14,7 @@ _MODELS = {"digits": "digit", "even": "even"}  # how the zoo calls the models of
 
 
 def main() -> int:
-    from agents.cli.main import run  # noqa: PLC0415 - where this is the program
+    from spillway.agents.cli.main import run  # noqa: PLC0415 - where this is the program
 
     for task in TASKS:
         for architecture in ARCHITECTURES:
@@ -26,6 +26,6 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    from agents.cli.main import end
+    from spillway.agents.cli.main import end
 
     end(main())

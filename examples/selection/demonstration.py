@@ -17,19 +17,19 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 from rich.table import Table
 
-from agents.broker import EmbeddedBroker
-from agents.cli.options import cache_dir
-from agents.core.routes.ensemble import EVERYWHERE
-from agents.learning.chosen import selection_of
-from agents.pages import page
-from agents.supervise.service import ServiceSettings, served
 from examples.selection.training import queries
 from examples.terminal import shown
-from producers.client import AsyncClient
-from producers.connection import ClientSettings
-from producers.published import Published
-from topology.load import load
-from topology.topics import table_of
+from spillway.agents.broker import EmbeddedBroker
+from spillway.agents.cli.options import cache_dir
+from spillway.agents.core.routes.ensemble import EVERYWHERE
+from spillway.agents.learning.chosen import selection_of
+from spillway.agents.pages import page
+from spillway.agents.supervise.service import ServiceSettings, served
+from spillway.producers.client import AsyncClient
+from spillway.producers.connection import ClientSettings
+from spillway.producers.published import Published
+from spillway.topology.load import load
+from spillway.topology.topics import table_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -38,8 +38,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from rich.console import Console
 
-    from lineage.message import Outcome
-    from topology.load import Pipeline
+    from spillway.lineage.message import Outcome
+    from spillway.topology.load import Pipeline
 
 RATE, SECONDS, BREAK_AT, MEND_AT = 25.0, 75.0, 20.0, 40.0
 TRUTH_AFTER: Final = 0.5  # seconds from an answer to its truth

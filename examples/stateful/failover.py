@@ -18,35 +18,35 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from rich.table import Table
 
-from agents.broker import EmbeddedBroker
-from agents.cli.main import end
-from agents.cli.options import cache_dir
-from agents.live.operator.histories import kept_version, read_histories
-from agents.live.operator.stored import Store
-from agents.pages import run_report
-from agents.pages.visits import live_series
-from agents.supervise.scrape import BACKUP, PRIMARY, members
-from agents.supervise.service import ServiceSettings, served
 from examples.stateful.payload import offer
 from examples.terminal import shown
-from lineage.errors import SpillwayError
-from lineage.values.replication import ReplicationDecoder
-from producers.client.exchange import Exchange
-from producers.connection import ClientSettings
-from producers.load import generated
-from producers.load.generator import Pace, run_load
-from producers.load.tally import Witness
-from producers.report import Report
-from topology.load import load
+from spillway.agents.broker import EmbeddedBroker
+from spillway.agents.cli.main import end
+from spillway.agents.cli.options import cache_dir
+from spillway.agents.live.operator.histories import kept_version, read_histories
+from spillway.agents.live.operator.stored import Store
+from spillway.agents.pages import run_report
+from spillway.agents.pages.visits import live_series
+from spillway.agents.supervise.scrape import BACKUP, PRIMARY, members
+from spillway.agents.supervise.service import ServiceSettings, served
+from spillway.lineage.errors import SpillwayError
+from spillway.lineage.values.replication import ReplicationDecoder
+from spillway.producers.client.exchange import Exchange
+from spillway.producers.connection import ClientSettings
+from spillway.producers.load import generated
+from spillway.producers.load.generator import Pace, run_load
+from spillway.producers.load.tally import Witness
+from spillway.producers.report import Report
+from spillway.topology.load import load
 
 if TYPE_CHECKING:
     from contextlib import ExitStack
 
     from rich.console import Console
 
-    from lineage.message import Outcome
-    from producers.load.tally import LoadResult
-    from topology.load import Pipeline
+    from spillway.lineage.message import Outcome
+    from spillway.producers.load.tally import LoadResult
+    from spillway.topology.load import Pipeline
 
 STAGE = "bandit"
 RATE, SECONDS, KILLED_AT = 50.0, 16.0, 8.0

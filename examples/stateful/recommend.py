@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from agents.models.per_key import PerKey
+from spillway.agents.models.per_key import PerKey
 
 ITEMS, FEATURES, TOP = 200, 8, 5
 NOISE = 0.3  # of a rating

@@ -4,7 +4,7 @@ What it does stands in `examples.velox.demonstration`, imported below only where
 """
 
 if __name__ == "__main__":
-    from agents.cli.main import end
     from examples.velox.demonstration import main
+    from spillway.agents.cli.main import end
 
     end(main())

@@ -17,18 +17,18 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 from rich.table import Table
 
-from agents.broker import EmbeddedBroker
-from agents.cli.options import cache_dir
-from agents.pages import page
-from agents.supervise.service import ServiceSettings, served
 from examples.terminal import shown
 from examples.velox.listening import LEARNER, LISTENERS, NEWCOMERS, PHASES, RATE, RATINGS, Run, listen, made, words
-from lineage.errors import SpillwayError
-from producers.connection import ClientSettings
-from producers.generations import ASKED, SWITCHED, TRAINED, Followed
-from producers.published import Published
-from topology import topics
-from topology.load import load
+from spillway.agents.broker import EmbeddedBroker
+from spillway.agents.cli.options import cache_dir
+from spillway.agents.pages import page
+from spillway.agents.supervise.service import ServiceSettings, served
+from spillway.lineage.errors import SpillwayError
+from spillway.producers.connection import ClientSettings
+from spillway.producers.generations import ASKED, SWITCHED, TRAINED, Followed
+from spillway.producers.published import Published
+from spillway.topology import topics
+from spillway.topology.load import load
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -13,18 +13,18 @@ import numpy as np
 
 from examples.velox.ratings import World
 from examples.velox.songs import Rotation
-from lineage.errors import SpillwayError
-from lineage.message import PREDICTION
-from producers.client import AsyncClient
-from producers.generations import SWITCHED, TRAINED, Followed
+from spillway.lineage.errors import SpillwayError
+from spillway.lineage.message import PREDICTION
+from spillway.producers.client import AsyncClient
+from spillway.producers.generations import SWITCHED, TRAINED, Followed
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from lineage.message import Outcome
-    from lineage.tokens import Token
-    from producers.connection import ClientSettings
-    from topology.load import Pipeline
+    from spillway.lineage.message import Outcome
+    from spillway.lineage.tokens import Token
+    from spillway.producers.connection import ClientSettings
+    from spillway.topology.load import Pipeline
 
 LEARNER: Final = "taste"
 LISTENERS, NEWCOMERS, RATINGS, K = 20, 6, 30, 10

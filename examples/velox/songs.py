@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from agents.learning.velox.als import als
 from examples.velox.ratings import World
 from spillway import VeloxModel
+from spillway.agents.learning.velox.als import als
 
 SONGS, LISTENERS, EACH = 500, 300, 60
 

@@ -13,9 +13,9 @@ import avro.schema
 import fastavro
 from avro.compatibility import ReaderWriterCompatibilityChecker, SchemaCompatibilityType
 
-from lineage import reasons
-from lineage.errors import WireError
-from lineage.limits import too_large
+from spillway.lineage import reasons
+from spillway.lineage.errors import WireError
+from spillway.lineage.limits import too_large
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -91,7 +91,7 @@ MAX_SCHEMAS: Final = 64
 class WriterSchema:
     """A writer's schema that our reader's of the same name can read."""
 
-    name: str  # the reader's, e.g. lineage.schemas.QUERY
+    name: str  # the reader's, e.g. spillway.lineage.schemas.QUERY
     canonical: Any  # its parsing canonical form, as parsed JSON
     named: Mapping[str, Any]  # the named types in it
     fast: Any  # the canonical form as parsed by fastavro

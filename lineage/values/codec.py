@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 import fastavro
 
-from lineage import reasons
-from lineage.errors import WireError, unreadable
-from lineage.limits import DEFAULT_LIMITS, MAX_QUANTILES, Limits, too_large
-from lineage.message import DeadLetter, Outcome, PlanWord, Query
-from lineage.schemas import (
+from spillway.lineage import reasons
+from spillway.lineage.errors import WireError, unreadable
+from spillway.lineage.limits import DEFAULT_LIMITS, MAX_QUANTILES, Limits, too_large
+from spillway.lineage.message import DeadLetter, Outcome, PlanWord, Query
+from spillway.lineage.schemas import (
     DEAD_LETTER,
     FAST_READERS,
     HEADER_BYTES,
@@ -26,13 +26,13 @@ from lineage.schemas import (
     WORD,
     SchemaBook,
 )
-from lineage.values.decoding import OwnDecoder
-from lineage.values.json_text import MIME, read_inputs, read_outcome
-from lineage.values.resolution import resolve
-from lineage.values.structures import check_length, pack_map
+from spillway.lineage.values.decoding import OwnDecoder
+from spillway.lineage.values.json_text import MIME, read_inputs, read_outcome
+from spillway.lineage.values.resolution import resolve
+from spillway.lineage.values.structures import check_length, pack_map
 
 if TYPE_CHECKING:
-    from lineage.message import StageTiming
+    from spillway.lineage.message import StageTiming
 
 _MAX_TEXT: Final = 4_096  # characters of an explanation
 _HEADERS: Final = {name: MARKER + fingerprint for name, fingerprint in OWN_FINGERPRINTS.items()}
@@ -99,7 +99,7 @@ class Decoder:
         self._own = OwnDecoder(limits)
 
     def json_query(self, message: bytes) -> Query:
-        """The query whose inputs `message` holds as a JSON object (`lineage.values.json_text`), within the limits."""
+        """The query whose inputs `message` holds as a JSON object (`values.json_text`), within the limits."""
         if len(message) > self._limits.max_message_bytes:
             raise too_large(f"a message of {len(message)} bytes", self._limits.max_message_bytes, "max_message_bytes")
         # By way of Avro it is held to the same limits, and comes out as the same types, as any other query.

@@ -10,10 +10,10 @@ import math
 from itertools import accumulate, chain, pairwise
 from typing import TYPE_CHECKING, Any, Final
 
-from lineage import reasons
-from lineage.errors import WireError
-from lineage.limits import too_large
-from lineage.replication import (
+from spillway.lineage import reasons
+from spillway.lineage.errors import WireError
+from spillway.lineage.limits import too_large
+from spillway.lineage.replication import (
     DIGEST_BYTES,
     NUMPY,
     SCALAR,
@@ -28,14 +28,14 @@ from lineage.replication import (
     Output,
     Record,
 )
-from lineage.values.resolution import values_of
-from lineage.values.structures import check_length, pack_map
-from lineage.values.tensors import DTYPE_NAMES
+from spillway.lineage.values.resolution import values_of
+from spillway.lineage.values.structures import check_length, pack_map
+from spillway.lineage.values.tensors import DTYPE_NAMES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from lineage.limits import Limits
+    from spillway.lineage.limits import Limits
 
 Fields = dict[str, Any]
 _MOST_ELEMENTS: Final = 1 << 59

@@ -2,7 +2,7 @@
 
 fastavro would copy every tensor, would follow a hostile nesting until the C stack ends, and believes any count. This
 decoder reads the same bytes (a test compares the two) with every length checked before it is used, and hands out
-tensors as views. Bytes of any other schema take the way of `lineage.values.resolution`.
+tensors as views. Bytes of any other schema take the way of `spillway.lineage.values.resolution`.
 
 The functions take a position and return what they read with the position after it. `left` is a list of one counter:
 the values that the message may still hold.
@@ -13,14 +13,14 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING, Any, Final
 
-from lineage import reasons
-from lineage.errors import WireError
-from lineage.limits import limit_of_text, too_large
-from lineage.message import DROPPED, FAILED, PREDICTION, Outcome, OutcomeKind, Query, StageTiming
-from lineage.values import tensors
+from spillway.lineage import reasons
+from spillway.lineage.errors import WireError
+from spillway.lineage.limits import limit_of_text, too_large
+from spillway.lineage.message import DROPPED, FAILED, PREDICTION, Outcome, OutcomeKind, Query, StageTiming
+from spillway.lineage.values import tensors
 
 if TYPE_CHECKING:
-    from lineage.limits import Limits
+    from spillway.lineage.limits import Limits
 
 # The branches of spillway.Value's union, as they stand on the wire (zigzag).
 _NULL, _BOOLEAN, _LONG, _DOUBLE, _STRING, _BYTES, _TENSOR, _ARRAY, _MAP = range(0, 18, 2)

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from lineage import reasons
-from lineage.errors import WireError
-from lineage.limits import too_large
-from lineage.values.tensors import BFLOAT16, DTYPES, WIRE_DTYPES, Bfloat16, named
+from spillway.lineage import reasons
+from spillway.lineage.errors import WireError
+from spillway.lineage.limits import too_large
+from spillway.lineage.values.tensors import BFLOAT16, DTYPES, WIRE_DTYPES, Bfloat16, named
 
 if TYPE_CHECKING:
-    from lineage.limits import Limits
+    from spillway.lineage.limits import Limits
 
 MOST_LISTED: Final = 10_000  # elements of a tensor that is written as lists
 NON_FINITE: Final = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}

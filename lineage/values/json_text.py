@@ -1,8 +1,9 @@
 """A query's inputs and an outcome as JSON, which has neither tensors nor bytes.
 
 A tensor is {"dtype": "float32", "shape": [2, 3], "data": [[...], [...]]}; in inputs the shape may be left out, and the
-data may be flat. A large one is {"dtype", "shape", "base64"} (`lineage.values.json_tensors`). Bytes are {"base64":
-"..."}. Numbers that JSON lacks are the texts "NaN", "Infinity" and "-Infinity", which a tensor's data may hold as well.
+data may be flat. A large one is {"dtype", "shape", "base64"} (`spillway.lineage.values.json_tensors`). Bytes are
+{"base64": "..."}. Numbers that JSON lacks are the texts "NaN", "Infinity" and "-Infinity", which a tensor's data may
+hold as well.
 """
 
 from __future__ import annotations
@@ -14,12 +15,12 @@ import math
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
-from lineage import reasons
-from lineage.errors import WireError
-from lineage.limits import LOOSEST_LIMITS, Limits, too_large
-from lineage.message import Outcome, StageTiming
-from lineage.values.json_tensors import NON_FINITE, describes_tensor, read_tensor, show_tensor
-from lineage.values.tensors import is_tensor
+from spillway.lineage import reasons
+from spillway.lineage.errors import WireError
+from spillway.lineage.limits import LOOSEST_LIMITS, Limits, too_large
+from spillway.lineage.message import Outcome, StageTiming
+from spillway.lineage.values.json_tensors import NON_FINITE, describes_tensor, read_tensor, show_tensor
+from spillway.lineage.values.tensors import is_tensor
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import fastavro
 
-from lineage import reasons
-from lineage.errors import WireError
-from lineage.limits import Limits, too_large
-from lineage.marks import Mark, Version
-from lineage.replication import DIGEST_BYTES, Base, Beat, Claim, Contents, Fence, Manifest, Report, Yield
-from lineage.schemas import (
+from spillway.lineage import reasons
+from spillway.lineage.errors import WireError
+from spillway.lineage.limits import Limits, too_large
+from spillway.lineage.marks import Mark, Version
+from spillway.lineage.replication import DIGEST_BYTES, Base, Beat, Claim, Contents, Fence, Manifest, Report, Yield
+from spillway.lineage.schemas import (
     BASE,
     BEAT,
     CHECKED,
@@ -36,14 +36,14 @@ from lineage.schemas import (
     YIELD,
     SchemaBook,
 )
-from lineage.values.contents import check_names, chunks_of, contents_of, corrupt, pack_chunks, pack_contents
-from lineage.values.resolution import read_as
-from lineage.values.structures import check_length
+from spillway.lineage.values.contents import check_names, chunks_of, contents_of, corrupt, pack_chunks, pack_contents
+from spillway.lineage.values.resolution import read_as
+from spillway.lineage.values.structures import check_length
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping
 
-    from lineage.replication import Link
+    from spillway.lineage.replication import Link
 
 
 # Records of a stateful shard to what fastavro writes, and from what it reads: a record's fields stand on the wire under

@@ -2,8 +2,8 @@
 
 fastavro trusts its input: it follows any nesting on the C stack and allocates what a count says. So the bytes are
 first scanned by the writer's schema, allocating nothing; only bytes within the limits reach fastavro. Slower than
-`lineage.values.decoding` and with one copy of every tensor, as befits the minutes of a rolling upgrade, dead letters
-and replicas' words.
+`spillway.lineage.values.decoding` and with one copy of every tensor, as befits the minutes of a rolling upgrade, dead
+letters and replicas' words.
 """
 
 from __future__ import annotations
@@ -13,19 +13,19 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import fastavro
 
-from lineage import reasons
-from lineage.errors import WireError
-from lineage.limits import MAX_QUANTILES, too_large
-from lineage.message import DeadLetter, Outcome, PlanWord, Query, StageTiming
-from lineage.schemas import FAST_READERS
-from lineage.values import tensors
-from lineage.values.decoding import read_count, read_length, read_long
+from spillway.lineage import reasons
+from spillway.lineage.errors import WireError
+from spillway.lineage.limits import MAX_QUANTILES, too_large
+from spillway.lineage.message import DeadLetter, Outcome, PlanWord, Query, StageTiming
+from spillway.lineage.schemas import FAST_READERS
+from spillway.lineage.values import tensors
+from spillway.lineage.values.decoding import read_count, read_length, read_long
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from lineage.limits import Limits
-    from lineage.schemas import WriterSchema
+    from spillway.lineage.limits import Limits
+    from spillway.lineage.schemas import WriterSchema
 
 _Built = TypeVar("_Built")
 _PLAIN: Final = ("null", "boolean", "int", "long", "float", "double", "bytes", "string")  # no set: some types are dicts

@@ -6,16 +6,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from lineage import reasons
-from lineage.errors import WireError
-from lineage.limits import too_large
-from lineage.values import tensors
-from lineage.values.plain import LONG_LEAST, LONG_MOST, PlainError, scalar
+from spillway.lineage import reasons
+from spillway.lineage.errors import WireError
+from spillway.lineage.limits import too_large
+from spillway.lineage.values import tensors
+from spillway.lineage.values.plain import LONG_LEAST, LONG_MOST, PlainError, scalar
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from lineage.limits import Limits
+    from spillway.lineage.limits import Limits
 
 Packed = dict[str, Any]
 

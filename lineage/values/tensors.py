@@ -13,16 +13,16 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from lineage import reasons
-from lineage.errors import WireError
-from lineage.limits import too_large
-from lineage.values import plain
-from lineage.values.plain import BFLOAT16, BITS, DTYPES, NAME_OF, Bfloat16, PlainError, is_tensor
+from spillway.lineage import reasons
+from spillway.lineage.errors import WireError
+from spillway.lineage.limits import too_large
+from spillway.lineage.values import plain
+from spillway.lineage.values.plain import BFLOAT16, BITS, DTYPES, NAME_OF, Bfloat16, PlainError, is_tensor
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from lineage.limits import Limits
+    from spillway.lineage.limits import Limits
 
 __all__ = ["BFLOAT16", "DTYPES", "DTYPE_NAMES", "WIRE_DTYPES", "Bfloat16", "is_tensor", "named", "pack", "view"]
 

@@ -1,4 +1,4 @@
-"""The asyncio client of a pipeline; see `producers.client`, which also exports it."""
+"""The asyncio client of a pipeline; see `spillway.producers.client`, which also exports it."""
 
 from __future__ import annotations
 
@@ -11,25 +11,34 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from producers.client.exchange import NO_ROOM, ClientClosedError, Exchange, TooManyInFlightError
-from producers.client.feedback import Learners
-from producers.client.needs import asked
-from producers.client.queries import CONNECT_SECONDS, GRACE, IN_FLIGHT, WINDOW, Prepared, QueryMaker, cluster_of, keyed
-from producers.offline.job import CHUNK, Job
+from spillway.producers.client.exchange import NO_ROOM, ClientClosedError, Exchange, TooManyInFlightError
+from spillway.producers.client.feedback import Learners
+from spillway.producers.client.needs import asked
+from spillway.producers.client.queries import (
+    CONNECT_SECONDS,
+    GRACE,
+    IN_FLIGHT,
+    WINDOW,
+    Prepared,
+    QueryMaker,
+    cluster_of,
+    keyed,
+)
+from spillway.producers.offline.job import CHUNK, Job
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable, Mapping
     from concurrent.futures import Future
 
-    from lineage.errors import SpillwayError
-    from lineage.message import Outcome, Value
-    from lineage.tokens import Token
-    from lineage.trace import TraceContext
-    from producers.client.feedback import Feedback
-    from producers.connection import ClientSettings
-    from producers.offline.job import Progress
-    from topology.load import Pipeline
-    from topology.spec import PipelineSpec
+    from spillway.lineage.errors import SpillwayError
+    from spillway.lineage.message import Outcome, Value
+    from spillway.lineage.tokens import Token
+    from spillway.lineage.trace import TraceContext
+    from spillway.producers.client.feedback import Feedback
+    from spillway.producers.connection import ClientSettings
+    from spillway.producers.offline.job import Progress
+    from spillway.topology.load import Pipeline
+    from spillway.topology.spec import PipelineSpec
 
 log = logging.getLogger(__name__)
 

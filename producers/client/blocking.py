@@ -18,24 +18,39 @@ from concurrent.futures import Future
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
-from producers.client.asynchronous import AsyncClient
-from producers.client.exchange import NO_ROOM, ClientClosedError, Exchange, OutcomeTimeoutError, TooManyInFlightError
-from producers.client.feedback import Feedback, Learners
-from producers.client.needs import asked
-from producers.client.queries import CONNECT_SECONDS, GRACE, IN_FLIGHT, WINDOW, Prepared, QueryMaker, cluster_of, keyed
-from producers.offline.job import CHUNK, Job
+from spillway.producers.client.asynchronous import AsyncClient
+from spillway.producers.client.exchange import (
+    NO_ROOM,
+    ClientClosedError,
+    Exchange,
+    OutcomeTimeoutError,
+    TooManyInFlightError,
+)
+from spillway.producers.client.feedback import Feedback, Learners
+from spillway.producers.client.needs import asked
+from spillway.producers.client.queries import (
+    CONNECT_SECONDS,
+    GRACE,
+    IN_FLIGHT,
+    WINDOW,
+    Prepared,
+    QueryMaker,
+    cluster_of,
+    keyed,
+)
+from spillway.producers.offline.job import CHUNK, Job
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
-    from lineage.errors import SpillwayError
-    from lineage.message import Outcome, Value
-    from lineage.tokens import Token
-    from lineage.trace import TraceContext
-    from producers.connection import ClientSettings
-    from producers.offline.job import Progress
-    from topology.load import Pipeline
-    from topology.spec import PipelineSpec
+    from spillway.lineage.errors import SpillwayError
+    from spillway.lineage.message import Outcome, Value
+    from spillway.lineage.tokens import Token
+    from spillway.lineage.trace import TraceContext
+    from spillway.producers.connection import ClientSettings
+    from spillway.producers.offline.job import Progress
+    from spillway.topology.load import Pipeline
+    from spillway.topology.spec import PipelineSpec
 
 __all__ = ["AsyncClient", "Client", "ClientClosedError", "Feedback", "OutcomeTimeoutError", "TooManyInFlightError"]
 

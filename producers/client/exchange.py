@@ -20,20 +20,20 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from confluent_kafka import KafkaError, KafkaException
 
-from lineage.errors import BrokerError, SpillwayError, WireError
-from lineage.headers import REQUEST_ID
-from lineage.limits import DEFAULT_LIMITS, Limits
-from lineage.reasons import UNKNOWN_SCHEMA
-from lineage.values.codec import Decoder
-from producers.cluster import DEAF_SECONDS, REFUSED_SECONDS, Reader, idempotent_producer, require_listening
-from producers.header_pairs import header_pairs
-from producers.schema_log import SchemaLog
-from topology.topics import egress, ingress
+from spillway.lineage.errors import BrokerError, SpillwayError, WireError
+from spillway.lineage.headers import REQUEST_ID
+from spillway.lineage.limits import DEFAULT_LIMITS, Limits
+from spillway.lineage.reasons import UNKNOWN_SCHEMA
+from spillway.lineage.values.codec import Decoder
+from spillway.producers.cluster import DEAF_SECONDS, REFUSED_SECONDS, Reader, idempotent_producer, require_listening
+from spillway.producers.header_pairs import header_pairs
+from spillway.producers.schema_log import SchemaLog
+from spillway.topology.topics import egress, ingress
 
 if TYPE_CHECKING:
-    from lineage.headers import Pair
-    from lineage.message import Outcome
-    from producers.connection import ClientSettings
+    from spillway.lineage.headers import Pair
+    from spillway.lineage.message import Outcome
+    from spillway.producers.connection import ClientSettings
 
 log = logging.getLogger(__name__)
 
@@ -138,7 +138,7 @@ class Exchange:
 
     def _producer_options(self, linger: float) -> dict[str, Any]:
         return {
-            "partitioner": "murmur2",  # as Java's clients, and lineage.keys
+            "partitioner": "murmur2",  # as Java's clients, and spillway.lineage.keys
             "linger.ms": linger * 1000,
             "delivery.report.only.error": not self._reports,
             "message.max.bytes": self.limits.max_message_bytes + _ENVELOPE_BYTES,

@@ -7,22 +7,22 @@ import time
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, Final
 
-from lineage.errors import BrokerError, SpillwayError, UsageError
-from lineage.flags import KEYS, REQUEST
-from lineage.headers import decode
-from lineage.message import PREDICTION, Outcome
-from lineage.tokens import Token
-from producers.client.exchange import ClientClosedError, Exchange
-from producers.client.queries import QueryMaker
-from producers.header_pairs import header_pairs
-from topology import names
+from spillway.lineage.errors import BrokerError, SpillwayError, UsageError
+from spillway.lineage.flags import KEYS, REQUEST
+from spillway.lineage.headers import decode
+from spillway.lineage.message import PREDICTION, Outcome
+from spillway.lineage.tokens import Token
+from spillway.producers.client.exchange import ClientClosedError, Exchange
+from spillway.producers.client.queries import QueryMaker
+from spillway.producers.header_pairs import header_pairs
+from spillway.topology import names
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from lineage.message import Value
-    from producers.connection import ClientSettings
-    from topology.spec import PipelineSpec
+    from spillway.lineage.message import Value
+    from spillway.producers.connection import ClientSettings
+    from spillway.topology.spec import PipelineSpec
 
 _DEADLINE: Final = 10.0  # of an observation, which no learner drops
 _STORED: Final = 30.0  # seconds for the broker to take one

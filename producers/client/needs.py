@@ -1,13 +1,13 @@
-"""What a query of an application with variants needs, as parameters and a deadline (`topology.variants.needs`)."""
+"""What a query of an application with variants needs (`topology.variants.needs`): parameters and a deadline."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from topology.variants.needs import needs_of
+from spillway.topology.variants.needs import needs_of
 
 if TYPE_CHECKING:
-    from lineage.message import Value
+    from spillway.lineage.message import Value
 
 
 def asked(

@@ -10,23 +10,23 @@ from dataclasses import dataclass
 from itertools import count
 from typing import TYPE_CHECKING
 
-from lineage.errors import UsageError
-from lineage.headers import AFTER, Headers, encode
-from lineage.limits import DEFAULT_LIMITS
-from lineage.message import Query
-from lineage.trace import new_trace
-from lineage.values.codec import encode_query
-from producers.connection import ClientSettings
-from topology.spec import PipelineSpec
+from spillway.lineage.errors import UsageError
+from spillway.lineage.headers import AFTER, Headers, encode
+from spillway.lineage.limits import DEFAULT_LIMITS
+from spillway.lineage.message import Query
+from spillway.lineage.trace import new_trace
+from spillway.lineage.values.codec import encode_query
+from spillway.producers.connection import ClientSettings
+from spillway.topology.spec import PipelineSpec
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from lineage.headers import Pair
-    from lineage.message import Outcome, Value
-    from lineage.tokens import Token
-    from lineage.trace import TraceContext
-    from topology.load import Pipeline
+    from spillway.lineage.headers import Pair
+    from spillway.lineage.message import Outcome, Value
+    from spillway.lineage.tokens import Token
+    from spillway.lineage.trace import TraceContext
+    from spillway.topology.load import Pipeline
 
 GRACE = 10.0  # seconds after its deadline that an outcome is waited for
 IN_FLIGHT = 10_000  # queries of one client

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from lineage.errors import UsageError
-from producers.load import schedule, traces
+from spillway.lineage.errors import UsageError
+from spillway.producers.load import schedule, traces
 
 if TYPE_CHECKING:
     from collections.abc import Callable

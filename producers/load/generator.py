@@ -16,25 +16,25 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from lineage import headers as wire
-from lineage.errors import UsageError, WireError
-from lineage.headers import Headers, encode
-from lineage.limits import DEFAULT_LIMITS, Limits
-from lineage.message import Query
-from lineage.trace import new_trace
-from lineage.values.codec import Decoder, encode_query
-from producers.load import schedule
-from producers.load.tally import LoadResult, Tally
+from spillway.lineage import headers as wire
+from spillway.lineage.errors import UsageError, WireError
+from spillway.lineage.headers import Headers, encode
+from spillway.lineage.limits import DEFAULT_LIMITS, Limits
+from spillway.lineage.message import Query
+from spillway.lineage.trace import new_trace
+from spillway.lineage.values.codec import Decoder, encode_query
+from spillway.producers.load import schedule
+from spillway.producers.load.tally import LoadResult, Tally
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from numpy.typing import NDArray
 
-    from lineage.message import Outcome
-    from producers.client.exchange import Exchange
-    from producers.load.payloads import Payload
-    from producers.recording import Recorded, Recording
+    from spillway.lineage.message import Outcome
+    from spillway.producers.client.exchange import Exchange
+    from spillway.producers.load.payloads import Payload
+    from spillway.producers.recording import Recorded, Recording
 
 
 @dataclass(slots=True, frozen=True)

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from lineage.errors import UsageError
-from lineage.values.tensors import BFLOAT16, Bfloat16
+from spillway.lineage.errors import UsageError
+from spillway.lineage.values.tensors import BFLOAT16, Bfloat16
 
 if TYPE_CHECKING:
-    from topology.spec import InputSpec, PipelineSpec
+    from spillway.topology.spec import InputSpec, PipelineSpec
 
 Payload = Callable[[int, np.random.Generator], Mapping[str, Any]]
 """Makes the inputs of the query with this index (from 0). The generator is seeded, and the same for all queries."""

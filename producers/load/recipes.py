@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from lineage.errors import UsageError
-from producers.load import processes
-from topology import quantities
+from spillway.lineage.errors import UsageError
+from spillway.producers.load import processes
+from spillway.topology import quantities
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from lineage.errors import UsageError
-from topology.capacity.envelope import envelope, windows
+from spillway.lineage.errors import UsageError
+from spillway.topology.capacity.envelope import envelope, windows
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from lineage import message
-from producers.report import DROPPED, FAILED, MISSING, PREDICTION, StageTotals
+from spillway.lineage import message
+from spillway.producers.report import DROPPED, FAILED, MISSING, PREDICTION, StageTotals
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from lineage.errors import SpillwayError
-    from lineage.message import Outcome, StageTiming
+    from spillway.lineage.errors import SpillwayError
+    from spillway.lineage.message import Outcome, StageTiming
 
 
 @dataclass(slots=True)
@@ -60,7 +60,7 @@ class LoadResult:
     due: NDArray[np.float64]
     sent: NDArray[np.float64]
     finished: NDArray[np.float64]  # NaN where the query is missing
-    kind: NDArray[np.int8]  # MISSING, PREDICTION, DROPPED or FAILED of producers.report
+    kind: NDArray[np.int8]  # MISSING, PREDICTION, DROPPED or FAILED of spillway.producers.report
     spent: NDArray[np.float64]  # its share of the executions that it was in
     duplicates: int
     reasons: Mapping[tuple[str, str, str], int]  # (kind, stage, reason) of what was dropped or failed -> how many

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 import numpy as np
 
-from lineage.errors import UsageError
-from producers.load import schedule
+from spillway.lineage.errors import UsageError
+from spillway.producers.load import schedule
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator

@@ -16,10 +16,10 @@ from typing import IO, TYPE_CHECKING, Any, Final, Self
 
 import numpy as np
 
-from lineage.errors import UsageError, WireError
-from lineage.message import FAILED
-from lineage.reasons import BAD_INPUT, BAD_RESULT
-from lineage.values.json_text import read_inputs
+from spillway.lineage.errors import UsageError, WireError
+from spillway.lineage.message import FAILED
+from spillway.lineage.reasons import BAD_INPUT, BAD_RESULT
+from spillway.lineage.values.json_text import read_inputs
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -14,24 +14,24 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from lineage import reasons
-from lineage.errors import WireError
-from lineage.headers import OFFLINE, PRIORITY
-from lineage.message import DROPPED, FAILED, PREDICTION
-from lineage.values.json_text import show_value
-from producers.offline.files import UNFIT, Inputs, Outputs, error_row, words_of
-from producers.offline.listening import Released, Words
-from producers.offline.pace import Pace
+from spillway.lineage import reasons
+from spillway.lineage.errors import WireError
+from spillway.lineage.headers import OFFLINE, PRIORITY
+from spillway.lineage.message import DROPPED, FAILED, PREDICTION
+from spillway.lineage.values.json_text import show_value
+from spillway.producers.offline.files import UNFIT, Inputs, Outputs, error_row, words_of
+from spillway.producers.offline.listening import Released, Words
+from spillway.producers.offline.pace import Pace
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
     from concurrent.futures import Future
     from pathlib import Path
 
-    from lineage.limits import Limits
-    from lineage.message import Outcome, Value
-    from producers.connection import ClientSettings
-    from producers.offline.files import Row
+    from spillway.lineage.limits import Limits
+    from spillway.lineage.message import Outcome, Value
+    from spillway.producers.connection import ClientSettings
+    from spillway.producers.offline.files import Row
 
 CHUNK: Final = 64
 OUTCOME_SECONDS: Final = 540.0  # less than the ten minutes within which an id is the same query

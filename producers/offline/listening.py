@@ -8,22 +8,22 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
-from lineage.errors import BrokerError, WireError
-from lineage.headers import identify
-from lineage.message import FAILED, Outcome
-from lineage.reasons import UNKNOWN_SCHEMA
-from lineage.values.codec import Decoder
-from producers.cluster import Reader
-from producers.header_pairs import header_pairs
-from producers.schema_log import SchemaLog
-from topology.topics import egress, plan
+from spillway.lineage.errors import BrokerError, WireError
+from spillway.lineage.headers import identify
+from spillway.lineage.message import FAILED, Outcome
+from spillway.lineage.reasons import UNKNOWN_SCHEMA
+from spillway.lineage.values.codec import Decoder
+from spillway.producers.cluster import Reader
+from spillway.producers.header_pairs import header_pairs
+from spillway.producers.schema_log import SchemaLog
+from spillway.topology.topics import egress, plan
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from lineage.limits import Limits
-    from lineage.message import PlanWord
-    from producers.connection import ClientSettings
+    from spillway.lineage.limits import Limits
+    from spillway.lineage.message import PlanWord
+    from spillway.producers.connection import ClientSettings
 
 log = logging.getLogger(__name__)
 

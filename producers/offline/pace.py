@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from lineage.message import PlanWord
+    from spillway.lineage.message import PlanWord
 
 MOST_UTILISED: Final = 0.4  # section 5, (a)
 SLOWER: Final = 1.2

@@ -20,7 +20,7 @@ from typing import IO, TYPE_CHECKING, Any, Self
 import fastavro
 from fastavro.write import Writer
 
-from lineage.errors import UsageError
+from spillway.lineage.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -16,20 +16,20 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 import numpy as np
 
-from lineage import headers as wire
-from lineage.errors import UsageError, WireError
-from lineage.message import DROPPED, FAILED, PREDICTION, Query
-from lineage.values.codec import Decoder
-from producers import report
+from spillway.lineage import headers as wire
+from spillway.lineage.errors import UsageError, WireError
+from spillway.lineage.message import DROPPED, FAILED, PREDICTION, Query
+from spillway.lineage.values.codec import Decoder
+from spillway.producers import report
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from numpy.typing import NDArray
 
-    from lineage.limits import Limits
-    from lineage.message import Outcome, StageTiming
-    from producers.recording.files import Recorded, Recording
+    from spillway.lineage.limits import Limits
+    from spillway.lineage.message import Outcome, StageTiming
+    from spillway.producers.recording.files import Recorded, Recording
 
 _KINDS: Final = {PREDICTION: report.PREDICTION, DROPPED: report.DROPPED, FAILED: report.FAILED}
 _SKEW_SECONDS: Final = 1.0
@@ -46,7 +46,7 @@ class StageRecord:
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """One element per query, in order of coming; a query without an outcome is MISSING (as in `producers.report`)."""
+    """One element per query, in order of coming; a query without an outcome is MISSING (see `producers.report`)."""
 
     due: NDArray[np.float64]  # since the first
     budget: NDArray[np.float64]  # NaN where the query names no deadline

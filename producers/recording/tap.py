@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import Consumer, KafkaError, TopicPartition
 
-from lineage.errors import BrokerError
-from producers.header_pairs import header_pairs
-from producers.patience import patiently
-from producers.recording.files import Recorded
+from spillway.lineage.errors import BrokerError
+from spillway.producers.header_pairs import header_pairs
+from spillway.producers.patience import patiently
+from spillway.producers.recording.files import Recorded
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from producers.connection import ClientSettings
-    from producers.recording.files import RecordingWriter
+    from spillway.producers.connection import ClientSettings
+    from spillway.producers.recording.files import RecordingWriter
 
 log = logging.getLogger(__name__)
 

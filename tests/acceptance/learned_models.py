@@ -5,7 +5,7 @@ And members of an ensemble.
 
 from zlib import crc32
 
-from agents.models.stateful import SHARED
+from spillway.agents.models.stateful import SHARED
 
 
 class Taste:

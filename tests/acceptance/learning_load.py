@@ -8,15 +8,15 @@ import threading
 import time
 from contextlib import suppress
 
-from agents.supervise.registry import entries
-from lineage.errors import BrokerError
-from lineage.message import PREDICTION
-from producers.client import Client
+from spillway.agents.supervise.registry import entries
+from spillway.lineage.errors import BrokerError
+from spillway.lineage.message import PREDICTION
+from spillway.producers.client import Client
+from spillway.topology import names
+from spillway.topology.topics import egress
 from tests.acceptance.serving import SPILLWAY, read_egress
 from tests.oracle import outcome_problems
 from tests.waiting import PATIENT_SECONDS, until
-from topology import names
-from topology.topics import egress
 
 KEYS = [f"user-{number}" for number in range(8)]
 EVERY = 0.01  # seconds between two queries, and between two observations

@@ -9,12 +9,12 @@ from pathlib import Path
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 
-from agents.supervise.registry import entries
-from lineage.headers import decode
-from lineage.limits import DEFAULT_LIMITS
-from lineage.message import PREDICTION
-from lineage.schemas import SchemaBook
-from lineage.values.codec import Decoder
+from spillway.agents.supervise.registry import entries
+from spillway.lineage.headers import decode
+from spillway.lineage.limits import DEFAULT_LIMITS
+from spillway.lineage.message import PREDICTION
+from spillway.lineage.schemas import SchemaBook
+from spillway.lineage.values.codec import Decoder
 from tests.oracle import Answer
 from tests.waiting import Bound, until
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka.admin import AdminClient
 
-from agents.broker.ports import free_port
+from spillway.agents.broker.ports import free_port
 
 SPILLWAY = Path(sys.executable).with_name("spillway")
 

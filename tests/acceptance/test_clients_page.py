@@ -8,8 +8,8 @@ import sys
 
 import pytest
 
-from agents.broker.jars import ensure_jars
-from agents.cli.options import cache_dir
+from spillway.agents.broker.jars import ensure_jars
+from spillway.agents.cli.options import cache_dir
 from tests.acceptance.serving import ROOT, serving
 
 PAGE = (ROOT / "docs/clients.md").read_text()

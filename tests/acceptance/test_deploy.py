@@ -14,7 +14,7 @@ import sys
 import pytest
 import trustme
 
-from agents.supervise.registry import entries
+from spillway.agents.supervise.registry import entries
 from tests.acceptance.serving import ROOT, SPILLWAY
 from tests.certificates import folder_of
 from tests.oracle import outcome_problems
@@ -78,7 +78,7 @@ print(json.dumps(read_egress(sys.argv[2], f"{sys.argv[1]}.egress", "told")))
 """
 BROKER = """
 import sys, time
-from agents.broker.embedded import EmbeddedBroker
+from spillway.agents.broker.embedded import EmbeddedBroker
 broker = EmbeddedBroker(sys.argv[1], port=19092, extra={
     "listeners": "BROKER://0.0.0.0:19092,CONTROLLER://127.0.0.1:19093",
     "controller.quorum.voters": "1@127.0.0.1:19093",

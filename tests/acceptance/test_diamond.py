@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from lineage.message import PREDICTION
-from producers.client import Client
-from producers.connection import ClientSettings
+from spillway.lineage.message import PREDICTION
+from spillway.producers.client import Client
+from spillway.producers.connection import ClientSettings
 from tests.acceptance.diamond_models import expected
 from tests.acceptance.serving import read_egress, serving
 from tests.oracle import outcome_problems, repetition_problems

@@ -8,18 +8,18 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import yaml
 
-from agents.learning.selection import Exp4, Observed
-from lineage.limits import DEFAULT_LIMITS
-from lineage.message import PREDICTION
-from producers.client import Client
-from producers.connection import ClientSettings
-from producers.published import Published
+from spillway.agents.learning.selection import Exp4, Observed
+from spillway.lineage.limits import DEFAULT_LIMITS
+from spillway.lineage.message import PREDICTION
+from spillway.producers.client import Client
+from spillway.producers.connection import ClientSettings
+from spillway.producers.published import Published
+from spillway.topology.load import load
+from spillway.topology.topics import table_of
 from tests.acceptance.learning_load import Killer, Load
 from tests.acceptance.serving import ROOT, SPILLWAY, read_egress, serving
 from tests.oracle import outcome_problems
 from tests.waiting import PATIENT_SECONDS, until
-from topology.load import load
-from topology.topics import table_of
 
 MODELS = "tests.acceptance.learned_models"
 

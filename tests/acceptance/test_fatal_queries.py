@@ -4,16 +4,16 @@ import json
 
 import pytest
 
-from agents.live.operator.partitions import Partitions
-from lineage.message import FAILED, PREDICTION
-from lineage.reasons import MODEL_DIED
-from lineage.values.codec import Decoder
-from producers.client import Client
-from producers.connection import ClientSettings
+from spillway.agents.live.operator.partitions import Partitions
+from spillway.lineage.message import FAILED, PREDICTION
+from spillway.lineage.reasons import MODEL_DIED
+from spillway.lineage.values.codec import Decoder
+from spillway.producers.client import Client
+from spillway.producers.connection import ClientSettings
+from spillway.topology import topics
 from tests.acceptance.serving import read_egress, serving
 from tests.oracle import outcome_problems
 from tests.waiting import PATIENT_SECONDS
-from topology import topics
 
 MODELS = """
 import os

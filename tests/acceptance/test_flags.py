@@ -5,8 +5,8 @@ import subprocess
 
 import yaml
 
-from producers.client import Client
-from producers.connection import ClientSettings
+from spillway.producers.client import Client
+from spillway.producers.connection import ClientSettings
 from tests.acceptance.serving import SPILLWAY, serving
 from tests.waiting import PATIENT_SECONDS
 

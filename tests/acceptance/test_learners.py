@@ -6,20 +6,20 @@ import subprocess
 
 import pytest
 
-from lineage.errors import UsageError
-from lineage.keys import partition_for
-from lineage.limits import DEFAULT_LIMITS
-from lineage.message import PREDICTION
-from lineage.tokens import Token
-from producers.client import Client
-from producers.connection import ClientSettings
-from producers.published import Published
+from spillway.lineage.errors import UsageError
+from spillway.lineage.keys import partition_for
+from spillway.lineage.limits import DEFAULT_LIMITS
+from spillway.lineage.message import PREDICTION
+from spillway.lineage.tokens import Token
+from spillway.producers.client import Client
+from spillway.producers.connection import ClientSettings
+from spillway.producers.published import Published
+from spillway.topology.load import load
+from spillway.topology.topics import table_of
 from tests.acceptance.learned_models import Sharing, Taste, learned
 from tests.acceptance.learning_load import KEYS, Killer, Load
 from tests.acceptance.serving import ROOT, SPILLWAY, serving
 from tests.waiting import PATIENT_SECONDS, until
-from topology.load import load
-from topology.topics import table_of
 
 MODELS = "tests.acceptance.learned_models"
 

@@ -8,10 +8,10 @@ import subprocess
 
 import pytest
 
-from agents.supervise.registry import entries
-from lineage.message import PREDICTION
-from producers.client import Client
-from producers.connection import ClientSettings
+from spillway.agents.supervise.registry import entries
+from spillway.lineage.message import PREDICTION
+from spillway.producers.client import Client
+from spillway.producers.connection import ClientSettings
 from tests.acceptance.serving import SPILLWAY, read_egress, serving
 from tests.oracle import outcome_problems
 from tests.waiting import PATIENT_SECONDS, until

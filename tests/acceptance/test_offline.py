@@ -12,7 +12,7 @@ from itertools import count
 import pytest
 from confluent_kafka import Producer
 
-from producers.client import AsyncClient
+from spillway.producers.client import AsyncClient
 from tests.acceptance.serving import SPILLWAY, serving
 from tests.waiting import until
 

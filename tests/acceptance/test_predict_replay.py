@@ -7,8 +7,8 @@ import subprocess
 import numpy as np
 import pytest
 
-from producers.recording import read_recording
-from producers.report import Report
+from spillway.producers.recording import read_recording
+from spillway.producers.report import Report
 from tests.acceptance.serving import SPILLWAY, serving
 from tests.waiting import until
 

@@ -8,14 +8,14 @@ import sys
 import pytest
 from confluent_kafka import Producer
 
-from agents.cli.commands.record import ordered
-from agents.live.sizes import Sizes
-from agents.live.topics import ensure
-from producers.connection import ClientSettings
-from producers.recording import read_recording
-from topology import topics
-from topology.load import load
-from topology.sizes import Size, key_of
+from spillway.agents.cli.commands.record import ordered
+from spillway.agents.live.sizes import Sizes
+from spillway.agents.live.topics import ensure
+from spillway.producers.connection import ClientSettings
+from spillway.producers.recording import read_recording
+from spillway.topology import topics
+from spillway.topology.load import load
+from spillway.topology.sizes import Size, key_of
 
 
 @pytest.fixture
@@ -29,7 +29,16 @@ def pipeline(broker, unique_name, tmp_path):
 
 
 def record(pipeline, broker, *arguments):
-    command = [sys.executable, "-m", "agents.cli.main", "record", str(pipeline), "--bootstrap", broker, *arguments]
+    command = [
+        sys.executable,
+        "-m",
+        "spillway.agents.cli.main",
+        "record",
+        str(pipeline),
+        "--bootstrap",
+        broker,
+        *arguments,
+    ]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     # The pipeline's topics are there, but nobody serves it: that is told, and recorded all the same.
     assert f"no process serves {load(pipeline).spec.name} on {broker}" in process.stderr.readline()

@@ -7,11 +7,11 @@ import time
 import pytest
 import yaml
 
-from agents.supervise.registry import entries
-from agents.supervise.scrape import scrape
-from lineage.metric_names import MODEL_INSTANCES
-from producers.client import Client
-from producers.connection import ClientSettings
+from spillway.agents.supervise.registry import entries
+from spillway.agents.supervise.scrape import scrape
+from spillway.lineage.metric_names import MODEL_INSTANCES
+from spillway.producers.client import Client
+from spillway.producers.connection import ClientSettings
 from tests.acceptance.serving import ROOT, SPILLWAY, read_egress, serving
 from tests.oracle import outcome_problems
 from tests.waiting import PATIENT_SECONDS, until

@@ -12,12 +12,12 @@ from pathlib import Path
 import psutil
 import pytest
 
-from agents.broker.folder import DataFolder
-from agents.cli.cluster import find_cluster
-from agents.supervise.registry import ServeEntry, entries
-from lineage.message import PREDICTION
-from producers.client import Client
-from producers.connection import ClientSettings
+from spillway.agents.broker.folder import DataFolder
+from spillway.agents.cli.cluster import find_cluster
+from spillway.agents.supervise.registry import ServeEntry, entries
+from spillway.lineage.message import PREDICTION
+from spillway.producers.client import Client
+from spillway.producers.connection import ClientSettings
 from tests.waiting import PATIENT_SECONDS, until
 
 SPILLWAY = Path(sys.executable).with_name("spillway")

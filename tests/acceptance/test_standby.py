@@ -7,11 +7,11 @@ import time
 import pytest
 import yaml
 
-from agents.supervise.registry import entries
 from benchmarks.standby import Traffic
-from lineage.message import PREDICTION
-from producers.client import Client
-from producers.connection import ClientSettings
+from spillway.agents.supervise.registry import entries
+from spillway.lineage.message import PREDICTION
+from spillway.producers.client import Client
+from spillway.producers.connection import ClientSettings
 from tests.acceptance.serving import ROOT, read_egress, serving
 from tests.oracle import outcome_problems
 from tests.waiting import PATIENT_SECONDS, GivenTime, until

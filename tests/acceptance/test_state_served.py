@@ -7,15 +7,15 @@ from contextlib import contextmanager
 import numpy as np
 import pytest
 
-from agents.cli.main import run
-from agents.live.operator.histories import Kept, Standing
-from agents.live.operator.stored import write_file
-from lineage.marks import Version
-from lineage.replication import Manifest
-from producers.client import Client
-from producers.connection import ClientSettings
+from spillway.agents.cli.main import run
+from spillway.agents.live.operator.histories import Kept, Standing
+from spillway.agents.live.operator.stored import write_file
+from spillway.lineage.marks import Version
+from spillway.lineage.replication import Manifest
+from spillway.producers.client import Client
+from spillway.producers.connection import ClientSettings
+from spillway.topology.load import load
 from tests.acceptance.serving import SPILLWAY, serving
-from topology.load import load
 
 MODEL = """
 import numpy as np

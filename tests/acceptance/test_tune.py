@@ -11,16 +11,16 @@ import psutil
 import pytest
 import yaml
 
-from agents.live.topics import ensure
-from agents.supervise.registry import entries
-from producers.client import Client
-from producers.connection import ClientSettings
+from spillway.agents.live.topics import ensure
+from spillway.agents.supervise.registry import entries
+from spillway.producers.client import Client
+from spillway.producers.connection import ClientSettings
+from spillway.topology.load import load
+from spillway.topology.topics import topic_plan
 from tests.acceptance.serving import ROOT, SPILLWAY, read_egress, serving
 from tests.acceptance.test_scale import MODELS, Stream, instances, scale
 from tests.oracle import outcome_problems
 from tests.waiting import PATIENT_SECONDS, until
-from topology.load import load
-from topology.topics import topic_plan
 
 NIGHTLY = 10
 

@@ -5,11 +5,11 @@ import re
 import subprocess
 from pathlib import Path
 
-from producers.client import Client
-from producers.connection import ClientSettings
+from spillway.producers.client import Client
+from spillway.producers.connection import ClientSettings
+from spillway.topology.load import load
 from tests.acceptance.serving import ROOT, SPILLWAY, serving
 from tests.waiting import PATIENT_SECONDS, until
-from topology.load import load
 
 EXAMPLE = Path(ROOT, "examples", "velox", "songs.yaml")
 

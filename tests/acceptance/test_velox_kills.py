@@ -14,24 +14,24 @@ import numpy as np
 import psutil
 import pytest
 
-from agents.learning.velox.served import Served
-from agents.learning.velox.thetas import Thetas
-from agents.models.inputs import Inputs
-from agents.models.stateful import SHARED, Machine
-from agents.supervise.registry import entries
-from agents.supervise.retraining import read_users
-from lineage.errors import SpillwayError
-from lineage.message import PREDICTION
-from producers.client import Client
-from producers.connection import ClientSettings
-from producers.generations import Followed
+from spillway.agents.learning.velox.served import Served
+from spillway.agents.learning.velox.thetas import Thetas
+from spillway.agents.models.inputs import Inputs
+from spillway.agents.models.stateful import SHARED, Machine
+from spillway.agents.supervise.registry import entries
+from spillway.agents.supervise.retraining import read_users
+from spillway.lineage.errors import SpillwayError
+from spillway.lineage.message import PREDICTION
+from spillway.producers.client import Client
+from spillway.producers.connection import ClientSettings
+from spillway.producers.generations import Followed
+from spillway.topology import topics
+from spillway.topology.load import load
 from tests.acceptance.serving import ROOT, SPILLWAY, serving
 from tests.acceptance.test_velox import EXAMPLE, command
 from tests.acceptance.velox_kills import FILE, KINDS, RATED, Kept, Killer, Rater, problems
 from tests.acceptance.velox_kills import USERS as RATERS
 from tests.waiting import PATIENT_SECONDS, until
-from topology import topics
-from topology.load import load
 
 USERS, SONGS = 6, 12
 

@@ -6,7 +6,7 @@ import subprocess
 
 import pytest
 
-from producers.recording import read_recording
+from spillway.producers.recording import read_recording
 from tests.acceptance.serving import SPILLWAY, serving
 from tests.waiting import until
 

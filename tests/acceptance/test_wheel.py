@@ -9,6 +9,7 @@ import os
 import re
 import shutil
 import signal
+import stat
 import subprocess
 import sys
 import zipfile
@@ -18,15 +19,14 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 
-from agents.broker.jars import ensure_jars
-from agents.cli.options import cache_dir
-from spillway.foreign import PACKAGES
+from spillway.agents.broker.jars import ensure_jars
+from spillway.agents.cli.options import cache_dir
 from tests.acceptance.serving import READY_SECONDS, STOP_SECONDS
 from tests.waiting import until
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
-OURS = (*PACKAGES, "spillway")
+ROOMS = ("agents", "checkpoint", "lineage", "producers", "topology")
 SECONDS = 300  # for a command; a net
 
 
@@ -42,8 +42,9 @@ def said(command, **options):
 def wheel(tmp_path_factory):
     """Built from a copy, as a build leaves its own behind in the folder, and would take in what one before has left."""
     source = tmp_path_factory.mktemp("source")
-    for name in OURS:
-        shutil.copytree(ROOT / name, source / name, ignore=shutil.ignore_patterns("__pycache__"))
+    for name in (*ROOMS, "spillway"):
+        ignored = shutil.ignore_patterns("__pycache__")
+        shutil.copytree(ROOT / name, source / name, symlinks=True, ignore=ignored)
     for name in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, source)
     out = tmp_path_factory.mktemp("wheel")
@@ -62,6 +63,9 @@ def fresh(wheel, tmp_path_factory):
     pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", f"--python={python}", "install"]
     said([*pip, "-q", "--no-index", "--no-deps", wheel])
     packages = Path(said([python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"]).strip())
+    for name in ROOMS:  # as somebody else's distribution would have it beside ours
+        (packages / name).mkdir()
+        (packages / name / "__init__.py").write_text("raise SystemExit('somebody else has run')\n")
     for path in files_of(required(wheel)):
         if not (packages / path.name).exists():
             (packages / path.name).symlink_to(path)
@@ -115,24 +119,25 @@ def copied(tmp_path):
     return tmp_path
 
 
-def test_it_holds_the_six_packages_whole_and_nothing_else(wheel):
+def test_it_holds_each_file_once_and_nothing_else(wheel):
     with zipfile.ZipFile(wheel) as archive:
-        held = {name for name in archive.namelist() if ".dist-info/" not in name}
+        held = sorted(name for name in archive.namelist() if ".dist-info/" not in name)
         told = {name.split("/", 1)[1] for name in archive.namelist() if ".dist-info/" in name}
-    ours = {
-        str(path.relative_to(ROOT))
-        for name in OURS
+        links = [each.filename for each in archive.infolist() if stat.S_ISLNK(each.external_attr >> 16)]
+    ours = [
+        str(Path("spillway", path.relative_to(ROOT / "spillway" if name == "spillway" else ROOT)))
+        for name in (*ROOMS, "spillway")
         for path in (ROOT / name).rglob("*")
         if path.is_file() and "__pycache__" not in path.parts
-    }
-    assert held == ours
-    assert {f"{name}/py.typed" for name in OURS} <= held
+    ]
+    assert held == sorted(ours)
+    assert links == []
     assert told == {"METADATA", "WHEEL", "RECORD", "entry_points.txt", "top_level.txt", "licenses/LICENSE"}
 
 
 def test_torch_comes_with_an_extra_alone(wheel, fresh):
     assert "torch" not in required(wheel)
-    code = "import importlib.util as u; print(u.find_spec('torch'), u.find_spec('agents').origin)"
+    code = "import importlib.util as u; print(u.find_spec('torch'), u.find_spec('spillway.agents').origin)"
     torch, agents = said([fresh / "python", "-P", "-c", code]).split()
     assert torch == "None"
     assert Path(agents).is_relative_to(fresh.parent)
@@ -170,7 +175,7 @@ def test_the_first_minute_of_the_readme(copied, environment):
 CLIENT = """
 import asyncio
 from pathlib import Path
-from agents.cli.cluster import find_cluster
+from spillway.agents.cli.cluster import find_cluster
 from spillway import AsyncClient, Client, Pipeline
 
 pipeline = Pipeline.load("examples/hello/pipeline.yaml").for_slo(300.0)

@@ -16,15 +16,15 @@ from collections import Counter
 import numpy as np
 import psutil
 
-from agents.learning.velox import observed
-from agents.learning.velox.learning import HELD, rows_of
-from agents.learning.velox.weights import naive
-from agents.supervise.registry import entries
-from agents.supervise.scrape import BACKUP, PRIMARY, members
 from examples.velox.songs import Rotation
-from lineage.errors import SpillwayError
-from producers.client import Client
-from producers.generations import ASKED, CURRENT
+from spillway.agents.learning.velox import observed
+from spillway.agents.learning.velox.learning import HELD, rows_of
+from spillway.agents.learning.velox.weights import naive
+from spillway.agents.supervise.registry import entries
+from spillway.agents.supervise.scrape import BACKUP, PRIMARY, members
+from spillway.lineage.errors import SpillwayError
+from spillway.producers.client import Client
+from spillway.producers.generations import ASKED, CURRENT
 from tests.waiting import PATIENT_SECONDS, until
 
 PLAIN = ("primary", "backup", "gate", "front")

@@ -6,10 +6,10 @@ import pytest
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from lineage.headers import decode
-from lineage.message import PREDICTION, Outcome, StageTiming
-from lineage.values.codec import Decoder, encode_outcome
-from producers.connection import TRANSACTIONAL
+from spillway.lineage.headers import decode
+from spillway.lineage.message import PREDICTION, Outcome, StageTiming
+from spillway.lineage.values.codec import Decoder, encode_outcome
+from spillway.producers.connection import TRANSACTIONAL
 from tests.waiting import PATIENT_SECONDS, until
 
 from .gate_bench import GateBench

@@ -40,7 +40,7 @@ def main():
     if given != sys.argv:
         (run_dir / f"{stage}.cautious").touch()
     if len(given) > 6 and given[6] != "--member-name":
-        from agents.supervise.parent import follow_parent
+        from spillway.agents.supervise.parent import follow_parent
 
         follow_parent(int(given[6]))
     if (run_dir / f"{stage}.well").exists():

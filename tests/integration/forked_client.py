@@ -5,8 +5,8 @@ import os
 import sys
 import threading
 
-from lineage.errors import UsageError
-from producers.client import AsyncClient, Client
+from spillway.lineage.errors import UsageError
+from spillway.producers.client import AsyncClient, Client
 
 BOOTSTRAP, NAME, SLO = sys.argv[1], sys.argv[2], float(sys.argv[3])
 PATIENT = {"slo": SLO, "timeout": SLO}

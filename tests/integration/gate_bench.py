@@ -8,27 +8,27 @@ import time
 from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient
 
-from agents.live.admin import Admin
-from agents.live.gate.memory import NONE, committed_places
-from agents.live.spans import bounds, read_spans
-from agents.live.topics import ensure
-from agents.supervise.registry import entries
-from lineage import headers
-from lineage.hops import Hop
-from lineage.message import PREDICTION, Outcome
-from lineage.values import codec
-from producers.connection import ClientSettings
+from spillway.agents.live.admin import Admin
+from spillway.agents.live.gate.memory import NONE, committed_places
+from spillway.agents.live.spans import bounds, read_spans
+from spillway.agents.live.topics import ensure
+from spillway.agents.supervise.registry import entries
+from spillway.lineage import headers
+from spillway.lineage.hops import Hop
+from spillway.lineage.message import PREDICTION, Outcome
+from spillway.lineage.values import codec
+from spillway.producers.connection import ClientSettings
+from spillway.topology import topics
+from spillway.topology.load import load
 from tests.waiting import until
-from topology import topics
-from topology.load import load
 
 PARTITIONS = 3
 GATE = """
 import sys
 from pathlib import Path
-from agents.live.gate.process import GateProcessConfig, run
-from producers.connection import ClientSettings
-from topology.load import load
+from spillway.agents.live.gate.process import GateProcessConfig, run
+from spillway.producers.connection import ClientSettings
+from spillway.topology.load import load
 pipeline, bootstrap, run_dir, replica = sys.argv[1:]
 config = GateProcessConfig(
     pipeline=load(pipeline), settings=ClientSettings(bootstrap=bootstrap), run_dir=Path(run_dir), replica=int(replica)

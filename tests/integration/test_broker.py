@@ -9,11 +9,11 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from agents.broker import EmbeddedBroker, stop_broker
-from agents.broker.folder import DataFolder
-from agents.broker.ports import free_port
-from agents.cli.options import cache_dir
-from lineage.errors import BrokerError, UsageError
+from spillway.agents.broker import EmbeddedBroker, stop_broker
+from spillway.agents.broker.folder import DataFolder
+from spillway.agents.broker.ports import free_port
+from spillway.agents.cli.options import cache_dir
+from spillway.lineage.errors import BrokerError, UsageError
 from tests.waiting import BROKER_SECONDS, until
 
 
@@ -109,7 +109,7 @@ def test_a_taken_port_is_avoided_or_refused_and_brokers_stand_side_by_side(broke
 
 def test_a_detached_broker_outlives_its_starter_until_stopped(tmp_path):
     code = (
-        "import sys; from agents.broker import EmbeddedBroker as B; "
+        "import sys; from spillway.agents.broker import EmbeddedBroker as B; "
         "print(B(sys.argv[1], detached=True, cache_dir=sys.argv[2]).start().bootstrap)"
     )
     starter = subprocess.run(
@@ -132,7 +132,7 @@ def test_a_detached_broker_outlives_its_starter_until_stopped(tmp_path):
 
 def test_no_kafka_outlives_a_killed_parent(tmp_path):
     code = (
-        "import sys, time; from agents.broker import EmbeddedBroker as B; "
+        "import sys, time; from spillway.agents.broker import EmbeddedBroker as B; "
         "b = B(sys.argv[1], cache_dir=sys.argv[2]).start(); print(b.pid, flush=True); time.sleep(600)"
     )
     parent = subprocess.Popen(

@@ -12,9 +12,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from agents.chaos.schedule import Event, Kind
-from agents.chaos.strikes import Strikes, workers_of
-from agents.live.registry import LOOPBACK
+from spillway.agents.chaos.schedule import Event, Kind
+from spillway.agents.chaos.strikes import Strikes, workers_of
+from spillway.agents.live.registry import LOOPBACK
 from tests.waiting import until
 
 SPILLWAY = Path(sys.executable).with_name("spillway")
@@ -33,7 +33,7 @@ def front(tmp_path):
     started = []
 
     def start(model="m:M"):
-        command = [sys.executable, "-c", SLEEP, "agents.workers.local", json.dumps({"model": model})]
+        command = [sys.executable, "-c", SLEEP, "spillway.agents.workers.local", json.dumps({"model": model})]
         started.append(subprocess.Popen(command))
         return psutil.Process(started[-1].pid)
 

@@ -12,13 +12,13 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 
-from lineage.errors import BrokerError, TopicError, UsageError, WireError
-from lineage.keys import partition_for
-from lineage.message import DROPPED, PREDICTION, Outcome
-from lineage.trace import TraceContext
-from lineage.values.codec import encode_outcome
-from producers.client import AsyncClient, Client, ClientClosedError, OutcomeTimeoutError, TooManyInFlightError
-from producers.connection import ClientSettings
+from spillway.lineage.errors import BrokerError, TopicError, UsageError, WireError
+from spillway.lineage.keys import partition_for
+from spillway.lineage.message import DROPPED, PREDICTION, Outcome
+from spillway.lineage.trace import TraceContext
+from spillway.lineage.values.codec import encode_outcome
+from spillway.producers.client import AsyncClient, Client, ClientClosedError, OutcomeTimeoutError, TooManyInFlightError
+from spillway.producers.connection import ClientSettings
 from tests.waiting import PATIENT_SECONDS
 
 PATIENT = {"slo": PATIENT_SECONDS, "timeout": PATIENT_SECONDS}
@@ -266,7 +266,7 @@ def test_asyncio_timeouts_cancellation_and_closing(echo_pipeline, settings):
 def test_a_producer_that_has_lost_all_brokers_is_replaced_and_what_waits_in_it_sent_again(
     echo_pipeline, settings, monkeypatch
 ):
-    monkeypatch.setattr("producers.client.exchange.DEAF_SECONDS", 1.0)
+    monkeypatch.setattr("spillway.producers.client.exchange.DEAF_SECONDS", 1.0)
     pipeline = echo_pipeline()
     with Client(pipeline.name, settings, **PATIENT) as client:
         client.predict({"n": 0})

@@ -6,10 +6,10 @@ import time
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
-from agents.broker import EmbeddedBroker
-from lineage.headers import decode
-from producers.client import Client
-from producers.connection import ClientSettings
+from spillway.agents.broker import EmbeddedBroker
+from spillway.lineage.headers import decode
+from spillway.producers.client import Client
+from spillway.producers.connection import ClientSettings
 from tests.waiting import BROKER_SECONDS, PATIENT_SECONDS, Bound, until
 
 pytestmark = pytest.mark.nightly

@@ -8,14 +8,14 @@ import psutil
 import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Producer, TopicPartition
 
-from agents.broker import EmbeddedCluster
-from agents.cli.options import cache_dir
-from agents.live.topics import ensure
-from producers.connection import ClientSettings
+from spillway.agents.broker import EmbeddedCluster
+from spillway.agents.cli.options import cache_dir
+from spillway.agents.live.topics import ensure
+from spillway.producers.connection import ClientSettings
+from spillway.topology.load import parse
+from spillway.topology.topics import topic_plan
 from tests.nodes import ClusterBench
 from tests.waiting import BROKER_SECONDS, Bound, until
-from topology.load import parse
-from topology.topics import topic_plan
 
 pytestmark = pytest.mark.nightly
 

@@ -8,16 +8,16 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
-from agents.cli.commands.failover import failover
-from agents.live.operator.partitions import Partitions
-from agents.live.operator.switch import check_place
-from lineage.errors import SpillwayError, UsageError
-from lineage.replication import Yield
-from lineage.values.replication import ReplicationDecoder
-from producers.connection import ClientSettings
+from spillway.agents.cli.commands.failover import failover
+from spillway.agents.live.operator.partitions import Partitions
+from spillway.agents.live.operator.switch import check_place
+from spillway.lineage.errors import SpillwayError, UsageError
+from spillway.lineage.replication import Yield
+from spillway.lineage.values.replication import ReplicationDecoder
+from spillway.producers.connection import ClientSettings
+from spillway.topology import topics
+from spillway.topology.load import load
 from tests.written_states import ShardWriter
-from topology import topics
-from topology.load import load
 
 STAGES = [
     {"name": "learn", "model": "m:M", "state": {"kind": "shared", "shards": 2}},

@@ -7,12 +7,12 @@ import sys
 import time
 import urllib.request
 
-from lineage import headers, hops, reasons
-from lineage.hops import Hop
-from lineage.message import DROPPED, FAILED, PREDICTION, Outcome
-from lineage.values import codec
+from spillway.lineage import headers, hops, reasons
+from spillway.lineage.hops import Hop
+from spillway.lineage.message import DROPPED, FAILED, PREDICTION, Outcome
+from spillway.lineage.values import codec
+from spillway.topology import topics
 from tests.waiting import until
-from topology import topics
 
 from .gate_bench import PARTITIONS, ids
 

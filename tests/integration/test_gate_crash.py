@@ -9,13 +9,13 @@ from contextlib import contextmanager
 
 import pytest
 
-from agents.live.gate.fencing import FencedError
-from agents.live.gate.metrics import GateMetrics
-from agents.live.gate.process import GateProcessConfig, build
-from agents.live.gate.process import member as gate_member
-from agents.live.gate.transaction import AbortedError, SilentError, TransactionalWriter
+from spillway.agents.live.gate.fencing import FencedError
+from spillway.agents.live.gate.metrics import GateMetrics
+from spillway.agents.live.gate.process import GateProcessConfig, build
+from spillway.agents.live.gate.process import member as gate_member
+from spillway.agents.live.gate.transaction import AbortedError, SilentError, TransactionalWriter
+from spillway.topology import topics
 from tests.waiting import until
-from topology import topics
 
 from .gate_bench import PARTITIONS, ids
 

@@ -10,11 +10,11 @@ import pytest
 from confluent_kafka import Consumer, IsolationLevel, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import OffsetSpec
 
-from agents.broker import EmbeddedBroker
-from agents.live.spans import offsets
-from producers.connection import TRANSACTIONAL
+from spillway.agents.broker import EmbeddedBroker
+from spillway.agents.live.spans import offsets
+from spillway.producers.connection import TRANSACTIONAL
+from spillway.topology import topics
 from tests.waiting import BROKER_SECONDS, until
-from topology import topics
 
 from .conftest import make_topics
 from .gate_bench import PARTITIONS, GateBench, ids

@@ -2,9 +2,9 @@
 
 import signal
 
+from spillway.topology import topics
 from tests.input_damage import commit_ahead, delete_records
 from tests.waiting import until
-from topology import topics
 
 from .gate_bench import PARTITIONS, ids
 

@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer
 
-import agents
-from agents.broker.ports import free_port
-from agents.live.group_members import GroupMember, GroupMembers
-from lineage.errors import BrokerError
-from producers.connection import ClientSettings
+from spillway import agents
+from spillway.agents.broker.ports import free_port
+from spillway.agents.live.group_members import GroupMember, GroupMembers
+from spillway.lineage.errors import BrokerError
+from spillway.producers.connection import ClientSettings
 
 from .conftest import make_topics
 
@@ -55,7 +55,7 @@ def test_where_nobody_answers_that_is_said():
 
 
 def test_no_process_that_stays_asks_librdkafka_about_groups():
-    """It may be ended by that (`agents.live.group_members`)."""
+    """It may be ended by that (`spillway.agents.live.group_members`)."""
     package = Path(agents.__file__).parent
     asking = ("describe_consumer_groups(", "list_consumer_group_offsets(", "alter_consumer_group_offsets(")
     found = [path for path in package.rglob("*.py") if any(each in path.read_text() for each in asking)]

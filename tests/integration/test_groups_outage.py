@@ -6,17 +6,17 @@ import time
 
 import pytest
 
-from agents.broker import EmbeddedBroker
-from agents.cli.options import cache_dir
+from spillway.agents.broker import EmbeddedBroker
+from spillway.agents.cli.options import cache_dir
 from tests.waiting import BROKER_SECONDS
 
 from .conftest import make_topics
 
 LOOKER = """
 import sys, time
-from agents.supervise.groups import KafkaGroups, Watched
-from lineage.errors import BrokerError
-from producers.connection import ClientSettings
+from spillway.agents.supervise.groups import KafkaGroups, Watched
+from spillway.lineage.errors import BrokerError
+from spillway.producers.connection import ClientSettings
 watched = {f"g{number}": Watched("t", (0, 1, 2), only=None if number < 2 else number) for number in range(5)}
 groups = KafkaGroups(ClientSettings(bootstrap=sys.argv[1]), "p", watched)
 while True:

@@ -4,12 +4,12 @@ import time
 
 from confluent_kafka import Producer
 
-from agents.live.ingress import Ingress
-from agents.live.topics import ensure
-from producers.connection import ClientSettings
+from spillway.agents.live.ingress import Ingress
+from spillway.agents.live.topics import ensure
+from spillway.producers.connection import ClientSettings
+from spillway.topology.load import parse
+from spillway.topology.topics import ingress, topic_plan
 from tests.waiting import until
-from topology.load import parse
-from topology.topics import ingress, topic_plan
 
 
 def test_all_queries_are_counted_and_when_they_came_is_known_afterwards(broker, unique_name):

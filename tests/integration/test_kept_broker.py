@@ -10,12 +10,12 @@ from contextlib import ExitStack
 import psutil
 import pytest
 
-from agents.broker import EmbeddedCluster
-from agents.broker.ports import free_port, kafka_answers
-from agents.cli.options import cache_dir
-from agents.supervise.kept_broker import kept_broker
-from agents.supervise.ownership import TakenOverError
-from lineage.errors import BrokerError
+from spillway.agents.broker import EmbeddedCluster
+from spillway.agents.broker.ports import free_port, kafka_answers
+from spillway.agents.cli.options import cache_dir
+from spillway.agents.supervise.kept_broker import kept_broker
+from spillway.agents.supervise.ownership import TakenOverError
+from spillway.lineage.errors import BrokerError
 from tests.waiting import Bound, until
 
 
@@ -90,7 +90,7 @@ def test_who_is_taken_over_leaves_it_to_its_successor(tmp_path, count):
 @pytest.mark.nightly
 def test_what_is_left_goes_on_when_its_process_has_ended(tmp_path):
     code = (
-        "import sys; from pathlib import Path; from agents.broker import EmbeddedCluster\n"
+        "import sys; from pathlib import Path; from spillway.agents.broker import EmbeddedCluster\n"
         f"made = EmbeddedCluster(sys.argv[1], cache_dir={str(cache_dir())!r}).start()\n"
         "print(made.nodes[0].port); made.leave()"
     )

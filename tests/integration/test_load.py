@@ -1,13 +1,13 @@
 import numpy as np
 import pytest
 
-from lineage.message import DROPPED, PREDICTION, Outcome
-from producers import load
-from producers.client.exchange import Exchange
-from producers.connection import ClientSettings
-from producers.load import schedule
-from producers.load.generator import Pace, run_load
-from producers.report import Report
+from spillway.lineage.message import DROPPED, PREDICTION, Outcome
+from spillway.producers import load
+from spillway.producers.client.exchange import Exchange
+from spillway.producers.connection import ClientSettings
+from spillway.producers.load import schedule
+from spillway.producers.load.generator import Pace, run_load
+from spillway.producers.report import Report
 
 
 @pytest.fixture

@@ -3,16 +3,16 @@
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from agents.live.operator.partitions import Partitions
-from agents.live.states.beats import Reporter
-from agents.live.topics import ensure
-from agents.supervise.groups import KafkaGroups, watched_groups
-from agents.supervise.watchdog import PartitionSight, Watchdog
-from lineage.replication import Report
-from lineage.values.replication import ReplicationDecoder
-from producers.connection import ClientSettings
-from topology import topics
-from topology.load import parse
+from spillway.agents.live.operator.partitions import Partitions
+from spillway.agents.live.states.beats import Reporter
+from spillway.agents.live.topics import ensure
+from spillway.agents.supervise.groups import KafkaGroups, watched_groups
+from spillway.agents.supervise.watchdog import PartitionSight, Watchdog
+from spillway.lineage.replication import Report
+from spillway.lineage.values.replication import ReplicationDecoder
+from spillway.producers.connection import ClientSettings
+from spillway.topology import topics
+from spillway.topology.load import parse
 
 PIPELINE = """
 name: {name}

@@ -10,18 +10,18 @@ from contextlib import contextmanager
 
 import pytest
 
-from agents.live.topics import ensure
-from agents.supervise import ownership
-from agents.supervise.ownership import OwnedError, Ownership, TakenOverError
-from agents.supervise.registry import ServeEntry
-from agents.supervise.serving import NotServedError, require_served
-from checkpoint import owners
-from checkpoint.owners import Owner
-from producers.connection import ClientSettings
+from spillway.agents.live.topics import ensure
+from spillway.agents.supervise import ownership
+from spillway.agents.supervise.ownership import OwnedError, Ownership, TakenOverError
+from spillway.agents.supervise.registry import ServeEntry
+from spillway.agents.supervise.serving import NotServedError, require_served
+from spillway.checkpoint import owners
+from spillway.checkpoint.owners import Owner
+from spillway.producers.connection import ClientSettings
+from spillway.topology import topics
+from spillway.topology.load import Pipeline
+from spillway.topology.topics import TopicRequirement
 from tests.waiting import until
-from topology import topics
-from topology.load import Pipeline
-from topology.topics import TopicRequirement
 
 ALL = ("gate.0", "a.0", "a.1")
 
@@ -144,8 +144,8 @@ def test_who_stops_anyway_is_waited_for(bench, monkeypatch):
 def test_who_was_killed_on_this_machine_is_followed_at_once(bench):
     script = """
 import sys
-from agents.supervise.ownership import Ownership
-from producers.connection import ClientSettings
+from spillway.agents.supervise.ownership import Ownership
+from spillway.producers.connection import ClientSettings
 owned = Ownership(ClientSettings(bootstrap=sys.argv[1]), sys.argv[2], ["gate.0", "a.0"])
 owned.claim()
 owned.keep(bool)

@@ -6,10 +6,10 @@ from importlib import metadata
 
 import pytest
 
-from agents.cli.main import run
-from agents.profiling import conditions
-from topology.load import load
-from topology.profiles import read_profiles
+from spillway.agents.cli.main import run
+from spillway.agents.profiling import conditions
+from spillway.topology.load import load
+from spillway.topology.profiles import read_profiles
 
 MODELS = """\
 import numpy as np

@@ -5,9 +5,9 @@ import asyncio
 import pytest
 from confluent_kafka import Producer
 
-from agents.live.consumer.reader import GroupReader
-from agents.live.groups import Membership
-from producers.connection import ClientSettings
+from spillway.agents.live.consumer.reader import GroupReader
+from spillway.agents.live.groups import Membership
+from spillway.producers.connection import ClientSettings
 from tests.waiting import Bound
 
 from .conftest import make_topics

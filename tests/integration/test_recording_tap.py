@@ -13,10 +13,10 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from lineage.errors import BrokerError
-from producers.connection import ClientSettings
-from producers.recording import About, RecordingWriter, read_recording
-from producers.recording.tap import Tap
+from spillway.lineage.errors import BrokerError
+from spillway.producers.connection import ClientSettings
+from spillway.producers.recording import About, RecordingWriter, read_recording
+from spillway.producers.recording.tap import Tap
 from tests.waiting import Bound
 
 
@@ -84,9 +84,9 @@ def test_a_killed_recorder_leaves_what_is_older_than_its_last_block(broker, pair
     script = f"""
         import time
         from pathlib import Path
-        from producers.connection import ClientSettings
-        from producers.recording import About, RecordingWriter
-        from producers.recording.tap import Tap
+        from spillway.producers.connection import ClientSettings
+        from spillway.producers.recording import About, RecordingWriter
+        from spillway.producers.recording.tap import Tap
         tap = Tap(ClientSettings(bootstrap={broker!r}), {pair!r})
         about = About(pipeline="tap", spec="", ingress={pair[0]!r}, egress={pair[1]!r})
         with RecordingWriter(Path({str(directory)!r}), about, rotate_bytes=20_000) as writer:

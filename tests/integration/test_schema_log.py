@@ -4,12 +4,12 @@ import json
 
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from lineage.message import PREDICTION, Outcome
-from lineage.schemas import HEADER_BYTES, MARKER, OUTCOME, OWN_SCHEMAS, OWN_TEXTS, SchemaBook
-from lineage.values.codec import encode_outcome
-from producers.client import Client
-from producers.connection import ClientSettings
-from producers.schema_log import SchemaLog
+from spillway.lineage.message import PREDICTION, Outcome
+from spillway.lineage.schemas import HEADER_BYTES, MARKER, OUTCOME, OWN_SCHEMAS, OWN_TEXTS, SchemaBook
+from spillway.lineage.values.codec import encode_outcome
+from spillway.producers.client import Client
+from spillway.producers.connection import ClientSettings
+from spillway.producers.schema_log import SchemaLog
 from tests.waiting import PATIENT_SECONDS
 
 

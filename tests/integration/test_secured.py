@@ -8,11 +8,11 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, load_pem_private_key
 from faust.transport.drivers.aiokafka import credentials_to_aiokafka_auth
 
-from agents.broker import EmbeddedBroker
-from agents.broker.ports import free_port
-from lineage.errors import BrokerError
-from producers.client import Client
-from producers.connection import ClientSettings
+from spillway.agents.broker import EmbeddedBroker
+from spillway.agents.broker.ports import free_port
+from spillway.lineage.errors import BrokerError
+from spillway.producers.client import Client
+from spillway.producers.connection import ClientSettings
 from tests.waiting import BROKER_SECONDS
 
 LOGIN = (

@@ -5,9 +5,9 @@ from contextlib import closing
 import pytest
 from confluent_kafka import Producer
 
-from agents.cli.options import cache_dir
-from agents.live.states.partition_reading import PartitionReading
-from producers.connection import ClientSettings
+from spillway.agents.cli.options import cache_dir
+from spillway.agents.live.states.partition_reading import PartitionReading
+from spillway.producers.connection import ClientSettings
 from tests.slow_broker import slow_broker
 from tests.waiting import Bound, until
 

@@ -7,10 +7,10 @@ import time
 from dataclasses import replace
 from types import SimpleNamespace
 
-from agents.supervise.child import ChildPlan
-from agents.supervise.lifecycle import RestartPolicy, State
-from agents.supervise.supervisor import SupervisorSettings
-from agents.supervise.watchdog import GroupSight, PartitionSight
+from spillway.agents.supervise.child import ChildPlan
+from spillway.agents.supervise.lifecycle import RestartPolicy, State
+from spillway.agents.supervise.supervisor import SupervisorSettings
+from spillway.agents.supervise.watchdog import GroupSight, PartitionSight
 
 from .test_supervisor import FAKE, QUICK, await_, plan, running
 
@@ -92,7 +92,7 @@ def test_a_death_is_seen_at_once_not_at_the_next_look(tmp_path, monkeypatch):
     with running(tmp_path, [plan(tmp_path, "a"), standby(tmp_path, "a")], settings=quick) as run:
         assert run.ready.wait(600)
         waiting = run.child("a.standby0").pid
-        monkeypatch.setattr("agents.supervise.supervisor._TICK_SECONDS", 8.0)
+        monkeypatch.setattr("spillway.agents.supervise.supervisor._TICK_SECONDS", 8.0)
         time.sleep(0.2)  # so that the supervisor is in such a tick
         os.kill(run.child("a.0").pid, signal.SIGKILL)
         await_(lambda: run.child("a.0").pid == waiting, 4.0)
@@ -145,7 +145,7 @@ def test_a_backup_is_not_restarted_for_its_primarys_standing_still(tmp_path, mon
     def told(_self, _now):
         return {f"s.0.{n}": figures_of(role) for n, role in enumerate(("primary", "backup"))}
 
-    monkeypatch.setattr("agents.supervise.groups.MetricsReader.read", told)
+    monkeypatch.setattr("spillway.agents.supervise.groups.MetricsReader.read", told)
     plans = [replace(plan(tmp_path, "s.0", replica=n), role="member", label=f"s.0.{n}") for n in range(2)]
     quick = SupervisorSettings(QUICK, stall=1.2)
     with running(tmp_path, plans, settings=quick, groups=StandingStill()) as run:
@@ -159,7 +159,7 @@ def test_a_backup_is_not_restarted_for_its_primarys_standing_still(tmp_path, mon
 
 def test_backups_stop_before_primaries_and_that_is_told(tmp_path, monkeypatch):
     roles = {"s.0.0": figures_of("primary"), "s.1.0": figures_of("backup")}
-    monkeypatch.setattr("agents.supervise.groups.MetricsReader.read", lambda _self, _now: roles)
+    monkeypatch.setattr("spillway.agents.supervise.groups.MetricsReader.read", lambda _self, _now: roles)
     plans = [
         replace(plan(tmp_path, stage), role="member", label=f"{stage}.0", member=f"fake.{stage}.0")
         for stage in ("s.0", "s.1")

@@ -2,7 +2,7 @@
 
 import pytest
 
-from agents.cli.options import cache_dir
+from spillway.agents.cli.options import cache_dir
 from tests.slow_broker import slow_broker
 from tests.torture.suite import FEW
 

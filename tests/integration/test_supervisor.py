@@ -13,12 +13,12 @@ from pathlib import Path
 import psutil
 import pytest
 
-from agents.supervise.child import ChildPlan
-from agents.supervise.lifecycle import RestartPolicy, State
-from agents.supervise.registry import Entry, entries
-from agents.supervise.scrape import Figures
-from agents.supervise.supervisor import Supervisor, SupervisorSettings
-from agents.supervise.watchdog import GroupSight, PartitionSight
+from spillway.agents.supervise.child import ChildPlan
+from spillway.agents.supervise.lifecycle import RestartPolicy, State
+from spillway.agents.supervise.registry import Entry, entries
+from spillway.agents.supervise.scrape import Figures
+from spillway.agents.supervise.supervisor import Supervisor, SupervisorSettings
+from spillway.agents.supervise.watchdog import GroupSight, PartitionSight
 from tests import waiting
 
 FAKE = Path(__file__).with_name("fake_child.py")
@@ -278,7 +278,7 @@ def tells(**told):
     "told", [{"waits": lambda _look: (0,)}, {"moved": lambda look: look}], ids=["waits", "moves-bytes"]
 )
 def test_one_that_waits_for_anothers_versions_or_moves_a_large_state_is_left_alone(tmp_path, monkeypatch, told):
-    monkeypatch.setattr("agents.supervise.supervisor.MetricsReader", tells(**told))
+    monkeypatch.setattr("spillway.agents.supervise.supervisor.MetricsReader", tells(**told))
     settings = SupervisorSettings(restart=QUICK, stall=1.5)
     with running(tmp_path, [plan(tmp_path, "a"), plan(tmp_path, "b")], settings=settings, groups=Still()) as run:
         assert run.ready.wait(600)
@@ -291,8 +291,8 @@ def test_one_that_waits_for_anothers_versions_or_moves_a_large_state_is_left_alo
 SUPERVISE = """
 import sys, threading, os
 from pathlib import Path
-from agents.supervise.child import ChildPlan
-from agents.supervise.supervisor import Supervisor
+from spillway.agents.supervise.child import ChildPlan
+from spillway.agents.supervise.supervisor import Supervisor
 fake, run_dir = sys.argv[1:]
 def plan(stage):
     return ChildPlan(stage, 0, "stage", [sys.executable, fake, run_dir, stage, "0", "stage", "deaf", str(os.getpid())])
@@ -327,7 +327,7 @@ def test_a_child_that_is_stopped_from_outside_counts_as_dead(tmp_path, restarts)
 
 
 def test_one_that_is_not_ready_for_long_is_named_with_what_its_model_is_at(tmp_path, monkeypatch):
-    monkeypatch.setattr("agents.supervise.supervisor._SLOW_START_SECONDS", 0.0)
+    monkeypatch.setattr("spillway.agents.supervise.supervisor._SLOW_START_SECONDS", 0.0)
     said = tmp_path / "fake" / "logs" / "a.0.log"
     with running(tmp_path, [plan(tmp_path, "a", "slow-start")]) as run:
         await_(lambda: run.heard("a.0 is not ready after"))
@@ -337,7 +337,7 @@ def test_one_that_is_not_ready_for_long_is_named_with_what_its_model_is_at(tmp_p
 
 
 def test_one_that_waits_for_a_persons_workers_is_given_the_time_and_says_so(tmp_path, monkeypatch):
-    monkeypatch.setattr("agents.supervise.supervisor._WAITING_SECONDS", 1.0)
+    monkeypatch.setattr("spillway.agents.supervise.supervisor._WAITING_SECONDS", 1.0)
     waits = replace(plan(tmp_path, "a", "slow-start"), waits=True)
     settings = SupervisorSettings(RestartPolicy(start_timeout=0.1))
     with running(tmp_path, [waits], settings=settings) as run:

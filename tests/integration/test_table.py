@@ -2,13 +2,13 @@
 
 import pytest
 
-from agents.live.sizes import Sizes
-from lineage.errors import BrokerError
-from producers.connection import ClientSettings
-from producers.table import Table, write
+from spillway.agents.live.sizes import Sizes
+from spillway.lineage.errors import BrokerError
+from spillway.producers.connection import ClientSettings
+from spillway.producers.table import Table, write
+from spillway.topology.sizes import Size, decode, encode, key_of
 from tests.integration.conftest import make_topics
 from tests.waiting import PATIENT_SECONDS, until
-from topology.sizes import Size, decode, encode, key_of
 
 KEY = key_of("a")
 

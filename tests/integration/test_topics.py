@@ -8,14 +8,14 @@ import pytest
 from confluent_kafka import OFFSET_INVALID, Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from agents.live.leftovers import Left, left
-from agents.live.topics import actual, delete, ensure, present, written
-from lineage.errors import BrokerError, TopicError, UsageError
-from producers.connection import ClientSettings
+from spillway.agents.live.leftovers import Left, left
+from spillway.agents.live.topics import actual, delete, ensure, present, written
+from spillway.lineage.errors import BrokerError, TopicError, UsageError
+from spillway.producers.connection import ClientSettings
+from spillway.topology.sections import StateSpec
+from spillway.topology.spec import PipelineSpec, StageSpec
+from spillway.topology.topics import TopicRequirement, topic_plan
 from tests.waiting import until
-from topology.sections import StateSpec
-from topology.spec import PipelineSpec, StageSpec
-from topology.topics import TopicRequirement, topic_plan
 
 
 def requirement(name, partitions=3, **config):

@@ -10,14 +10,14 @@ import torch
 import yaml
 from click.testing import CliRunner
 
-from agents.chaos.strikes import model_of
-from agents.cli.commands.parity import parity
 from examples.plates import coded, models
 from examples.plates.payload import scene
 from examples.plates.training import ensure_trained
-from lineage.message import PREDICTION
-from producers.client import Client
-from producers.connection import ClientSettings
+from spillway.agents.chaos.strikes import model_of
+from spillway.agents.cli.commands.parity import parity
+from spillway.lineage.message import PREDICTION
+from spillway.producers.client import Client
+from spillway.producers.connection import ClientSettings
 from tests.acceptance.serving import ROOT, serving
 from tests.waiting import PATIENT_SECONDS
 

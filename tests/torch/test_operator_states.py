@@ -8,20 +8,20 @@ import numpy as np
 import pytest
 import torch
 
-from agents.live.operator.changes import Reign, import_state, refuse_served, rewind
-from agents.live.operator.histories import Standing, kept_version, read_histories
-from agents.live.operator.stored import Store
-from checkpoint.assembly import ChunkError
-from checkpoint.manifests import version_digest
-from lineage.errors import CheckpointError, UsageError
-from lineage.marks import Mark, Version
-from lineage.replication import InputPlace, Manifest
-from lineage.values.replication import ReplicationDecoder, encode
-from producers.connection import ClientSettings
+from spillway.agents.live.operator.changes import Reign, import_state, refuse_served, rewind
+from spillway.agents.live.operator.histories import Standing, kept_version, read_histories
+from spillway.agents.live.operator.stored import Store
+from spillway.checkpoint.assembly import ChunkError
+from spillway.checkpoint.manifests import version_digest
+from spillway.lineage.errors import CheckpointError, UsageError
+from spillway.lineage.marks import Mark, Version
+from spillway.lineage.replication import InputPlace, Manifest
+from spillway.lineage.values.replication import ReplicationDecoder, encode
+from spillway.producers.connection import ClientSettings
+from spillway.topology.sections import StateSpec
+from spillway.topology.spec import PipelineSpec, StageSpec
 from tests.unit.checkpoint.states import same
 from tests.written_states import ShardWriter
-from topology.sections import StateSpec
-from topology.spec import PipelineSpec, StageSpec
 
 V1, V2, V3 = (Version(1, n) for n in (1, 2, 3))
 

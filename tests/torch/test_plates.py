@@ -6,9 +6,9 @@ import yaml
 from examples.plates.payload import scene, truth
 from examples.plates.scenes import fingerprint, scenes, splits
 from examples.plates.training import ensure_trained
-from lineage.message import PREDICTION
-from producers.client import Client
-from producers.connection import ClientSettings
+from spillway.lineage.message import PREDICTION
+from spillway.producers.client import Client
+from spillway.producers.connection import ClientSettings
 from tests.acceptance.serving import ROOT, serving
 from tests.waiting import PATIENT_SECONDS
 

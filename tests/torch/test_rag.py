@@ -10,9 +10,9 @@ from examples.rag.models import wait
 from examples.rag.networks import Language, Rewriter
 from examples.rag.payload import QUESTIONS, question
 from examples.rag.training import ensure_trained, trained
-from lineage.message import PREDICTION
-from producers.client import Client
-from producers.connection import ClientSettings
+from spillway.lineage.message import PREDICTION
+from spillway.producers.client import Client
+from spillway.producers.connection import ClientSettings
 from tests.acceptance.serving import ROOT, serving
 from tests.waiting import PATIENT_SECONDS
 

@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 import torch
 
-from agents.cli.main import run
-from lineage.marks import Mark, Version
+from spillway.agents.cli.main import run
+from spillway.lineage.marks import Mark, Version
+from spillway.topology.load import load
 from tests.unit.checkpoint.states import same
 from tests.written_states import ShardWriter
-from topology.load import load
 
 MODEL = """
 import torch
@@ -158,7 +158,7 @@ def test_differences_are_counted_by_entry_and_by_key(ask, facts, learn, track):
 
 
 def newest_state(facts, tmp_path, stage, *options):
-    from agents.live.operator.stored import read_file
+    from spillway.agents.live.operator.stored import read_file
 
     file = tmp_path / f"newest-{len(list(tmp_path.iterdir()))}.safetensors"
     exported = facts("export", stage, file, *options)

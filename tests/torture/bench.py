@@ -22,13 +22,15 @@ import psutil
 import yaml
 from confluent_kafka.admin import AdminClient
 
-from agents.live.topics import ensure
-from agents.supervise.registry import entries
-from lineage import headers
-from lineage.errors import WireError
-from lineage.replication import Base
-from lineage.values.replication import ReplicationDecoder
-from producers.connection import ClientSettings
+from spillway.agents.live.topics import ensure
+from spillway.agents.supervise.registry import entries
+from spillway.lineage import headers
+from spillway.lineage.errors import WireError
+from spillway.lineage.replication import Base
+from spillway.lineage.values.replication import ReplicationDecoder
+from spillway.producers.connection import ClientSettings
+from spillway.topology import topics
+from spillway.topology.load import load
 from tests.acceptance.serving import ROOT, SPILLWAY, serving
 from tests.state_oracle import Judge
 from tests.state_topics import Recorder
@@ -39,8 +41,6 @@ from tests.torture.load import ANSWER_SECONDS, BACKLOG_SECONDS, PARTITIONS, SLO,
 from tests.torture.models import USERS
 from tests.torture.shapes import BATCH
 from tests.waiting import until
-from topology import topics
-from topology.load import load
 
 SLOW = 0.04  # seconds of a batch, where there is to be a backlog
 _SHORT_QUEUE = 64  # what a stage holds then: so reading is paused all the time

@@ -2,13 +2,13 @@
 
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
-from checkpoint.assembly import assemble
-from lineage.errors import SpillwayError
-from lineage.marks import INITIAL
+from spillway.checkpoint.assembly import assemble
+from spillway.lineage.errors import SpillwayError
+from spillway.lineage.marks import INITIAL
+from spillway.topology import topics
 from tests.state_history import Histories
 from tests.state_topics import gather
 from tests.waiting import PATIENT_SECONDS
-from topology import topics
 
 # A segment is full after a fifth of a second; what lies in an older one goes as soon as it has lain for a lease.
 FIERCE = {

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from agents.broker import EmbeddedCluster
-from agents.cli.options import cache_dir
+from spillway.agents.broker import EmbeddedCluster
+from spillway.agents.cli.options import cache_dir
 from tests.nodes import ClusterBench
 from tests.slow_broker import slow_broker
 from tests.torture.table import lines, read

@@ -4,20 +4,20 @@ from collections import Counter
 
 from confluent_kafka.admin import AdminClient
 
-from agents.live.topics import ensure
-from lineage.headers import decode
-from lineage.limits import DEFAULT_LIMITS
-from lineage.message import PREDICTION
-from lineage.schemas import SchemaBook
-from lineage.values.codec import Decoder
-from producers.connection import ClientSettings
-from producers.published import decode_row
+from spillway.agents.live.topics import ensure
+from spillway.lineage.headers import decode
+from spillway.lineage.limits import DEFAULT_LIMITS
+from spillway.lineage.message import PREDICTION
+from spillway.lineage.schemas import SchemaBook
+from spillway.lineage.values.codec import Decoder
+from spillway.producers.connection import ClientSettings
+from spillway.producers.published import decode_row
+from spillway.topology import topics
 from tests.oracle import outcome_problems
 from tests.state_topics import Recorder
 from tests.torture.load import ANSWER_SECONDS, Load
 from tests.torture.models import USERS
 from tests.waiting import until
-from topology import topics
 
 _OF_OBSERVATIONS = 30.0  # seconds until what is durable is published
 

@@ -16,17 +16,17 @@ from random import Random
 import yaml
 from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
 
-from agents.live.topics import ensure
-from agents.supervise.registry import entries
-from lineage import headers
-from lineage.message import PREDICTION, Query
-from lineage.values.codec import Decoder, encode_query
-from producers.connection import ClientSettings
+from spillway.agents.live.topics import ensure
+from spillway.agents.supervise.registry import entries
+from spillway.lineage import headers
+from spillway.lineage.message import PREDICTION, Query
+from spillway.lineage.values.codec import Decoder, encode_query
+from spillway.producers.connection import ClientSettings
+from spillway.topology import topics
+from spillway.topology.load import load
 from tests.acceptance.serving import ROOT, serving
 from tests.oracle import Answer, outcome_problems
 from tests.waiting import until
-from topology import topics
-from topology.load import load
 
 MODELS = "tests.torture.models"
 SLO = 600

@@ -6,13 +6,13 @@ from typing import Any
 
 from confluent_kafka import Producer
 
-from lineage import headers
-from lineage.keys import partition_for
-from lineage.message import Query
-from lineage.values.codec import encode_query
-from producers.connection import ClientSettings
+from spillway.lineage import headers
+from spillway.lineage.keys import partition_for
+from spillway.lineage.message import Query
+from spillway.lineage.values.codec import encode_query
+from spillway.producers.connection import ClientSettings
+from spillway.topology import topics
 from tests.waiting import GivenTime
-from topology import topics
 
 SLO = 600  # seconds: what is late here is late for a fault's sake, and must come all the same
 PARTITIONS = 3

@@ -9,11 +9,11 @@ import shutil
 import signal
 import time
 
-from agents.live.groups import group_id, instance_id
-from lineage.metric_names import GATE
+from spillway.agents.live.groups import group_id, instance_id
+from spillway.lineage.metric_names import GATE
+from spillway.topology import topics
 from tests.nodes import ClusterBench
 from tests.torture.faults import begin
-from topology import topics
 
 _GOES_ON = 150  # outcomes: more than a second's load, so that a node's loss is felt before it is back
 _DOWN_SECONDS = 20.0

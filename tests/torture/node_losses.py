@@ -22,15 +22,15 @@ from random import Random
 from statistics import median
 from tempfile import TemporaryDirectory
 
-from agents.broker import EmbeddedCluster
-from agents.cli.options import cache_dir
-from lineage import headers
+from spillway.agents.broker import EmbeddedCluster
+from spillway.agents.cli.options import cache_dir
+from spillway.lineage import headers
+from spillway.topology import topics
 from tests.nodes import ClusterBench
 from tests.torture.bench import Run
 from tests.torture.node_faults import ROLES
 from tests.torture.shapes import SHAPES
 from tests.waiting import BROKER_SECONDS, until
-from topology import topics
 
 KINDS = {"killed": signal.SIGKILL, "stands still": signal.SIGSTOP}
 USUAL = ("any", "controller", "input", "outcomes", "versions", "beat", "gate-group", "transactions")

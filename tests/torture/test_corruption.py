@@ -7,16 +7,16 @@ from random import Random
 import pytest
 from confluent_kafka import Producer
 
-from checkpoint.chunks import encode_key
-from lineage.errors import WireError
-from lineage.replication import Base
-from lineage.values.replication import ReplicationDecoder
+from spillway.checkpoint.chunks import encode_key
+from spillway.lineage.errors import WireError
+from spillway.lineage.replication import Base
+from spillway.lineage.values.replication import ReplicationDecoder
+from spillway.topology import topics
 from tests.acceptance.serving import ROOT, SPILLWAY
 from tests.state_history import Histories
 from tests.state_topics import gather
 from tests.torture.bench import Run
 from tests.torture.shapes import SHAPES
-from topology import topics
 
 PLACE = ("a", 0)
 
@@ -96,7 +96,7 @@ def test_a_damaged_version_log_stops_the_shard_until_somebody_goes_back(slow_ben
 
 @pytest.mark.torture
 def test_a_damaged_claim_is_passed_over_and_costs_nothing(slow_bench, unique_name, tmp_path):
-    """It gives nothing without its fence (`checkpoint.claims`), so nobody stops for it."""
+    """It gives nothing without its fence (`spillway.checkpoint.claims`), so nobody stops for it."""
     with Run(slow_bench, unique_name, SHAPES["single"], tmp_path) as run:
         run.load(400)
         run.answered(60)

@@ -11,22 +11,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agents.core.board import Board
-from agents.core.estimates.observed import Transfer
-from agents.core.gate import GateCore
-from agents.core.joins import MIN_WAIT_SECONDS
-from agents.live.ingress import Ingress
-from agents.live.metrics import Distribution
-from agents.live.stage.intake import effective
-from agents.supervise.tuning import Tuning
-from agents.workers.links import _LOOK_SECONDS, Links, _Link
-from agents.workers.tls import SILENT_SECONDS, Secured
-from lineage.message import PREDICTION, Outcome, PlanWord
-from producers.offline.job import Job, Progress
-from producers.offline.pace import LOOK, Pace
+from spillway.agents.core.board import Board
+from spillway.agents.core.estimates.observed import Transfer
+from spillway.agents.core.gate import GateCore
+from spillway.agents.core.joins import MIN_WAIT_SECONDS
+from spillway.agents.live.ingress import Ingress
+from spillway.agents.live.metrics import Distribution
+from spillway.agents.live.stage.intake import effective
+from spillway.agents.supervise.tuning import Tuning
+from spillway.agents.workers.links import _LOOK_SECONDS, Links, _Link
+from spillway.agents.workers.tls import SILENT_SECONDS, Secured
+from spillway.lineage.message import PREDICTION, Outcome, PlanWord
+from spillway.producers.offline.job import Job, Progress
+from spillway.producers.offline.pace import LOOK, Pace
+from spillway.topology.capacity.tuner import Basis, Planned
 from tests.unit.core.builders import delivery
 from tests.unit.core.shapes import SHAPES
-from topology.capacity.tuner import Basis, Planned
 
 SKEWS = [-2.0, -0.5, 0.0, 0.5, 2.0]
 UNIX = 1_800_000_000.0
@@ -59,9 +59,9 @@ class Front:
     """The links of a front, on the test's thread, with one worker that has a batch."""
 
     def __init__(self, clock, monkeypatch, *, peer):
-        monkeypatch.setattr("agents.workers.links.time", clock)
+        monkeypatch.setattr("spillway.agents.workers.links.time", clock)
         unstarted = SimpleNamespace(start=lambda: None)
-        monkeypatch.setattr("agents.workers.links.threading", SimpleNamespace(Thread=lambda **_: unstarted))
+        monkeypatch.setattr("spillway.agents.workers.links.threading", SimpleNamespace(Thread=lambda **_: unstarted))
         self.clock, self.lost_with = clock, []
         self.links = Links(self, timeout=TIMEOUT)
         ours, self.theirs = socket.socketpair()
@@ -112,7 +112,7 @@ def test_no_query_is_to_blame_for_a_peer_that_left_as_its_front_was_away(away, b
 
 
 def test_a_worker_that_was_away_reads_what_has_come_before_it_judges(clock, monkeypatch):
-    monkeypatch.setattr("agents.workers.tls.time", clock)
+    monkeypatch.setattr("spillway.agents.workers.tls.time", clock)
     ours, theirs = socket.socketpair()
 
     class Stalls:
@@ -204,7 +204,7 @@ class Counted(Ingress):
 @pytest.mark.parametrize("ahead", SKEWS)
 @pytest.mark.parametrize("slow", [0.0, 0.02, 0.5])
 def test_what_comes_while_history_is_read_is_no_load(clock, monkeypatch, ahead, slow):
-    for module in ("agents.supervise.tuning", "agents.live.ingress"):
+    for module in ("spillway.agents.supervise.tuning", "spillway.agents.live.ingress"):
         monkeypatch.setattr(f"{module}.time", clock)
     basis = Basis(100.0, {0.25: 26, 1.0: 101, 5.0: 502, 30.0: 3_005}, {"a": Planned(10, 15.0)})
     stop, orders, excess = threading.Event(), [], []
@@ -234,7 +234,7 @@ def test_what_comes_while_history_is_read_is_no_load(clock, monkeypatch, ahead, 
 
 @pytest.mark.parametrize("jump", [-3_600.0, -2.0, 2.0, 3_600.0])
 def test_a_job_counts_its_pauses_by_the_monotonic_clock(clock, monkeypatch, jump):
-    monkeypatch.setattr("producers.offline.job.time", clock)
+    monkeypatch.setattr("spillway.producers.offline.job.time", clock)
     job = Job("p", None, None, None, parameters={})
     job._state, job._pace = Progress(1), SimpleNamespace(paused=lambda _now, _under_way: "busy")
     job._outputs = SimpleNamespace(note=lambda *_: None, write=lambda _rows: 0, written=0)

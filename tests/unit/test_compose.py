@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from agents.cli.main import root
-from lineage import metric_names
-from topology.load import load
+from spillway.agents.cli.main import root
+from spillway.lineage import metric_names
+from spillway.topology.load import load
 
 ROOT = Path(__file__).parents[2]
 

@@ -6,8 +6,8 @@
       k80: {price: 0.634, count: 128, memory: 12GiB, load: 5s, runs: emulated}
 
 A price is for one unit and hour; one worker has one unit. What a stage takes there is in a profile file
-(`topology.profiles`): under `hardware` by the kind's name, else, for `core` and `cuda`, as `spillway profile` measured
-it. Kinds and figures that are `emulated` are of machines that are not there.
+(`spillway.topology.profiles`): under `hardware` by the kind's name, else, for `core` and `cuda`, as `spillway profile`
+measured it. Kinds and figures that are `emulated` are of machines that are not there.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 from pydantic import AfterValidator, Field
 
-from lineage.errors import SpecError
-from topology import names
-from topology.quantities import show_duration
-from topology.reading.models import read_model
-from topology.sections import Count, Seconds, Section, Size
+from spillway.lineage.errors import SpecError
+from spillway.topology import names
+from spillway.topology.quantities import show_duration
+from spillway.topology.reading.models import read_model
+from spillway.topology.sections import Count, Seconds, Section, Size
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from topology.load import Pipeline
-    from topology.profiles import ProfileFile
-    from topology.spec import StageSpec
+    from spillway.topology.load import Pipeline
+    from spillway.topology.profiles import ProfileFile
+    from spillway.topology.spec import StageSpec
 
 DEFAULT_LOAD: Final = 5.0  # seconds until a new worker serves: what the thesis says of its serving systems (4.5)
 

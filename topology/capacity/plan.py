@@ -32,8 +32,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 import yaml
 from pydantic import Field
 
-from topology.reading.models import read_model, write_whole
-from topology.sections import Count, Positive, Seconds, Section
+from spillway.topology.reading.models import read_model, write_whole
+from spillway.topology.sections import Count, Positive, Seconds, Section
 
 if TYPE_CHECKING:
     from pathlib import Path

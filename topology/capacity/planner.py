@@ -30,16 +30,16 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
 
-from lineage.errors import SpecError
-from topology.capacity.envelope import envelope
-from topology.quantities import show_duration
+from spillway.lineage.errors import SpecError
+from spillway.topology.capacity.envelope import envelope
+from spillway.topology.quantities import show_duration
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
-    from topology.capacity.hardware import Option
+    from spillway.topology.capacity.hardware import Option
 
 
 class Sizing(NamedTuple):

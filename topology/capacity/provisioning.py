@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from topology.capacity.envelope import LONGEST, envelope, windows
-from topology.capacity.hardware import can_be_planned
-from topology.capacity.plan import Plan, PlannedStage, TraceFacts
-from topology.capacity.planner import Lane, Planner, Sizing, p99_of
-from topology.capacity.room import remark
-from topology.capacity.search import SEARCHES
-from topology.quantities import show_duration
+from spillway.topology.capacity.envelope import LONGEST, envelope, windows
+from spillway.topology.capacity.hardware import can_be_planned
+from spillway.topology.capacity.plan import Plan, PlannedStage, TraceFacts
+from spillway.topology.capacity.planner import Lane, Planner, Sizing, p99_of
+from spillway.topology.capacity.room import remark
+from spillway.topology.capacity.search import SEARCHES
+from spillway.topology.quantities import show_duration
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from topology.capacity.hardware import Catalogue, Option
-    from topology.capacity.planner import Choice, Estimate, Found
-    from topology.load import Pipeline
+    from spillway.topology.capacity.hardware import Catalogue, Option
+    from spillway.topology.capacity.planner import Choice, Estimate, Found
+    from spillway.topology.load import Pipeline
 
 
 def first_sizes(options: Mapping[str, tuple[Option, ...]]) -> dict[str, Sizing]:

@@ -11,12 +11,12 @@ from __future__ import annotations
 from functools import cache
 from typing import TYPE_CHECKING, Final
 
-from topology.quantities import show_duration
-from topology.spec import EmulatedSpec
+from spillway.topology.quantities import show_duration
+from spillway.topology.spec import EmulatedSpec
 
 if TYPE_CHECKING:
-    from topology.capacity.plan import Plan, PlannedStage
-    from topology.spec import PipelineSpec
+    from spillway.topology.capacity.plan import Plan, PlannedStage
+    from spillway.topology.spec import PipelineSpec
 
 PLANNED: Final = "pard"
 RECENT: Final = "pard:duration=recent"

@@ -5,12 +5,12 @@ from __future__ import annotations
 from itertools import product
 from typing import TYPE_CHECKING, Final
 
-from topology.capacity.planner import Choice
+from spillway.topology.capacity.planner import Choice
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from topology.capacity.planner import Config, Found, Planner
+    from spillway.topology.capacity.planner import Config, Found, Planner
 
 WIDTH: Final = 4
 

@@ -6,16 +6,16 @@ import hashlib
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from lineage.errors import SpecError
-from topology.capacity.hardware import can_be_planned
-from topology.capacity.tuner import Basis, Planned
-from topology.names import meant
-from topology.spec import EmulatedSpec
+from spillway.lineage.errors import SpecError
+from spillway.topology.capacity.hardware import can_be_planned
+from spillway.topology.capacity.tuner import Basis, Planned
+from spillway.topology.names import meant
+from spillway.topology.spec import EmulatedSpec
 
 if TYPE_CHECKING:
-    from topology.capacity.plan import Plan, PlannedStage
-    from topology.load import Pipeline
-    from topology.spec import StageSpec
+    from spillway.topology.capacity.plan import Plan, PlannedStage
+    from spillway.topology.load import Pipeline
+    from spillway.topology.spec import StageSpec
 
 _BETWEEN: Final = "+"  # the digests of file and plan
 _DIGITS: Final = 16

@@ -11,9 +11,9 @@ much:
 * `ratio`: k_m = planned k_m x the largest r_i / sample's r_i over the windows, `NOISE` queries aside; up where that is
   more than `BAND` above what there is. A window of `LASTING` seconds or more that is so far above shows another rate,
   no burst, if it is also further above the sample's mean than `SURE` times the sample's fullest is. Then k_m = planned
-  k_m x r_i / lambda, and what piles up while workers load (`topology.capacity.backlog`) is to be worked off in `DRAIN`
-  of that time. Down: by the largest ratio of the last 30 s in windows of up to 5 s, over 1 - `SLACK`; to the plan where
-  it is at most 1.
+  k_m x r_i / lambda, and what piles up while workers load (`spillway.topology.capacity.backlog`) is to be worked off in
+  `DRAIN` of that time. Down: by the largest ratio of the last 30 s in windows of up to 5 s, over 1 - `SLACK`; to the
+  plan where it is at most 1.
 
 `ratio` is the default: docs/capacity.md says why. The largest of N fluctuations grows like log N where their tail is
 exponential, or slower. So 1.5 times the largest of a sample of some minutes comes in hours of like traffic, if at all.
@@ -32,8 +32,8 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Literal
 
-from topology.capacity.backlog import Backlog
-from topology.capacity.envelope import LONGEST
+from spillway.topology.capacity.backlog import Backlog
+from spillway.topology.capacity.envelope import LONGEST
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -1,5 +1,5 @@
 """Pipelines as text and as DOT."""
 
-from topology.drawing.pictures import dot, text
+from spillway.topology.drawing.pictures import dot, text
 
 __all__ = ["dot", "text"]

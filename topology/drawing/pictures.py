@@ -6,15 +6,15 @@ import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from topology.quantities import show_duration
-from topology.sections import ADAPTIVE
-from topology.topics import egress, ingress
+from spillway.topology.quantities import show_duration
+from spillway.topology.sections import ADAPTIVE
+from spillway.topology.topics import egress, ingress
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from topology.load import Pipeline
-    from topology.spec import StageSpec
+    from spillway.topology.load import Pipeline
+    from spillway.topology.spec import StageSpec
 
 
 # The characters of a drawn graph: boxes, and the lines between two layers of them.

@@ -17,7 +17,7 @@ from yaml.reader import Reader
 from yaml.resolver import BaseResolver
 from yaml.scanner import Scanner
 
-from topology.problems import Finding, InvalidPipelineError, Path, Place, Problem, show_path
+from spillway.topology.problems import Finding, InvalidPipelineError, Path, Place, Problem, show_path
 
 MAX_BYTES: Final = 256 << 10
 MAX_VALUES: Final = 20_000

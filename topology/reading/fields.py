@@ -1,4 +1,4 @@
-"""Field by field: the values of a pipeline file as the objects of `topology.spec`, as far as they can be made.
+"""Field by field: the values of a pipeline file as the objects of `spillway.topology.spec`, as far as they can be made.
 
 A field that is not as it must be is a problem; it is then left out, so that what stands beside it is checked as well.
 """
@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from topology import names
-from topology.problems import Problem
-from topology.quantities import shown
-from topology.sections import (
+from spillway.topology import names
+from spillway.topology.problems import Problem
+from spillway.topology.quantities import shown
+from spillway.topology.sections import (
     BatchingSpec,
     CacheSpec,
     CodingSpec,
@@ -25,15 +25,15 @@ from topology.sections import (
     WorkersSpec,
     kind_alone,
 )
-from topology.spec import EmulatedSpec, InputSpec, JoinSpec, LimitsSpec, PipelineSpec, StageSpec
-from topology.variant_sections import VariantSpec, VariantsSpec
+from spillway.topology.spec import EmulatedSpec, InputSpec, JoinSpec, LimitsSpec, PipelineSpec, StageSpec
+from spillway.topology.variant_sections import VariantSpec, VariantsSpec
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from pydantic_core import ErrorDetails
 
-    from topology.problems import Path
+    from spillway.topology.problems import Path
 
 _Model = TypeVar("_Model", bound=BaseModel)
 

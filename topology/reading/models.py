@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from lineage.errors import SpecError
-from topology.problems import InvalidPipelineError
-from topology.reading.document import MAX_BYTES, Document
+from spillway.lineage.errors import SpecError
+from spillway.topology.problems import InvalidPipelineError
+from spillway.topology.reading.document import MAX_BYTES, Document
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from topology import names
-from topology.problems import Problem
-from topology.quantities import shown
-from topology.sections import DEFAULT_MAX_BATCH
+from spillway.topology import names
+from spillway.topology.problems import Problem
+from spillway.topology.quantities import shown
+from spillway.topology.sections import DEFAULT_MAX_BATCH
 
 if TYPE_CHECKING:
-    from topology.problems import Path
+    from spillway.topology.problems import Path
 
     Origins = dict[Path, Path]
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from topology.problems import Problem
-from topology.quantities import show_duration
-from topology.sections import ADAPTIVE
+from spillway.topology.problems import Problem
+from spillway.topology.quantities import show_duration
+from spillway.topology.sections import ADAPTIVE
 
 if TYPE_CHECKING:
-    from topology.reading.fields import PipelineFields, StageFields
+    from spillway.topology.reading.fields import PipelineFields, StageFields
 
 
 def check_batching(fields: PipelineFields, stage: StageFields, problems: list[Problem]) -> None:

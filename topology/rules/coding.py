@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from topology.problems import Problem
+from spillway.topology.problems import Problem
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from topology.reading.fields import PipelineFields, StageFields
+    from spillway.topology.reading.fields import PipelineFields, StageFields
 
 
 def check_coding(fields: PipelineFields, stage: StageFields, problems: list[Problem]) -> None:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from topology.problems import Problem
+from spillway.topology.problems import Problem
 
 if TYPE_CHECKING:
-    from topology.reading.fields import StageFields
+    from spillway.topology.reading.fields import StageFields
 
 
 def check_copies(stage: StageFields, problems: list[Problem]) -> None:

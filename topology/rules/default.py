@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from lineage.errors import WireError
-from lineage.message import Query
-from lineage.values.codec import encode_query
-from lineage.values.tensors import is_tensor
-from topology.problems import Problem
+from spillway.lineage.errors import WireError
+from spillway.lineage.message import Query
+from spillway.lineage.values.codec import encode_query
+from spillway.lineage.values.tensors import is_tensor
+from spillway.topology.problems import Problem
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from topology.reading.fields import PipelineFields, StageFields
-    from topology.spec import InputSpec
+    from spillway.topology.reading.fields import PipelineFields, StageFields
+    from spillway.topology.spec import InputSpec
 
 
 def check_default(fields: PipelineFields, stage: StageFields, problems: list[Problem]) -> None:

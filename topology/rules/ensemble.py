@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from topology.problems import Problem
-from topology.quantities import show_duration
-from topology.sections import MOST_MEMBERS
+from spillway.topology.problems import Problem
+from spillway.topology.quantities import show_duration
+from spillway.topology.sections import MOST_MEMBERS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from topology.reading.fields import PipelineFields, StageFields
-    from topology.sections import WorkersSpec
+    from spillway.topology.reading.fields import PipelineFields, StageFields
+    from spillway.topology.sections import WorkersSpec
 
 _CLASHES = {
     "model": "the models belong to the members",

@@ -4,22 +4,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lineage.errors import UsageError
-from topology.problems import Problem
-from topology.rules.batching import check_batching
-from topology.rules.cache import check_cache
-from topology.rules.coding import check_coding
-from topology.rules.copies import check_copies
-from topology.rules.default import check_default
-from topology.rules.ensemble import check_ensemble
-from topology.rules.state import check_state
-from topology.rules.tables import check_tables
-from topology.rules.variants import check_variants
-from topology.rules.workers import check_workers
-from topology.spec import LimitsSpec
+from spillway.lineage.errors import UsageError
+from spillway.topology.problems import Problem
+from spillway.topology.rules.batching import check_batching
+from spillway.topology.rules.cache import check_cache
+from spillway.topology.rules.coding import check_coding
+from spillway.topology.rules.copies import check_copies
+from spillway.topology.rules.default import check_default
+from spillway.topology.rules.ensemble import check_ensemble
+from spillway.topology.rules.state import check_state
+from spillway.topology.rules.tables import check_tables
+from spillway.topology.rules.variants import check_variants
+from spillway.topology.rules.workers import check_workers
+from spillway.topology.spec import LimitsSpec
 
 if TYPE_CHECKING:
-    from topology.reading.fields import PipelineFields, StageFields
+    from spillway.topology.reading.fields import PipelineFields, StageFields
 
 
 def check_stage(fields: PipelineFields, stage: StageFields, problems: list[Problem]) -> None:

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from topology.problems import Problem
-from topology.sections import StateSpec
+from spillway.topology.problems import Problem
+from spillway.topology.sections import StateSpec
 
 if TYPE_CHECKING:
-    from topology.reading.fields import PipelineFields, StageFields
+    from spillway.topology.reading.fields import PipelineFields, StageFields
 
 _OF_LOGS: Final = ("backups", "lease")
 _PROCESSES: Final = "shards and backups set the number of processes of a stage with a state"

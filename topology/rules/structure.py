@@ -4,29 +4,29 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lineage.headers import MAX_PATH_BYTES
-from topology import dag, names
-from topology.problems import Problem
-from topology.rules.stage_rules import check_limits, check_stage
+from spillway.lineage.headers import MAX_PATH_BYTES
+from spillway.topology import dag, names
+from spillway.topology.problems import Problem
+from spillway.topology.rules.stage_rules import check_limits, check_stage
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from topology.reading.fields import PipelineFields, StageFields
+    from spillway.topology.reading.fields import PipelineFields, StageFields
 
     Stages = Mapping[str, StageFields]
     Edges = Mapping[str, tuple[str, ...]]
     from collections.abc import Iterable, Mapping
 
-    from topology.reading.fields import StageFields
+    from spillway.topology.reading.fields import StageFields
 
 
 # Whether every message knows the choices that bear on it: what lets joins and the gate know whom to wait for.
 #
-# A join works out its expected predecessors from the choices that a message carries (`topology.routing`). So every
-# message that arrives there must have passed every chooser that has a say in who else arrives: for a chooser S before
-# a join D, each predecessor of D must be S or come after it. It follows that S lies on every way to D, so that all
-# messages of a request agree. The gate joins the terminals: the sinks, and the choosers at which a request may end.
+# A join works out its expected predecessors from the choices that a message carries (`spillway.topology.routing`). So
+# every message that arrives there must have passed every chooser that has a say in who else arrives: for a chooser S
+# before a join D, each predecessor of D must be S or come after it. It follows that S lies on every way to D, so that
+# all messages of a request agree. The gate joins the terminals: the sinks, and the choosers at which a request may end.
 # Two terminals that can both report for one request must know the same choices: of a chooser and any terminal, one
 # must come after the other.
 

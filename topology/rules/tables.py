@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from topology import names
-from topology.problems import Problem
+from spillway.topology import names
+from spillway.topology.problems import Problem
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from topology.reading.fields import PipelineFields, StageFields
+    from spillway.topology.reading.fields import PipelineFields, StageFields
 
 _UNPUBLISHED: Final = ("lineage-stash", "none")
 _NOT_OF_LEARNERS: Final = {

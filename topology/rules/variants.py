@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from topology.problems import Problem
-from topology.quantities import show_duration
-from topology.rules.ensemble import of_workers
-from topology.spec import EmulatedSpec
+from spillway.topology.problems import Problem
+from spillway.topology.quantities import show_duration
+from spillway.topology.rules.ensemble import of_workers
+from spillway.topology.spec import EmulatedSpec
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from topology.reading.fields import PipelineFields, StageFields
-    from topology.variant_sections import VariantSpec, VariantsSpec
+    from spillway.topology.reading.fields import PipelineFields, StageFields
+    from spillway.topology.variant_sections import VariantSpec, VariantsSpec
 
 _MOST = 256
 _CLASHES = {

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from topology import names
-from topology.problems import Problem
+from spillway.topology import names
+from spillway.topology.problems import Problem
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from topology.reading.fields import PipelineFields, StageFields
-    from topology.sections import WorkersSpec
+    from spillway.topology.reading.fields import PipelineFields, StageFields
+    from spillway.topology.sections import WorkersSpec
 
 
 def check_workers(fields: PipelineFields, stage: StageFields, problems: list[Problem]) -> None:

@@ -16,7 +16,8 @@ The variants of one application and architecture are a group with one load and o
 * A variant that a query names, or that alone of its model is accurate enough for one, is loaded beside what serves
   (`lacking`), and stays while it is asked. The paper's heuristic goes by rates alone, and would not.
 * The load is counted by what came and by what found nothing active (`unmet`). A worker counts with what it does in time
-  (`topology.variants.scaling`). A group without load for `idle` seconds loses its last worker, too; None: it keeps one.
+  (`spillway.topology.variants.scaling`). A group without load for `idle` seconds loses its last worker, too; None: it
+  keeps one.
 
 Times are seconds of a clock that does not go back.
 """
@@ -28,8 +29,8 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
-from topology.variants.program import NoConfigurationError, solve
-from topology.variants.scaling import (
+from spillway.topology.variants.program import NoConfigurationError, solve
+from spillway.topology.variants.scaling import (
     Action,
     Candidate,
     Patience,
@@ -40,14 +41,14 @@ from topology.variants.scaling import (
     scale_down,
     scale_up,
 )
-from topology.variants.selection import Status
-from topology.variants.states import Event, Life, State, Told
+from spillway.topology.variants.selection import Status
+from spillway.topology.variants.states import Event, Life, State, Told
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
 
-    from topology.variants.hosts import Fleet, HostOrder
-    from topology.variants.variant import Variant
+    from spillway.topology.variants.hosts import Fleet, HostOrder
+    from spillway.topology.variants.variant import Variant
 
 POLL: Final = 1.0  # seconds between two decisions (INFaaS, section 5)
 HOST_POLL: Final = 2.0
@@ -215,7 +216,7 @@ class Controller:
         )
 
     def statuses(self, now: float) -> dict[str, Status]:
-        """How each variant is doing, for who selects (`topology.variants.selection`)."""
+        """How each variant is doing, for who selects (`spillway.topology.variants.selection`)."""
         return {name: self._status(now, life) for name, life in self.lives.items()}
 
     @property

@@ -26,11 +26,11 @@ from __future__ import annotations
 from functools import cache
 from typing import Final, NamedTuple
 
-from topology.capacity.hardware import Catalogue
-from topology.variant_sections import HostKind
-from topology.variants.variant import Variant
+from spillway.topology.capacity.hardware import Catalogue
+from spillway.topology.variant_sections import HostKind
+from spillway.topology.variants.variant import Variant
 
-SOURCE: Final = "emulated: INFaaS, Tables 2 and 8, by the formula of topology.variants.family"
+SOURCE: Final = "emulated: INFaaS, Tables 2 and 8, by the formula of spillway.topology.variants.family"
 _GB: Final = 1_000_000_000
 _CHEAP: Final = 0.031  # per GB and second of CPU memory, as 6.2 has it
 

@@ -20,13 +20,13 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from topology.variant_sections import HostKind, Room
+from spillway.topology.variant_sections import HostKind, Room
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
 
-    from topology.capacity.hardware import Catalogue
-    from topology.variants.variant import Variant
+    from spillway.topology.capacity.hardware import Catalogue
+    from spillway.topology.variants.variant import Variant
 
 FULL: Final = 0.8
 EMPTY: Final = 60.0

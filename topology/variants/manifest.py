@@ -14,18 +14,18 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, StrictBool, ValidationError
 
-from lineage.errors import SpecError
-from topology import names
-from topology.profiles import StageProfile  # noqa: TC001 - pydantic reads it
-from topology.sections import Count, Section, Size
-from topology.variant_sections import Figure, Name, Text, VariantSpec, VariantWorkers
+from spillway.lineage.errors import SpecError
+from spillway.topology import names
+from spillway.topology.profiles import StageProfile  # noqa: TC001 - pydantic reads it
+from spillway.topology.sections import Count, Section, Size
+from spillway.topology.variant_sections import Figure, Name, Text, VariantSpec, VariantWorkers
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from topology.variant_sections import VariantsSpec
+    from spillway.topology.variant_sections import VariantsSpec
 
-SERVED: Final = "agents.registry.served:Registered"
+SERVED: Final = "spillway.agents.registry.served:Registered"
 """What serves a registered variant."""
 _LONGEST: Final = 80
 _HARDWARE: Final = {"cpu": "core", "cuda": "cuda"}  # as the catalogue calls it

@@ -8,9 +8,9 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from lineage.errors import UsageError
-from topology import names
-from topology.quantities import duration, shown
+from spillway.lineage.errors import UsageError
+from spillway.topology import names
+from spillway.topology.quantities import duration, shown
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from lineage.errors import MissingExtraError, SpecError
-from topology.variants.scaling import Action, needed
+from spillway.lineage.errors import MissingExtraError, SpecError
+from spillway.topology.variants.scaling import Action, needed
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from topology.variant_sections import Room
-    from topology.variants.scaling import Candidate, Weights
+    from spillway.topology.variant_sections import Room
+    from spillway.topology.variants.scaling import Candidate, Weights
 
 NO_SCIPY: Final = (
     "scipy is not installed, but the integer program needs it; install the extra: pip install 'spillway[sklearn]', or "

@@ -12,12 +12,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from topology.variants.manifest import with_workers
+from spillway.topology.variants.manifest import with_workers
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
-    from topology.variant_sections import VariantSpec, VariantsSpec
+    from spillway.topology.variant_sections import VariantSpec, VariantsSpec
 
 
 class Renewal:

@@ -1,6 +1,7 @@
 """How many workers of which variants a load takes: INFaaS' greedy heuristic (section 4.2.2).
 
-Both this and the program that it stands for (`topology.variants.program`) minimize, over changes delta of the workers,
+Both this and the program that it stands for (`spillway.topology.variants.program`) minimize, over changes delta of the
+workers,
 
     Cost(delta) = C (delta + lambda T_load max(delta, 0))
 
@@ -34,12 +35,12 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from topology.variants.states import SLACK
+from spillway.topology.variants.states import SLACK
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from topology.variants.variant import Variant
+    from spillway.topology.variants.variant import Variant
 
 LAMBDA: Final = 0.1  # 1/s; the paper names no value, so this is ours
 LATE: Final = 0.05

@@ -30,17 +30,17 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
-from lineage.errors import UsageError
-from topology import names
+from spillway.lineage.errors import UsageError
+from spillway.topology import names
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
 
     from numpy.typing import NDArray
 
-    from topology.variant_sections import Budget, OnMiss
-    from topology.variants.needs import Needs
-    from topology.variants.variant import Variant
+    from spillway.topology.variant_sections import Budget, OnMiss
+    from spillway.topology.variants.needs import Needs
+    from spillway.topology.variants.variant import Variant
 
 _EXACT: Final = 1e-12
 

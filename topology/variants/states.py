@@ -1,8 +1,8 @@
 """A variant's life, and the two marks that keep queries from it (INFaaS, section 4, Fig. 4).
 
-The life is over all workers of a variant; one worker's own is in `agents.core.workers`. `LIFE` is all of it: what is
-not in the table cannot happen, and raises. The figure has Inactive, Active, Overloaded and Interfered; the last two are
-marks here, beside the life, of a variant that is active. Loading, Draining and Failed are ours.
+The life is over all workers of a variant; one worker's own is in `spillway.agents.core.workers`. `LIFE` is all of it:
+what is not in the table cannot happen, and raises. The figure has Inactive, Active, Overloaded and Interfered; the last
+two are marks here, beside the life, of a variant that is active. Loading, Draining and Failed are ours.
 
     event      meaning
     ordered    somebody wants workers of it
@@ -31,7 +31,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from topology.variants.variant import Variant
+    from spillway.topology.variants.variant import Variant
 
 SLACK: Final = 1.05  # INFaaS, section 5
 INTERFERED: Final = 1.2

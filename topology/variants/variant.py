@@ -6,8 +6,9 @@
         {app: faces, architecture: ResNet50, hardware: v100, batch: 8, accuracy: 0.749, load: 3.5s, memory: 996MB,
          takes: {1: 3.3ms, 8: 10ms}, overhead: 5ms, cost: 0.496}
 
-A variant is one model, optimized one way for one kind of hardware (`topology.capacity.hardware`). A profile is of its
-own worker: `takes` is a batch's time there, `overhead` what a query takes beside it. Seconds, bytes, queries a second.
+A variant is one model, optimized one way for one kind of hardware (`spillway.topology.capacity.hardware`). A profile is
+of its own worker: `takes` is a batch's time there, `overhead` what a query takes beside it. Seconds, bytes, queries a
+second.
 """
 
 from __future__ import annotations
@@ -17,20 +18,20 @@ from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 from pydantic import Field
 
-from lineage.errors import SpecError
-from topology import names
-from topology.quantities import show_duration
-from topology.reading.models import read_model
-from topology.sections import Section
-from topology.spec import EmulatedSpec
-from topology.variant_sections import Figures, Name, Text
+from spillway.lineage.errors import SpecError
+from spillway.topology import names
+from spillway.topology.quantities import show_duration
+from spillway.topology.reading.models import read_model
+from spillway.topology.sections import Section
+from spillway.topology.spec import EmulatedSpec
+from spillway.topology.variant_sections import Figures, Name, Text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
-    from topology.capacity.hardware import Catalogue
-    from topology.variant_sections import VariantsSpec
+    from spillway.topology.capacity.hardware import Catalogue
+    from spillway.topology.variant_sections import VariantsSpec
 
 _HOUR: Final = 3_600.0
 

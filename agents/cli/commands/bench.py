@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import click
 
-from agents.cli.options import LazyGroup
+from spillway.agents.cli.options import LazyGroup
 
-# name -> what `spillway bench --help` says of it; each is the click command `name` in `agents.bench.<name>`
+# name -> what `spillway bench --help` says of it; each is the click command `name` in `spillway.agents.bench.<name>`
 BENCHES = {
     "hop": "One hop through a stage against aiokafka, confluent-kafka, Faust and Quix Streams.",
     "gate": "What the gate's transactions cost.",
@@ -31,7 +31,7 @@ class _Benches(LazyGroup):
         return super().resolve_command(ctx, args)
 
 
-@click.group(cls=_Benches, package="agents.bench", texts=BENCHES)
+@click.group(cls=_Benches, package="spillway.agents.bench", texts=BENCHES)
 def bench() -> None:
     """Run benchmarks against other systems.
 

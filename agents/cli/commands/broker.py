@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from agents.broker import EmbeddedCluster, stop_broker
-from agents.broker.cluster import HEAP, NODE_HEAP, SIZES
-from agents.broker.folder import DataFolder
-from agents.broker.ports import kafka_answers
-from agents.broker.settings import DEFAULT_PORT
-from agents.cli.options import SuggestingGroup, broker_dir_option, cache_dir, confirmed, json_option
-from lineage.errors import UsageError
+from spillway.agents.broker import EmbeddedCluster, stop_broker
+from spillway.agents.broker.cluster import HEAP, NODE_HEAP, SIZES
+from spillway.agents.broker.folder import DataFolder
+from spillway.agents.broker.ports import kafka_answers
+from spillway.agents.broker.settings import DEFAULT_PORT
+from spillway.agents.cli.options import SuggestingGroup, broker_dir_option, cache_dir, confirmed, json_option
+from spillway.lineage.errors import UsageError
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -10,17 +10,17 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from agents.chaos.schedule import Load, Often, schedule
-from agents.chaos.strikes import Strikes, workers_of
-from agents.cli.options import pipeline_argument, positive, run_dir_option
-from agents.supervise.registry import entries
-from lineage.errors import SpillwayError, UsageError
-from topology.load import load
+from spillway.agents.chaos.schedule import Load, Often, schedule
+from spillway.agents.chaos.strikes import Strikes, workers_of
+from spillway.agents.cli.options import pipeline_argument, positive, run_dir_option
+from spillway.agents.supervise.registry import entries
+from spillway.lineage.errors import SpillwayError, UsageError
+from spillway.topology.load import load
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from topology.spec import PipelineSpec
+    from spillway.topology.spec import PipelineSpec
 
 
 def _often(context: click.Context, parameter: click.Parameter, value: str | None) -> Often | None:

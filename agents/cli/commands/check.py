@@ -7,30 +7,30 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from agents.cli.options import json_option, pipeline_argument
-from agents.cli.policies import ensemble_findings, policy_findings, wrong_policy
-from agents.coding.deployed import load_code, read_parities
-from agents.core.policies import effective, words_for
-from agents.learning.chosen import selection_of
-from agents.profiling.conditions import stale_profiles
-from lineage.errors import ModelError, SpecError, SpillwayError
-from topology.drawing import dot, text
-from topology.load import load, remarks, unchecked
-from topology.names import model as model_name
-from topology.problems import InvalidPipelineError
-from topology.profiles import read_profiles
-from topology.quantities import show_duration
-from topology.topics import topic_plan
+from spillway.agents.cli.options import json_option, pipeline_argument
+from spillway.agents.cli.policies import ensemble_findings, policy_findings, wrong_policy
+from spillway.agents.coding.deployed import load_code, read_parities
+from spillway.agents.core.policies import effective, words_for
+from spillway.agents.learning.chosen import selection_of
+from spillway.agents.profiling.conditions import stale_profiles
+from spillway.lineage.errors import ModelError, SpecError, SpillwayError
+from spillway.topology.drawing import dot, text
+from spillway.topology.load import load, remarks, unchecked
+from spillway.topology.names import model as model_name
+from spillway.topology.problems import InvalidPipelineError
+from spillway.topology.profiles import read_profiles
+from spillway.topology.quantities import show_duration
+from spillway.topology.topics import topic_plan
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
-    from agents.models.trial import Trial
-    from topology.load import Pipeline
-    from topology.problems import Finding
-    from topology.problems import Path as FieldPath
-    from topology.spec import StageSpec
+    from spillway.agents.models.trial import Trial
+    from spillway.topology.load import Pipeline
+    from spillway.topology.problems import Finding
+    from spillway.topology.problems import Path as FieldPath
+    from spillway.topology.spec import StageSpec
 
 BAD_INPUT = 2
 _WIDTH = 80  # of a terminal
@@ -120,7 +120,7 @@ def _checked(file: Path, *, imports: bool, tries: bool) -> Pipeline:
 
 def _singly(file: Path, *, imports: bool) -> Iterator[Finding]:
     """What is wrong with policies, profile files and models, each by itself, in a file that is no pipeline."""
-    from agents.models.loading import look_up_model  # noqa: PLC0415 - as below
+    from spillway.agents.models.loading import look_up_model  # noqa: PLC0415 - as below
 
     value, finding = unchecked(file)
     stages = value.get("stages") if isinstance(value, dict) else None
@@ -189,7 +189,7 @@ def _codings(pipeline: Pipeline, *, imports: bool) -> Iterator[Finding]:
 
 
 def _imports(pipeline: Pipeline) -> Iterator[Finding]:
-    from agents.models.loading import load_function, look_up_model  # noqa: PLC0415 - only where it is asked for
+    from spillway.agents.models.loading import load_function, look_up_model  # noqa: PLC0415 - only where it is asked for
 
     for number, stage in enumerate(pipeline.spec.stages):
         join = stage.join.function if stage.join is not None else None
@@ -215,8 +215,8 @@ def _imports(pipeline: Pipeline) -> Iterator[Finding]:
 
 
 def _trials(pipeline: Pipeline) -> Iterator[Finding]:
-    from agents.models.trial import Trial, verdicts  # noqa: PLC0415 - only where it is asked for
-    from agents.supervise.lifecycle import RestartPolicy  # noqa: PLC0415
+    from spillway.agents.models.trial import Trial, verdicts  # noqa: PLC0415 - only where it is asked for
+    from spillway.agents.supervise.lifecycle import RestartPolicy  # noqa: PLC0415
 
     numbers = {stage.name: number for number, stage in enumerate(pipeline.spec.stages)}
     trials = [trial for stage in pipeline.spec.stages for trial in _trials_of(stage, Trial)]

@@ -9,15 +9,15 @@ from typing import Any
 
 import click
 
-from agents.cli.cluster import Source, from_source
-from agents.cli.options import SuggestingGroup, json_option, pipeline_argument, positive
-from agents.live.operator.letters import Letter, Letters
-from agents.live.operator.letters import retried as retried_of
-from agents.supervise.serving import require_served
-from lineage.errors import SpillwayError, UsageError, WireError
-from lineage.message import PREDICTION
-from lineage.values.json_text import show_outcome, show_value
-from producers.client import Client
+from spillway.agents.cli.cluster import Source, from_source
+from spillway.agents.cli.options import SuggestingGroup, json_option, pipeline_argument, positive
+from spillway.agents.live.operator.letters import Letter, Letters
+from spillway.agents.live.operator.letters import retried as retried_of
+from spillway.agents.supervise.serving import require_served
+from spillway.lineage.errors import SpillwayError, UsageError, WireError
+from spillway.lineage.message import PREDICTION
+from spillway.lineage.values.json_text import show_outcome, show_value
+from spillway.producers.client import Client
 
 _NEWEST = 50
 _TEXT = 200

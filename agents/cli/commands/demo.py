@@ -9,8 +9,8 @@ from pathlib import Path
 
 import click
 
-from lineage.errors import UsageError
-from topology.names import meant
+from spillway.lineage.errors import UsageError
+from spillway.topology.names import meant
 
 _MARK = "spillway/entry.py"  # what tells a clone of this repository from another folder that has examples
 

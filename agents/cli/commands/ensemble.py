@@ -7,25 +7,25 @@ from typing import TYPE_CHECKING
 
 import click
 
-from agents.cli.cluster import Source, from_source
-from agents.cli.members import change
-from agents.cli.options import pipeline_argument, seconds
-from agents.cli.policies import ensemble_findings
-from agents.learning.chosen import selection_of
-from agents.live.sizes import Sizes
-from agents.models.raised import words_of
-from lineage.errors import UsageError
-from lineage.values.codec import Decoder
-from producers.published import SHARED, decode_row
-from producers.table import Table
-from topology import topics
-from topology.ensembles import follow, record_key, refusals
-from topology.problems import InvalidPipelineError
+from spillway.agents.cli.cluster import Source, from_source
+from spillway.agents.cli.members import change
+from spillway.agents.cli.options import pipeline_argument, seconds
+from spillway.agents.cli.policies import ensemble_findings
+from spillway.agents.learning.chosen import selection_of
+from spillway.agents.live.sizes import Sizes
+from spillway.agents.models.raised import words_of
+from spillway.lineage.errors import UsageError
+from spillway.lineage.values.codec import Decoder
+from spillway.producers.published import SHARED, decode_row
+from spillway.producers.table import Table
+from spillway.topology import topics
+from spillway.topology.ensembles import follow, record_key, refusals
+from spillway.topology.problems import InvalidPipelineError
 
 if TYPE_CHECKING:
-    from topology.ensembles import Served
-    from topology.sections import EnsembleSpec
-    from topology.spec import StageSpec
+    from spillway.topology.ensembles import Served
+    from spillway.topology.sections import EnsembleSpec
+    from spillway.topology.spec import StageSpec
 
 
 @click.command()

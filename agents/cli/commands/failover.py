@@ -9,8 +9,8 @@ from dataclasses import asdict
 
 import click
 
-from agents.cli.cluster import Source, from_source
-from agents.cli.options import json_option, pipeline_argument, positive
+from spillway.agents.cli.cluster import Source, from_source
+from spillway.agents.cli.options import json_option, pipeline_argument, positive
 
 
 @click.command()
@@ -37,7 +37,7 @@ def failover(source: Source, stage: str, shard: int, reason: str, timeout: float
     \b
     Example: spillway failover pipeline.yaml detect --shard 1 --reason "new kernel on this machine"
     """  # noqa: D301 - click's own marks
-    from agents.live.operator.switch import Switch, check_place  # noqa: PLC0415 - Kafka only where there is something to do
+    from spillway.agents.live.operator.switch import Switch, check_place  # noqa: PLC0415 - Kafka only where there is something to do
 
     place = check_place(source.spec, stage, shard)
     with Switch(source.settings, source.spec, place) as switch:

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, TextIO
 
 import click
 
-from agents.cli.cluster import Source, from_source
-from agents.cli.options import pipeline_argument
-from lineage.errors import UsageError, WireError
-from lineage.values.json_text import read_inputs, read_outcome
-from producers.client import Client
+from spillway.agents.cli.cluster import Source, from_source
+from spillway.agents.cli.options import pipeline_argument
+from spillway.lineage.errors import UsageError, WireError
+from spillway.lineage.values.json_text import read_inputs, read_outcome
+from spillway.producers.client import Client
 
 if TYPE_CHECKING:
-    from lineage.message import Outcome
+    from spillway.lineage.message import Outcome
 
 _CONNECT_SECONDS = 10.0
 

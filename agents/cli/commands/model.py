@@ -9,22 +9,22 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from agents.cli.cluster import Source, from_source
-from agents.cli.options import SuggestingGroup, json_option, pipeline_argument, seconds
-from agents.cli.state_telling import Grid
-from agents.live.sizes import writer
-from agents.supervise.managing import Shards
-from agents.supervise.retraining import trained
-from lineage.errors import SpillwayError, UsageError
-from producers.client import Client
-from producers.generations import ASKED, CURRENT, Followed
-from topology import topics
+from spillway.agents.cli.cluster import Source, from_source
+from spillway.agents.cli.options import SuggestingGroup, json_option, pipeline_argument, seconds
+from spillway.agents.cli.state_telling import Grid
+from spillway.agents.live.sizes import writer
+from spillway.agents.supervise.managing import Shards
+from spillway.agents.supervise.retraining import trained
+from spillway.lineage.errors import SpillwayError, UsageError
+from spillway.producers.client import Client
+from spillway.producers.generations import ASKED, CURRENT, Followed
+from spillway.topology import topics
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from producers.generations import Generation, Generations
-    from topology.load import Pipeline
+    from spillway.producers.generations import Generation, Generations
+    from spillway.topology.load import Pipeline
 
 _POLL: Final = 0.2
 _CONNECT: Final = 5.0
@@ -241,7 +241,7 @@ def _switch(source: Source, learner: str, why: str, choose: Callable[[Generation
 def train(source: Source, current: int, parent: int | None) -> None:
     """Train for a model manager, and print the result."""
     if parent is not None:
-        from agents.supervise.parent import follow_parent  # noqa: PLC0415 - only here
+        from spillway.agents.supervise.parent import follow_parent  # noqa: PLC0415 - only here
 
         follow_parent(parent)
     click.echo(json.dumps(trained(source.pipeline, source.settings, current)))

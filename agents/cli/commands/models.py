@@ -9,19 +9,19 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from agents.cli.choices import choices, explained
-from agents.cli.cluster import find_cluster
-from agents.cli.options import SuggestingGroup, cluster_options, json_option, name_argument, run_dir_option
-from agents.cli.state_telling import Grid
-from lineage.errors import UsageError
-from producers.models import Models, put
-from topology import names
-from topology.variants.manifest import newest
+from spillway.agents.cli.choices import choices, explained
+from spillway.agents.cli.cluster import find_cluster
+from spillway.agents.cli.options import SuggestingGroup, cluster_options, json_option, name_argument, run_dir_option
+from spillway.agents.cli.state_telling import Grid
+from spillway.lineage.errors import UsageError
+from spillway.producers.models import Models, put
+from spillway.topology import names
+from spillway.topology.variants.manifest import newest
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from topology.variants.manifest import Generated, Manifest
+    from spillway.topology.variants.manifest import Generated, Manifest
 
 _WIDTH: Final = 80  # characters of a line
 _app = click.option("--app", metavar="NAME", help="The application.")
@@ -80,7 +80,7 @@ def register(
     \b
     Example: spillway models register tree zoo:tree --app digits --validation zoo:digits --threads 1,2
     """  # noqa: D301
-    from agents.registry.register import register_model  # noqa: PLC0415 - not to list
+    from spillway.agents.registry.register import register_model  # noqa: PLC0415 - not to list
 
     counts = sorted({int(each) for each in threads.split(",") if each.strip().isdecimal()})
     if len(counts) < len(threads.split(",")) or counts[0] < 1:
@@ -238,8 +238,8 @@ def why(
     \b
     Example: spillway models why 0b1c6a9e digits
     """  # noqa: D301
-    from agents.live.operator.released import released  # noqa: PLC0415 - not to list
-    from agents.supervise.registry import known  # noqa: PLC0415
+    from spillway.agents.live.operator.released import released  # noqa: PLC0415 - not to list
+    from spillway.agents.supervise.registry import known  # noqa: PLC0415
 
     served = known(run_dir) if pipeline is None else [pipeline]
     if len(served) != 1:

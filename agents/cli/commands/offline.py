@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from agents.cli.cluster import Source, from_source
-from agents.cli.options import pipeline_argument
-from agents.supervise.serving import require_served
-from producers.client import Client
-from producers.offline.job import CHUNK
+from spillway.agents.cli.cluster import Source, from_source
+from spillway.agents.cli.options import pipeline_argument
+from spillway.agents.supervise.serving import require_served
+from spillway.producers.client import Client
+from spillway.producers.offline.job import CHUNK
 
 if TYPE_CHECKING:
-    from producers.offline.job import Progress
+    from spillway.producers.offline.job import Progress
 
 _CONNECT_SECONDS: Final = 10.0
 _SAID: Final = 10.0  # seconds between two lines where no terminal shows them

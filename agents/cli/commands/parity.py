@@ -10,26 +10,26 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from agents.cli.options import SuggestingGroup, json_option, pipeline_argument
-from agents.cli.summary import progress_bar
-from agents.coding.card import check_card, outdated, read_card
-from agents.coding.codes import CODES, MOST, code_of
-from agents.coding.data import read_data, recorded_data
-from agents.coding.evaluation import METRICS, check_metric, evaluate
-from agents.coding.making import Maker, deployed_answers
-from agents.coding.parity import Parity
-from lineage.errors import ModelError, UsageError
-from topology.load import load
+from spillway.agents.cli.options import SuggestingGroup, json_option, pipeline_argument
+from spillway.agents.cli.summary import progress_bar
+from spillway.agents.coding.card import check_card, outdated, read_card
+from spillway.agents.coding.codes import CODES, MOST, code_of
+from spillway.agents.coding.data import read_data, recorded_data
+from spillway.agents.coding.evaluation import METRICS, check_metric, evaluate
+from spillway.agents.coding.making import Maker, deployed_answers
+from spillway.agents.coding.parity import Parity
+from spillway.lineage.errors import ModelError, UsageError
+from spillway.topology.load import load
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from agents.coding.card import Card
-    from agents.coding.data import Data
-    from agents.coding.evaluation import Grades
-    from agents.coding.making import Made
-    from topology.load import Pipeline
-    from topology.spec import StageSpec
+    from spillway.agents.coding.card import Card
+    from spillway.agents.coding.data import Data
+    from spillway.agents.coding.evaluation import Grades
+    from spillway.agents.coding.making import Made
+    from spillway.topology.load import Pipeline
+    from spillway.topology.spec import StageSpec
 
 _HELD: Final = 0.2  # of the queries, for the grades
 _DEFAULTS: Final = {"k": 2, "rows": 1, "encoder": "sum"}
@@ -125,7 +125,7 @@ def train(
     train_on, grade_on = given.split(_HELD, seed) if test is None else (given, read_data(test, spec))
     place = folder or _place(loaded.path, spec)
     maker = Maker(spec, place, train_on, grade_on, k=chosen["k"], encoder=chosen["encoder"])
-    from agents.coding.training import Effort  # noqa: PLC0415 - torch, and only after what can be refused without it
+    from spillway.agents.coding.training import Effort  # noqa: PLC0415 - torch, and only after what can be refused without it
 
     done: list[Made] = []
     effort = Effort(epochs=epochs, seed=seed)

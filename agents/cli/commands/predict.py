@@ -7,16 +7,16 @@ from typing import Any, TextIO
 
 import click
 
-from agents.cli.cluster import Source, from_source
-from agents.cli.options import pipeline_argument, positive
-from agents.supervise.serving import require_served
-from lineage.errors import UsageError, WireError
-from lineage.ids import new_request_id
-from lineage.message import FAILED
-from lineage.tokens import Token
-from lineage.values.json_text import read_inputs, show_outcome
-from producers.client import Client, OutcomeTimeoutError
-from producers.client.needs import asked
+from spillway.agents.cli.cluster import Source, from_source
+from spillway.agents.cli.options import pipeline_argument, positive
+from spillway.agents.supervise.serving import require_served
+from spillway.lineage.errors import UsageError, WireError
+from spillway.lineage.ids import new_request_id
+from spillway.lineage.message import FAILED
+from spillway.lineage.tokens import Token
+from spillway.lineage.values.json_text import read_inputs, show_outcome
+from spillway.producers.client import Client, OutcomeTimeoutError
+from spillway.producers.client.needs import asked
 
 _AFTER_DEADLINE = 10.0
 _CONNECT_SECONDS = 10.0

@@ -13,28 +13,28 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from agents.cli.commands.serve import ONE_THREAD_EACH
-from agents.cli.options import json_option, pipeline_argument
-from agents.cli.summary import progress_bar
-from agents.profiling.process import SAMPLES, Effort
-from agents.profiling.profiler import LeftOutError, Profiler, parse_sizes
-from lineage.errors import SpecError, UsageError, WireError
-from lineage.limits import DEFAULT_LIMITS
-from lineage.values.json_text import read_inputs
-from producers.load.payloads import find_payload
-from producers.recording import is_recording, read_recording
-from producers.recording.history import inputs
-from topology.load import load
-from topology.profiles import read_profile_file, write_profiles
-from topology.quantities import show_duration
-from topology.sizing import profile_file
+from spillway.agents.cli.commands.serve import ONE_THREAD_EACH
+from spillway.agents.cli.options import json_option, pipeline_argument
+from spillway.agents.cli.summary import progress_bar
+from spillway.agents.profiling.process import SAMPLES, Effort
+from spillway.agents.profiling.profiler import LeftOutError, Profiler, parse_sizes
+from spillway.lineage.errors import SpecError, UsageError, WireError
+from spillway.lineage.limits import DEFAULT_LIMITS
+from spillway.lineage.values.json_text import read_inputs
+from spillway.producers.load.payloads import find_payload
+from spillway.producers.recording import is_recording, read_recording
+from spillway.producers.recording.history import inputs
+from spillway.topology.load import load
+from spillway.topology.profiles import read_profile_file, write_profiles
+from spillway.topology.quantities import show_duration
+from spillway.topology.sizing import profile_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from topology.load import Pipeline
-    from topology.profiles import HardwareProfile, Measured, StageProfile
-    from topology.spec import StageSpec
+    from spillway.topology.load import Pipeline
+    from spillway.topology.profiles import HardwareProfile, Measured, StageProfile
+    from spillway.topology.spec import StageSpec
 
     Sample = dict[str, Any]
 

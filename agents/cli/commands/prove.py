@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING
 import click
 from rich.console import Console
 
-from agents.sim.faults.oracle import Proof, judged
-from agents.sim.faults.oracle import prove as prove_seeds
-from agents.sim.faults.play import EndlessError
-from agents.sim.faults.schedule.drawing import drawn
-from agents.sim.faults.schedule.scenario import TOPOLOGIES
-from checkpoint.modes import MODES
-from lineage.errors import SpillwayError
+from spillway.agents.sim.faults.oracle import Proof, judged
+from spillway.agents.sim.faults.oracle import prove as prove_seeds
+from spillway.agents.sim.faults.play import EndlessError
+from spillway.agents.sim.faults.schedule.drawing import drawn
+from spillway.agents.sim.faults.schedule.scenario import TOPOLOGIES
+from spillway.checkpoint.modes import MODES
+from spillway.lineage.errors import SpillwayError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

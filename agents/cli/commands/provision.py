@@ -10,25 +10,25 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from agents.cli.options import choose_option, html_option, json_option, pipeline_argument, positive, seconds
-from agents.cli.summary import writing
-from agents.sim.estimator import Estimator
-from agents.whatif.traffic import read_traffic
-from lineage.errors import UsageError
-from lineage.metric_names import GATE
-from topology.capacity.hardware import options_of, read_catalogue
-from topology.capacity.plan import write_plan
-from topology.capacity.provisioning import Provisioning, first_sizes
-from topology.capacity.search import SEARCHES
-from topology.load import load
-from topology.profiles import read_profile_file
-from topology.quantities import show_duration
+from spillway.agents.cli.options import choose_option, html_option, json_option, pipeline_argument, positive, seconds
+from spillway.agents.cli.summary import writing
+from spillway.agents.sim.estimator import Estimator
+from spillway.agents.whatif.traffic import read_traffic
+from spillway.lineage.errors import UsageError
+from spillway.lineage.metric_names import GATE
+from spillway.topology.capacity.hardware import options_of, read_catalogue
+from spillway.topology.capacity.plan import write_plan
+from spillway.topology.capacity.provisioning import Provisioning, first_sizes
+from spillway.topology.capacity.search import SEARCHES
+from spillway.topology.load import load
+from spillway.topology.profiles import read_profile_file
+from spillway.topology.quantities import show_duration
 
 if TYPE_CHECKING:
-    from agents.whatif.traffic import Traffic
-    from topology.capacity.hardware import Catalogue, Option
-    from topology.capacity.plan import Plan
-    from topology.load import Pipeline
+    from spillway.agents.whatif.traffic import Traffic
+    from spillway.topology.capacity.hardware import Catalogue, Option
+    from spillway.topology.capacity.plan import Plan
+    from spillway.topology.load import Pipeline
 
 _FILE = click.Path(path_type=Path, dir_okay=False)
 
@@ -102,7 +102,7 @@ def provision(
     else:
         _tell(plan, output)
     if html is not None:
-        from agents.pages import plan_page  # noqa: PLC0415 - takes a second to import
+        from spillway.agents.pages import plan_page  # noqa: PLC0415 - takes a second to import
 
         writing(html, lambda file: plan_page.write(file, plan, made, search))
 

@@ -12,22 +12,22 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from agents.cli.cluster import Source, from_source
-from agents.cli.options import json_option, pipeline_argument, positive
-from agents.cli.summary import progress_bar
-from agents.core.policies import effective
-from agents.live.sizes import Sizes
-from agents.supervise.registry import ServeEntry
-from agents.supervise.serving import NotServedError, require_served
-from producers.recording import About, RecordingWriter
-from producers.recording.tap import Tap
-from topology.quantities import show_duration
-from topology.sizes import key_of
-from topology.topics import egress, ingress
+from spillway.agents.cli.cluster import Source, from_source
+from spillway.agents.cli.options import json_option, pipeline_argument, positive
+from spillway.agents.cli.summary import progress_bar
+from spillway.agents.core.policies import effective
+from spillway.agents.live.sizes import Sizes
+from spillway.agents.supervise.registry import ServeEntry
+from spillway.agents.supervise.serving import NotServedError, require_served
+from spillway.producers.recording import About, RecordingWriter
+from spillway.producers.recording.tap import Tap
+from spillway.topology.quantities import show_duration
+from spillway.topology.sizes import key_of
+from spillway.topology.topics import egress, ingress
 
 if TYPE_CHECKING:
-    from producers.connection import ClientSettings
-    from topology.load import Pipeline
+    from spillway.producers.connection import ClientSettings
+    from spillway.topology.load import Pipeline
 
 INTERRUPTED = 130
 _MEBIBYTE = 1 << 20

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from agents.cli.cluster import find_cluster
-from agents.cli.commands.serve import ONE_THREAD_EACH
-from agents.cli.metering import StageMeter
-from agents.cli.options import (
+from spillway.agents.cli.cluster import find_cluster
+from spillway.agents.cli.commands.serve import ONE_THREAD_EACH
+from spillway.agents.cli.metering import StageMeter
+from spillway.agents.cli.options import (
     FACTOR,
     bootstrap_option,
     broker_dir_option,
@@ -29,27 +29,27 @@ from agents.cli.options import (
     run_dir_option,
     seconds,
 )
-from agents.cli.policies import POLICY, load_warned, require_policies
-from agents.cli.summary import FOLLOWED, deliver, progress_bar, writing
-from agents.core.policies import DEFAULT
-from agents.supervise.registry import ServeEntry
-from agents.supervise.serving import require_served
-from lineage.errors import UsageError
-from producers import load as loads
-from producers.client.exchange import Exchange
-from producers.connection import ClientSettings
-from producers.load import traces
-from producers.load.generator import Pace, run_load
-from producers.load.payloads import find_payload, signature_payload
-from producers.load.tally import Witness
-from producers.recording import is_recording, read_recording
-from producers.report import Report
+from spillway.agents.cli.policies import POLICY, load_warned, require_policies
+from spillway.agents.cli.summary import FOLLOWED, deliver, progress_bar, writing
+from spillway.agents.core.policies import DEFAULT
+from spillway.agents.supervise.registry import ServeEntry
+from spillway.agents.supervise.serving import require_served
+from spillway.lineage.errors import UsageError
+from spillway.producers import load as loads
+from spillway.producers.client.exchange import Exchange
+from spillway.producers.connection import ClientSettings
+from spillway.producers.load import traces
+from spillway.producers.load.generator import Pace, run_load
+from spillway.producers.load.payloads import find_payload, signature_payload
+from spillway.producers.load.tally import Witness
+from spillway.producers.recording import is_recording, read_recording
+from spillway.producers.report import Report
 
 if TYPE_CHECKING:
-    from producers.load import Load
-    from producers.load.tally import LoadResult
-    from producers.report import StageTotals
-    from topology.load import Pipeline
+    from spillway.producers.load import Load
+    from spillway.producers.load.tally import LoadResult
+    from spillway.producers.report import StageTotals
+    from spillway.topology.load import Pipeline
 
 _FILE = click.Path(path_type=Path, dir_okay=False)
 _LINGER = 0.001  # of queries under load: they travel together, at little cost to each
@@ -127,7 +127,7 @@ def replay(pipeline: Path, trace: str, **options: Any) -> int:
         _save(result, chosen.samples)
     deliver(report, chosen.output, as_json=chosen.as_json)
     if chosen.html is not None:
-        from agents.pages import run_report, visits  # noqa: PLC0415 - takes a second to import
+        from spillway.agents.pages import run_report, visits  # noqa: PLC0415 - takes a second to import
 
         series = visits.live_series(result, witness, loaded.graph, report.slo_ms / 1000)
         writing(chosen.html, lambda file: run_report.write(file, report, *series))
@@ -207,8 +207,8 @@ def _served_here(pipeline: Pipeline, chosen: _Options) -> bool:
 
 def _started(pipeline: Pipeline, chosen: _Options, stack: ExitStack) -> ClientSettings:
     """Start the pipeline, and the broker if it needs one; both end with the stack."""
-    from agents.supervise.kept_broker import kept_broker  # noqa: PLC0415 - an attached replay does without these
-    from agents.supervise.service import ServiceSettings, served  # noqa: PLC0415
+    from spillway.agents.supervise.kept_broker import kept_broker  # noqa: PLC0415 - an attached replay does without these
+    from spillway.agents.supervise.service import ServiceSettings, served  # noqa: PLC0415
 
     bootstrap, client_config = chosen.bootstrap, chosen.client_config
     keep: Any = lambda _now: None  # noqa: E731 - replaced below where there is something to keep

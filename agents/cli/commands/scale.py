@@ -8,21 +8,21 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from agents.cli.cluster import Source, from_source
-from agents.cli.members import change, follow_fronts
-from agents.cli.options import pipeline_argument, seconds
-from agents.live.sizes import Sizes, writer
-from agents.supervise.ownership import OwnedError, Ownership
-from lineage import metric_names as names
-from lineage.errors import SpillwayError, UsageError
-from topology.capacity.served import file_digest
-from topology.names import meant
-from topology.sizes import Size, claimed_as, key_of
+from spillway.agents.cli.cluster import Source, from_source
+from spillway.agents.cli.members import change, follow_fronts
+from spillway.agents.cli.options import pipeline_argument, seconds
+from spillway.agents.live.sizes import Sizes, writer
+from spillway.agents.supervise.ownership import OwnedError, Ownership
+from spillway.lineage import metric_names as names
+from spillway.lineage.errors import SpillwayError, UsageError
+from spillway.topology.capacity.served import file_digest
+from spillway.topology.names import meant
+from spillway.topology.sizes import Size, claimed_as, key_of
 
 if TYPE_CHECKING:
-    from agents.supervise.scrape import Snapshot
-    from topology.ensembles import Served
-    from topology.spec import StageSpec
+    from spillway.agents.supervise.scrape import Snapshot
+    from spillway.topology.ensembles import Served
+    from spillway.topology.spec import StageSpec
 
 
 @click.command()

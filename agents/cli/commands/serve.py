@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from agents.cli import log
-from agents.cli.options import (
+from spillway.agents.cli import log
+from spillway.agents.cli.options import (
     bootstrap_option,
     broker_dir_option,
     cache_dir,
@@ -24,15 +24,15 @@ from agents.cli.options import (
     positive,
     run_dir_option,
 )
-from lineage.errors import UsageError
-from producers.connection import ClientSettings
+from spillway.lineage.errors import UsageError
+from spillway.producers.connection import ClientSettings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from agents.live.registry import Address
-    from topology.load import Pipeline
-    from topology.spec import StageSpec
+    from spillway.agents.live.registry import Address
+    from spillway.topology.load import Pipeline
+    from spillway.topology.spec import StageSpec
 
 INTERRUPTED = 130
 # A stage uses more cores by replicas and instances; without these, each process starts a thread per core for itself.
@@ -135,16 +135,16 @@ def serve(
       spillway serve pipeline.yaml --feedback taste & spillway serve pipeline.yaml#taste
     """  # noqa: D301 - click's own marks
     if parent is not None:
-        from agents.supervise.parent import follow_parent  # noqa: PLC0415 - first of all, in the shortest time
+        from spillway.agents.supervise.parent import follow_parent  # noqa: PLC0415 - first of all, in the shortest time
 
         follow_parent(parent)
         gc.disable()  # until all is imported: that makes no garbage, and looking for it takes a tenth of the time
-    from agents.cli.policies import load_warned  # noqa: PLC0415 - after follow_parent: it takes its time
-    from topology.load import load  # noqa: PLC0415
+    from spillway.agents.cli.policies import load_warned  # noqa: PLC0415 - after follow_parent: it takes its time
+    from spillway.topology.load import load  # noqa: PLC0415
 
     _refuse_contradictions(stage, plan, gate=gate, tuner=tuner, tune=options["tune"])
     if stage is None and not gate and not tuner:
-        from agents.cli.policies import require_policies  # noqa: PLC0415 - a stage's process finds out by itself
+        from spillway.agents.cli.policies import require_policies  # noqa: PLC0415 - a stage's process finds out by itself
 
         loaded = _planned(load_warned(pipeline), plan)
         require_policies(loaded, options["policy"])
@@ -204,14 +204,14 @@ def _refuse_supervisors() -> None:
 def _planned(pipeline: Pipeline, plan: Path | None) -> Pipeline:
     if plan is None:
         return pipeline
-    from topology.capacity.plan import read_plan  # noqa: PLC0415 - only here
-    from topology.capacity.served import planned  # noqa: PLC0415 - the same
+    from spillway.topology.capacity.plan import read_plan  # noqa: PLC0415 - only here
+    from spillway.topology.capacity.served import planned  # noqa: PLC0415 - the same
 
     return planned(pipeline, read_plan(plan))
 
 
 def _tuned(pipeline: Pipeline, plan: Path | None) -> str:
-    from topology.capacity.plan import read_plan  # noqa: PLC0415 - only here
+    from spillway.topology.capacity.plan import read_plan  # noqa: PLC0415 - only here
 
     planned = read_plan(plan).stages if plan is not None else {}
     kept = ", ".join(stage.name for stage in pipeline.spec.stages if stage.name not in planned)
@@ -223,9 +223,9 @@ def _tight(pipeline: Pipeline, plan: Path | None, policy: str | None) -> str | N
     """Return what to say of a plan that leaves the policy in force no room; None where all is well."""
     if plan is None:
         return None
-    from agents.core.policies import effective, selected  # noqa: PLC0415 - only here
-    from topology.capacity.plan import read_plan  # noqa: PLC0415 - the same
-    from topology.capacity.room import remark  # noqa: PLC0415
+    from spillway.agents.core.policies import effective, selected  # noqa: PLC0415 - only here
+    from spillway.topology.capacity.plan import read_plan  # noqa: PLC0415 - the same
+    from spillway.topology.capacity.room import remark  # noqa: PLC0415
 
     settings = effective(pipeline.spec, policy).values()
     planned = any(getattr(selected(each).parameters, "duration", None) == "planned" for each in settings)
@@ -233,9 +233,9 @@ def _tight(pipeline: Pipeline, plan: Path | None, policy: str | None) -> str | N
 
 
 def _tuner(pipeline: Pipeline, plan: Path, settings: ClientSettings, options: Mapping[str, Any]) -> int:
-    from agents.supervise.tuning import TuningConfig, run  # noqa: PLC0415 - only here
-    from topology.capacity.plan import read_plan  # noqa: PLC0415 - the same
-    from topology.capacity.served import basis_of  # noqa: PLC0415
+    from spillway.agents.supervise.tuning import TuningConfig, run  # noqa: PLC0415 - only here
+    from spillway.topology.capacity.plan import read_plan  # noqa: PLC0415 - the same
+    from spillway.topology.capacity.served import basis_of  # noqa: PLC0415
 
     gc.enable()
     return run(
@@ -260,8 +260,8 @@ def _own(
     take_over: bool,
 ) -> int:
     """Run the gate, or a process of `stage`, for as long as no other one takes it over."""
-    from agents.live.sizes import announce  # noqa: PLC0415 - a supervisor's children do without
-    from agents.supervise.ownership import Ownership  # noqa: PLC0415 - the same
+    from spillway.agents.live.sizes import announce  # noqa: PLC0415 - a supervisor's children do without
+    from spillway.agents.supervise.ownership import Ownership  # noqa: PLC0415 - the same
 
     name = f"{stage or 'gate'}.{replica}"
     owned = Ownership(settings, pipeline.spec.name, [name], take_over=take_over)
@@ -285,7 +285,7 @@ def _require_stage(pipeline: Pipeline, stage: str) -> None:
 
 def _stage(pipeline: Pipeline, stage: str, settings: ClientSettings, options: Mapping[str, Any]) -> Callable[[], int]:
     """What runs one replica. Raises UsageError for what cannot be."""
-    from agents.live.stage.config import StageProcessConfig  # noqa: PLC0415 - the supervisor does without
+    from spillway.agents.live.stage.config import StageProcessConfig  # noqa: PLC0415 - the supervisor does without
 
     spec = pipeline.spec.stage(stage)
     replica, journals = options["replica"], options["journal"]
@@ -299,7 +299,7 @@ def _stage(pipeline: Pipeline, stage: str, settings: ClientSettings, options: Ma
         )
     if journals is not None:
         _refuse_journal(pipeline, [stage])
-    from agents.supervise.ownership import Ownership  # noqa: PLC0415 - imports Kafka's clients
+    from spillway.agents.supervise.ownership import Ownership  # noqa: PLC0415 - imports Kafka's clients
 
     config = StageProcessConfig(
         pipeline=pipeline,
@@ -319,11 +319,11 @@ def _stage(pipeline: Pipeline, stage: str, settings: ClientSettings, options: Ma
 
     def run() -> int:
         if spec.stateful:
-            from agents.live.stateful import process as member_process  # noqa: PLC0415 - imports Faust, as below
+            from spillway.agents.live.stateful import process as member_process  # noqa: PLC0415 - imports Faust, as below
 
             gc.enable()
             return member_process.run(config)
-        from agents.live.stage import process as stage_process  # noqa: PLC0415
+        from spillway.agents.live.stage import process as stage_process  # noqa: PLC0415
 
         gc.enable()
         return stage_process.run(config)
@@ -369,8 +369,8 @@ def _refuse_journal(pipeline: Pipeline, stages: Iterable[str]) -> None:
 
 
 def _gate(pipeline: Pipeline, settings: ClientSettings, options: Mapping[str, Any]) -> Callable[[], int]:
-    from agents.core.policies import period_of  # noqa: PLC0415 - imports what the supervisor does without
-    from agents.live.gate import process as gate_process  # noqa: PLC0415 - the same
+    from spillway.agents.core.policies import period_of  # noqa: PLC0415 - imports what the supervisor does without
+    from spillway.agents.live.gate import process as gate_process  # noqa: PLC0415 - the same
 
     gc.enable()
     period = options["plan_period"] or period_of(options["policy"] or stage.policy for stage in pipeline.spec.stages)
@@ -409,11 +409,11 @@ def _supervise(
     elsewhere: tuple[str, ...],
     **_one_process: Any,  # --replica and others of a single process, harmless here
 ) -> int:
-    from agents.supervise.kept_broker import kept_broker  # noqa: PLC0415
-    from agents.supervise.lifecycle import RestartPolicy  # noqa: PLC0415
-    from agents.supervise.service import Service, ServiceSettings  # noqa: PLC0415
-    from agents.supervise.supervisor import SupervisorSettings  # noqa: PLC0415
-    from agents.supervise.table import Display  # noqa: PLC0415 - a stage's process does without these
+    from spillway.agents.supervise.kept_broker import kept_broker  # noqa: PLC0415
+    from spillway.agents.supervise.lifecycle import RestartPolicy  # noqa: PLC0415
+    from spillway.agents.supervise.service import Service, ServiceSettings  # noqa: PLC0415
+    from spillway.agents.supervise.supervisor import SupervisorSettings  # noqa: PLC0415
+    from spillway.agents.supervise.table import Display  # noqa: PLC0415 - a stage's process does without these
 
     stop, interrupted = threading.Event(), threading.Event()
     for number in (signal.SIGTERM, signal.SIGHUP):  # the terminal that closes is no reason not to drain
@@ -470,14 +470,14 @@ def _supervise(
 
 
 def _address(host: str, port: int | None) -> Address:
-    from agents.live.registry import Address  # noqa: PLC0415 - imports what help does without
+    from spillway.agents.live.registry import Address  # noqa: PLC0415 - imports what help does without
 
     return Address(host, port or 0)
 
 
 def _ensure_topics(pipeline: Pipeline, settings: ClientSettings) -> None:
     """A process that runs alone sees to the topics itself; a supervisor has done it for its own."""
-    from agents.live.topics import ensure  # noqa: PLC0415 - only here
-    from topology.topics import topic_plan  # noqa: PLC0415
+    from spillway.agents.live.topics import ensure  # noqa: PLC0415 - only here
+    from spillway.topology.topics import topic_plan  # noqa: PLC0415
 
     ensure(settings, topic_plan(pipeline.spec))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from agents.cli.options import (
+from spillway.agents.cli.options import (
     FACTOR,
     choose_option,
     html_option,
@@ -18,17 +18,17 @@ from agents.cli.options import (
     seconds,
     sizes,
 )
-from agents.cli.policies import POLICY, load_warned, require_policies
-from agents.cli.summary import EMULATED, FOLLOWED, deliver, progress_bar, writing
-from agents.sim.observe import Observer
-from agents.sim.simulation import simulate as run
-from agents.whatif.assumptions import assume
-from agents.whatif.traffic import Sizes, resized
-from producers.load import recorded, traces
-from producers.recording import is_recording, read_recording
+from spillway.agents.cli.policies import POLICY, load_warned, require_policies
+from spillway.agents.cli.summary import EMULATED, FOLLOWED, deliver, progress_bar, writing
+from spillway.agents.sim.observe import Observer
+from spillway.agents.sim.simulation import simulate as run
+from spillway.agents.whatif.assumptions import assume
+from spillway.agents.whatif.traffic import Sizes, resized
+from spillway.producers.load import recorded, traces
+from spillway.producers.recording import is_recording, read_recording
 
 if TYPE_CHECKING:
-    from agents.sim.plan import Dispatch
+    from spillway.agents.sim.plan import Dispatch
 
 
 def _numbers(context: click.Context, parameter: click.Parameter, value: str | None) -> tuple[int, ...] | Sizes | None:
@@ -154,7 +154,7 @@ def simulate(
     emulated = any(stage.emulated is not None for stage in loaded.spec.stages)
     deliver(report, output, as_json=as_json, instead=EMULATED if emulated else "simulated")
     if html is not None and observer is not None:
-        from agents.pages import run_report, visits  # noqa: PLC0415 - takes a second to import
+        from spillway.agents.pages import run_report, visits  # noqa: PLC0415 - takes a second to import
 
         series, loads = visits.simulated_series(result, observer), visits.stage_loads(loaded, result, observer)
         writing(html, lambda file: run_report.write(file, report, *series, loads))

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from agents.cli.cluster import Source, from_source
-from agents.cli.options import SuggestingGroup, json_option, pipeline_argument
-from agents.cli.state_telling import (
+from spillway.agents.cli.cluster import Source, from_source
+from spillway.agents.cli.options import SuggestingGroup, json_option, pipeline_argument
+from spillway.agents.cli.state_telling import (
     contents_facts,
     difference_facts,
     facts_of,
@@ -24,25 +24,25 @@ from agents.cli.state_telling import (
     warn_of_replays,
     when,
 )
-from agents.live.operator import changes
-from agents.live.operator.histories import kept_version, place_of, read_histories, stage_of
-from agents.live.operator.stored import Store, import_torch, read_file, write_file
-from agents.models.loading import load_stateful_model
-from agents.models.state import check_state
-from agents.models.stateful import SHARED, first_state
-from checkpoint.damage import DamageError
-from checkpoint.differences import between, between_keys
-from checkpoint.state import flatten
-from lineage.errors import CheckpointError, UsageError
+from spillway.agents.live.operator import changes
+from spillway.agents.live.operator.histories import kept_version, place_of, read_histories, stage_of
+from spillway.agents.live.operator.stored import Store, import_torch, read_file, write_file
+from spillway.agents.models.loading import load_stateful_model
+from spillway.agents.models.state import check_state
+from spillway.agents.models.stateful import SHARED, first_state
+from spillway.checkpoint.damage import DamageError
+from spillway.checkpoint.differences import between, between_keys
+from spillway.checkpoint.state import flatten
+from spillway.lineage.errors import CheckpointError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from agents.live.operator.histories import Histories, Kept
-    from agents.live.operator.stored import State
-    from lineage.marks import Place
-    from lineage.replication import Contents, Entry
-    from topology.spec import StageSpec
+    from spillway.agents.live.operator.histories import Histories, Kept
+    from spillway.agents.live.operator.stored import State
+    from spillway.lineage.marks import Place
+    from spillway.lineage.replication import Contents, Entry
+    from spillway.topology.spec import StageSpec
 
 
 # Whether a state is one that a stage's model can go on from: its entries are those that `initialize()` makes.

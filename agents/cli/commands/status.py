@@ -13,11 +13,11 @@ from rich.console import Console, Group
 from rich.live import Live
 from rich.text import Text
 
-from agents.cli.options import json_option, name_argument, run_dir_option
-from agents.supervise.child import STANDBY
-from agents.supervise.registry import Entry, ServeEntry, entries, with_learners
-from agents.supervise.scrape import Figures, Snapshot, figures, scrape
-from agents.supervise.table import (
+from spillway.agents.cli.options import json_option, name_argument, run_dir_option
+from spillway.agents.supervise.child import STANDBY
+from spillway.agents.supervise.registry import Entry, ServeEntry, entries, with_learners
+from spillway.agents.supervise.scrape import Figures, Snapshot, figures, scrape
+from spillway.agents.supervise.table import (
     PlanRow,
     Row,
     StateRow,
@@ -31,10 +31,10 @@ from agents.supervise.table import (
     variant_rows,
     variant_table,
 )
-from lineage.errors import UsageError
-from lineage.metric_names import UNANSWERED_SECONDS
-from producers.cluster import answers
-from producers.connection import ClientSettings
+from spillway.lineage.errors import UsageError
+from spillway.lineage.metric_names import UNANSWERED_SECONDS
+from spillway.producers.cluster import answers
+from spillway.producers.connection import ClientSettings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

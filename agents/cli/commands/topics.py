@@ -6,15 +6,15 @@ import json
 
 import click
 
-from agents.cli.cluster import Source, from_source
-from agents.cli.options import SuggestingGroup, confirmed, json_option, pipeline_argument
-from agents.live import leftovers
-from agents.live import topics as live_topics
-from agents.live.groups import group_ids
-from agents.supervise.registry import ServeEntry
-from lineage.errors import UsageError
-from topology.acls import grants
-from topology.topics import topic_plan
+from spillway.agents.cli.cluster import Source, from_source
+from spillway.agents.cli.options import SuggestingGroup, confirmed, json_option, pipeline_argument
+from spillway.agents.live import leftovers
+from spillway.agents.live import topics as live_topics
+from spillway.agents.live.groups import group_ids
+from spillway.agents.supervise.registry import ServeEntry
+from spillway.lineage.errors import UsageError
+from spillway.topology.acls import grants
+from spillway.topology.topics import topic_plan
 
 
 @click.group(cls=SuggestingGroup)

@@ -12,12 +12,12 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from agents.cli.options import FACTOR, SuggestingGroup, json_option, positive
-from lineage.errors import UsageError
-from producers.load import foreign, recipes, recorded, traces
-from producers.load.statistics import Statistics, statistics
-from producers.recording import is_recording, read_recording
-from topology.quantities import show_duration
+from spillway.agents.cli.options import FACTOR, SuggestingGroup, json_option, positive
+from spillway.lineage.errors import UsageError
+from spillway.producers.load import foreign, recipes, recorded, traces
+from spillway.producers.load.statistics import Statistics, statistics
+from spillway.producers.recording import is_recording, read_recording
+from spillway.topology.quantities import show_duration
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -165,7 +165,7 @@ def plot(source: str, *, duration: float | None, service: float, seed: int, outp
     """  # noqa: D301 - click's own marks
     times = _arrivals(source, seed, duration)
     found = statistics(times, service)
-    from agents.pages import trace_page  # noqa: PLC0415 - takes a second to import
+    from spillway.agents.pages import trace_page  # noqa: PLC0415 - takes a second to import
 
     trace_page.write(output, source, times, found, _table(found))
     click.echo(f"written to {output}")

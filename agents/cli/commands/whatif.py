@@ -9,21 +9,21 @@ from typing import TYPE_CHECKING, Any
 import click
 from rich.console import Console
 
-from agents.cli.options import json_option, pipeline_argument, plan_period_option, seconds, sizes
-from agents.cli.policies import POLICY, load_warned
-from agents.cli.summary import progress_bar, writing
-from agents.whatif import table
-from agents.whatif.study import study
-from agents.whatif.traffic import DIMENSIONS, alternatives, read_traffic, resized
-from lineage.errors import UsageError
+from spillway.agents.cli.options import json_option, pipeline_argument, plan_period_option, seconds, sizes
+from spillway.agents.cli.policies import POLICY, load_warned
+from spillway.agents.cli.summary import progress_bar, writing
+from spillway.agents.whatif import table
+from spillway.agents.whatif.study import study
+from spillway.agents.whatif.traffic import DIMENSIONS, alternatives, read_traffic, resized
+from spillway.lineage.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from agents.sim.plan import Dispatch
-    from agents.whatif.study import Durations, Study
-    from agents.whatif.traffic import Alternative
-    from topology.load import Pipeline
+    from spillway.agents.sim.plan import Dispatch
+    from spillway.agents.whatif.study import Durations, Study
+    from spillway.agents.whatif.traffic import Alternative
+    from spillway.topology.load import Pipeline
 
 _FILE = click.Path(path_type=Path, dir_okay=False)
 _PLOTS = (".png", ".svg", ".pdf")
@@ -149,7 +149,7 @@ def _show(found: Study, *, as_json: bool) -> None:
 def _write(found: Study, html: Path | None, plot: Path | None) -> None:
     if html is None and plot is None:
         return
-    from agents.pages import comparison_page  # noqa: PLC0415 - takes a second to import
+    from spillway.agents.pages import comparison_page  # noqa: PLC0415 - takes a second to import
 
     page = comparison_page.compared(found)
     if html is not None:

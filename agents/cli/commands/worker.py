@@ -9,13 +9,13 @@ from pathlib import Path
 
 import click
 
-from agents.cli.options import pipeline_argument
-from agents.models.loading import TORCH_THREADS
-from agents.workers.identity import model_hash
-from agents.workers.processes import BLAS_THREADS, job_of
-from lineage.errors import UsageError
-from topology.load import load
-from topology.names import host_and_port
+from spillway.agents.cli.options import pipeline_argument
+from spillway.agents.models.loading import TORCH_THREADS
+from spillway.agents.workers.identity import model_hash
+from spillway.agents.workers.processes import BLAS_THREADS, job_of
+from spillway.lineage.errors import UsageError
+from spillway.topology.load import load
+from spillway.topology.names import host_and_port
 
 
 @click.command()
@@ -56,5 +56,5 @@ def worker(pipeline: Path, stage: str, connect: str, tls: Path) -> None:
     environment = dict(os.environ)
     if spec.workers.threads is not None:
         environment |= dict.fromkeys(BLAS_THREADS, str(spec.workers.threads))
-    start = [sys.executable, "-P", "-m", "agents.workers.remote", json.dumps(job)]
+    start = [sys.executable, "-P", "-m", "spillway.agents.workers.remote", json.dumps(job)]
     os.execve(sys.executable, start, environment)  # noqa: S606 - a BLAS reads its threads when it is loaded

@@ -10,18 +10,18 @@ from array import array
 from collections import deque
 from typing import TYPE_CHECKING, Final
 
-from agents.core.estimates.window import DEFAULT, RecentMean, WorkloadVariation, guided
-from agents.core.policy import Load, StageState
+from spillway.agents.core.estimates.window import DEFAULT, RecentMean, WorkloadVariation, guided
+from spillway.agents.core.policy import Load, StageState
 
 if TYPE_CHECKING:
-    from agents.core.policy import StageView
+    from spillway.agents.core.policy import StageView
 
 
 # The recent hops of messages to one place: from the sender's timestamp into a stage's queue, or through the gate.
 #
 # They are told as samples, as the batch waits are, and the outlook takes a quantile of the sum along a path. What was
 # slow during an outage is forgotten within `LENGTH`. That is longer than the time between two probes of a stage that
-# lets nothing else in (`agents.core.policies.pard`), so that an estimate never starts from nothing there.
+# lets nothing else in (`spillway.agents.core.policies.pard`), so that an estimate never starts from nothing there.
 
 LENGTH: Final = 3.0  # seconds that are remembered
 _MANY: Final = 1_000

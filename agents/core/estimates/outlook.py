@@ -24,16 +24,16 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from lineage.errors import UsageError
-from lineage.metric_names import GATE
+from spillway.lineage.errors import UsageError
+from spillway.lineage.metric_names import GATE
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
-    from agents.core.policy import StageState, StageView
-    from agents.core.request import Path
+    from spillway.agents.core.policy import StageState, StageView
+    from spillway.agents.core.request import Path
 
 
 # The distribution of a stage's batch waits, and draws from it (PARD, section 4.2, batch wait estimation).

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from agents.core.policies.ablations import (
+from spillway.agents.core.policies.ablations import (
     ArrivalOrder,
     Back,
     HighBudgetFirst,
@@ -18,17 +18,17 @@ from agents.core.policies.ablations import (
     ShortestFuture,
     Upper,
 )
-from agents.core.policies.fifo import Expired, Naive
-from agents.core.policies.pard import Pard
-from agents.core.policies.selection import Selection, select
-from agents.core.policies.shares import ClipperPlusPlus, Nexus, NexusSplit, Split, WorstCase
-from agents.core.policies.spillway import Spillway
+from spillway.agents.core.policies.fifo import Expired, Naive
+from spillway.agents.core.policies.pard import Pard
+from spillway.agents.core.policies.selection import Selection, select
+from spillway.agents.core.policies.shares import ClipperPlusPlus, Nexus, NexusSplit, Split, WorstCase
+from spillway.agents.core.policies.spillway import Spillway
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from agents.core.policy import Policy, StageView
-    from topology.spec import PipelineSpec
+    from spillway.agents.core.policy import Policy, StageView
+    from spillway.topology.spec import PipelineSpec
 
 __all__ = ["DEFAULT", "POLICIES", "Selection", "effective", "make", "period_of", "selected", "words_for"]
 

@@ -10,19 +10,19 @@ from zlib import crc32
 
 from pydantic import Field
 
-from agents.core.estimates.observed import Observed
-from agents.core.estimates.outlook import Later
-from agents.core.policies.adaptive import HIGH, INSTANT, LOW
-from agents.core.policies.fifo import Fifo
-from agents.core.policies.pard import Pard, PardParameters
-from agents.core.policy import Parameters, Refusal
-from lineage import reasons
+from spillway.agents.core.estimates.observed import Observed
+from spillway.agents.core.estimates.outlook import Later
+from spillway.agents.core.policies.adaptive import HIGH, INSTANT, LOW
+from spillway.agents.core.policies.fifo import Fifo
+from spillway.agents.core.policies.pard import Pard, PardParameters
+from spillway.agents.core.policy import Parameters, Refusal
+from spillway.lineage import reasons
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from agents.core.policy import Load, StageState, StageView
-    from agents.core.request import Path, Request
+    from spillway.agents.core.policy import Load, StageState, StageView
+    from spillway.agents.core.request import Path, Request
 
 
 # PARD-oc: the overload control of DAGOR (PARD, section 5.3).

@@ -14,16 +14,16 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 from pydantic import Field
 from sortedcontainers import SortedList
 
-from agents.core.estimates.observed import SAMPLES, Observed
-from agents.core.estimates.window import DEFAULT as WINDOW
-from agents.core.policy import Parameters, Policy, Refusal, StageFacts
-from lineage import reasons
+from spillway.agents.core.estimates.observed import SAMPLES, Observed
+from spillway.agents.core.estimates.window import DEFAULT as WINDOW
+from spillway.agents.core.policy import Parameters, Policy, Refusal, StageFacts
+from spillway.lineage import reasons
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from agents.core.policy import Load, StageState, StageView
-    from agents.core.request import Request
+    from spillway.agents.core.policy import Load, StageState, StageView
+    from spillway.agents.core.request import Request
 
 
 # The double-ended priority queue of PARD (section 4.3): what waits, by remaining latency budget.

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, final
 
-from agents.core.policy import Policy, Refusal, StageView
-from lineage import reasons
+from spillway.agents.core.policy import Policy, Refusal, StageView
+from spillway.lineage import reasons
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from agents.core.request import Request
+    from spillway.agents.core.request import Request
 
 
 class Fifo(Policy):

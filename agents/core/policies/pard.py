@@ -19,16 +19,16 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 from pydantic import Field
 
-from agents.core.estimates.outlook import ANY, Later, Outlook
-from agents.core.policies.adaptive import Adaptive, Recording
-from agents.core.policy import Shortfall
-from lineage.errors import UsageError
+from spillway.agents.core.estimates.outlook import ANY, Later, Outlook
+from spillway.agents.core.policies.adaptive import Adaptive, Recording
+from spillway.agents.core.policy import Shortfall
+from spillway.lineage.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from agents.core.policy import Load, Parameters, Refusal, StageState, StageView
-    from agents.core.request import Path, Request
+    from spillway.agents.core.policy import Load, Parameters, Refusal, StageState, StageView
+    from spillway.agents.core.request import Path, Request
 
 
 class PathParameters(Recording):

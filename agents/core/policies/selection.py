@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any, cast
 
 from pydantic import BaseModel, ValidationError
 
-from lineage.errors import UsageError
+from spillway.lineage.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
 
-    from agents.core.policy import Policy, StageView
+    from spillway.agents.core.policy import Policy, StageView
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,18 +8,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, final
 
-from agents.core.estimates.outlook import Outlook
-from agents.core.policies.adaptive import Adaptive
-from agents.core.policies.fifo import Fifo
-from agents.core.policy import Refusal, Shortfall
-from lineage import reasons
+from spillway.agents.core.estimates.outlook import Outlook
+from spillway.agents.core.policies.adaptive import Adaptive
+from spillway.agents.core.policies.fifo import Fifo
+from spillway.agents.core.policy import Refusal, Shortfall
+from spillway.lineage import reasons
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from agents.core.policies.adaptive import Recording
-    from agents.core.policy import Load, StageState, StageView
-    from agents.core.request import Request
+    from spillway.agents.core.policies.adaptive import Recording
+    from spillway.agents.core.policy import Load, StageState, StageView
+    from spillway.agents.core.request import Request
 
 
 # Nexus: drops at t_b what cannot end within the current module's latency budget (PARD, section 5.1).

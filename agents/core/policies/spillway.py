@@ -37,17 +37,17 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 from pydantic import Field
 
-from agents.core.estimates.outlook import ANY, Later, Outlook
-from agents.core.policies.adaptive import LOW
-from agents.core.policies.pard import Pard, PathParameters
+from spillway.agents.core.estimates.outlook import ANY, Later, Outlook
+from spillway.agents.core.policies.adaptive import LOW
+from spillway.agents.core.policies.pard import Pard, PathParameters
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from numpy.typing import NDArray
 
-    from agents.core.policy import Load, Parameters, Refusal, Shortfall, StageFacts, StageState, StageView
-    from agents.core.request import Path, Request
+    from spillway.agents.core.policy import Load, Parameters, Refusal, Shortfall, StageFacts, StageState, StageView
+    from spillway.agents.core.request import Path, Request
 
 
 # How much longer a stage takes a request than a batch of one would: what `spillway` adds up over the later stages.

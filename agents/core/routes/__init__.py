@@ -1,1 +1,1 @@
-"""Routes: which lanes of a stage a query joins, and what makes its answer (`agents.core.lanes`)."""
+"""Routes: which lanes of a stage a query joins, and what makes its answer (`spillway.agents.core.lanes`)."""

@@ -1,8 +1,9 @@
 """Several models behind one stage, of which some are asked and whose answers are combined (Clipper).
 
 The selection layer of section 3.5 of Crankshaw's thesis, without what learns: the weights come from a table that a
-learner writes (`agents.learning`), and are fixed for a query when its members are chosen. Lanes hold who was asked and
-what came (`agents.core.lanes`). Late is worse than inaccurate: what has come by the route's `wait` is combined.
+learner writes (`spillway.agents.learning`), and are fixed for a query when its members are chosen. Lanes hold who was
+asked and what came (`spillway.agents.core.lanes`). Late is worse than inaccurate: what has come by the route's `wait`
+is combined.
 
 Members and rules may change while it serves (`change`). A query keeps the rules under which it came; it is drawn among
 the members that serve when it is asked, as the new ones are as good as the old.
@@ -23,20 +24,20 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 
 import numpy as np
 
-from agents.core.actions import Failed
-from agents.learning.selection import Combined, combine, is_score
-from agents.models.raised import words_of
-from lineage import reasons
-from lineage.errors import UsageError
-from lineage.flags import KEYS, REQUEST, RULES_OF, STALE, VERSIONS
+from spillway.agents.core.actions import Failed
+from spillway.agents.learning.selection import Combined, combine, is_score
+from spillway.agents.models.raised import words_of
+from spillway.lineage import reasons
+from spillway.lineage.errors import UsageError
+from spillway.lineage.flags import KEYS, REQUEST, RULES_OF, STALE, VERSIONS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from random import Random
 
-    from agents.core.lanes import Query
-    from agents.core.request import Request
-    from agents.learning.selection import Selection, State
+    from spillway.agents.core.lanes import Query
+    from spillway.agents.core.request import Request
+    from spillway.agents.learning.selection import Selection, State
 
 _T = TypeVar("_T")
 EVERYWHERE: Final = "all"
@@ -97,7 +98,7 @@ class Shares:
 
 
 class Ensemble:
-    """The route of a stage with members (`agents.core.lanes.Route`)."""
+    """The route of a stage with members (`spillway.agents.core.lanes.Route`)."""
 
     def __init__(
         self,

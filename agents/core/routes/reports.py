@@ -13,13 +13,13 @@ import statistics
 from collections import Counter
 from typing import TYPE_CHECKING, Final
 
-from topology.variants.controller import Report
-from topology.variants.states import Told
+from spillway.topology.variants.controller import Report
+from spillway.topology.variants.states import Told
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from agents.core.routes.variants import Variants
+    from spillway.agents.core.routes.variants import Variants
 
 _STILL: Final = 1e-3  # queries a second, of a variant that is waited for: it counts once, and keeps what loads
 _STRICT: Final = 0.1  # of queries ask less

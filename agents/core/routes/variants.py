@@ -1,8 +1,8 @@
 """One of several variants behind one stage: the one that meets what a query needs (INFaaS, section 4.1).
 
-Which one, `topology.variants.selection` says. It is told of each lane (`agents.core.lanes`) what is known here: whether
-a worker serves, how long a query would wait, how much came in the last second. What a controller knows beside that,
-marks and loading times, it says itself (`note`).
+Which one, `spillway.topology.variants.selection` says. It is told of each lane (`spillway.agents.core.lanes`) what is
+known here: whether a worker serves, how long a query would wait, how much came in the last second. What a controller
+knows beside that, marks and loading times, it says itself (`note`).
 
 A query that its variant refuses is routed once more, to what else there is. One whose variant has yet to be loaded
 waits without a lane, and is asked anew when a worker comes. One that nobody may answer is refused.
@@ -16,21 +16,21 @@ from collections import Counter, deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from agents.core.policy import Refusal
-from agents.core.routes.ensemble import Joint
-from lineage import reasons
-from lineage.errors import UsageError
-from topology.variants.needs import Needs, named
-from topology.variants.selection import How, Selection, Status
+from spillway.agents.core.policy import Refusal
+from spillway.agents.core.routes.ensemble import Joint
+from spillway.lineage import reasons
+from spillway.lineage.errors import UsageError
+from spillway.topology.variants.needs import Needs, named
+from spillway.topology.variants.selection import How, Selection, Status
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from agents.core.lanes import Query
-    from agents.core.request import Request
-    from topology.variant_sections import Budget, OnMiss
-    from topology.variants.selection import Choice
-    from topology.variants.variant import Variant
+    from spillway.agents.core.lanes import Query
+    from spillway.agents.core.request import Request
+    from spillway.topology.variant_sections import Budget, OnMiss
+    from spillway.topology.variants.selection import Choice
+    from spillway.topology.variants.variant import Variant
 
 _LOOK: Final = 1.0  # seconds over which a variant's load is counted
 _LATE: Final = 1e-6
@@ -75,7 +75,7 @@ class _Note:
 
 
 class Variants:
-    """The route of a stage with variants (`agents.core.lanes.Route`)."""
+    """The route of a stage with variants (`spillway.agents.core.lanes.Route`)."""
 
     wait = float("inf")
     rules = None

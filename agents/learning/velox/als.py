@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from agents.learning.velox.weights import naive
+from spillway.agents.learning.velox.weights import naive
 
 if TYPE_CHECKING:
-    from agents.learning.velox.weights import Matrix, Vector
+    from spillway.agents.learning.velox.weights import Matrix, Vector
 
 
 def als(

@@ -23,17 +23,17 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeGuard
 
 import numpy as np
 
-from agents.learning.velox import observed as kept
-from agents.learning.velox.staleness import NONE, Stale, tallied
-from agents.learning.velox.weights import ERRORS, fitted, learn
-from agents.models.stateful import SHARED
-from lineage.errors import ModelError
+from spillway.agents.learning.velox import observed as kept
+from spillway.agents.learning.velox.staleness import NONE, Stale, tallied
+from spillway.agents.learning.velox.weights import ERRORS, fitted, learn
+from spillway.agents.models.stateful import SHARED
+from spillway.lineage.errors import ModelError
 
 if TYPE_CHECKING:
-    from agents.learning.velox.model import Features, Item, VeloxModel
-    from agents.learning.velox.thetas import Thetas
-    from agents.learning.velox.weights import Matrix, Vector
-    from agents.models.inputs import Inputs
+    from spillway.agents.learning.velox.model import Features, Item, VeloxModel
+    from spillway.agents.learning.velox.thetas import Thetas
+    from spillway.agents.learning.velox.weights import Matrix, Vector
+    from spillway.agents.models.inputs import Inputs
 
 State = Mapping[str, Any]
 HELD: Final = "generations"
@@ -80,7 +80,7 @@ def asks(query: Mapping[str, Any], what: str) -> bool:
 
 
 class Learning:
-    """A keyed model, as `agents.models.stateful` has it."""
+    """A keyed model, as `spillway.agents.models.stateful` has it."""
 
     fixed_state = False  # generations come and go
 

@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, Self
 
 import numpy as np
 
-from agents.learning.velox.als import als
-from agents.learning.velox.weights import ERRORS
-from agents.models.raised import words_of
-from agents.recent import Recent
-from lineage.errors import ModelError
-from topology.names import meant
+from spillway.agents.learning.velox.als import als
+from spillway.agents.learning.velox.weights import ERRORS
+from spillway.agents.models.raised import words_of
+from spillway.agents.recent import Recent
+from spillway.lineage.errors import ModelError
+from spillway.topology.names import meant
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from agents.learning.velox.weights import Matrix, Vector
+    from spillway.agents.learning.velox.weights import Matrix, Vector
 
 Item = Any  # a text, an int: what a message can hold and a mapping can have as a key
 

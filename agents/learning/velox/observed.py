@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from agents.learning.velox.model import Item
-    from agents.learning.velox.weights import Vector
+    from spillway.agents.learning.velox.model import Item
+    from spillway.agents.learning.velox.weights import Vector
 
 HELD_EVERY: Final = 5
 

@@ -26,20 +26,20 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from agents.learning.velox.learning import HELD
-from agents.models.flagged import Flagged
-from agents.recent import Recent
-from lineage.errors import ModelError, UsageError
-from topology.names import meant
-from topology.quantities import size
+from spillway.agents.learning.velox.learning import HELD
+from spillway.agents.models.flagged import Flagged
+from spillway.agents.recent import Recent
+from spillway.lineage.errors import ModelError, UsageError
+from spillway.topology.names import meant
+from spillway.topology.quantities import size
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from agents.learning.velox.model import Features, Item, VeloxModel
-    from agents.learning.velox.thetas import Thetas
-    from agents.learning.velox.weights import Matrix, Vector
-    from agents.models.inputs import Inputs
+    from spillway.agents.learning.velox.model import Features, Item, VeloxModel
+    from spillway.agents.learning.velox.thetas import Thetas
+    from spillway.agents.learning.velox.weights import Matrix, Vector
+    from spillway.agents.models.inputs import Inputs
 
 POLICIES: Final = ("greedy", "linucb", "thompson", "epsilon")
 
@@ -79,7 +79,7 @@ class User:
 
 
 class Ranking:
-    """A model without a state, as `agents.models.loading` has it."""
+    """A model without a state, as `spillway.agents.models.loading` has it."""
 
     def __init__(self, model: VeloxModel, thetas: Thetas, topk: TopK) -> None:
         self._model, self._thetas, self._topk = model, thetas, topk

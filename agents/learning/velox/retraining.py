@@ -11,17 +11,17 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from agents.learning.velox import observed
-from agents.learning.velox.learning import HELD
-from agents.learning.velox.model import Features, Seen
-from agents.learning.velox.weights import fitted
-from lineage.errors import ModelError
+from spillway.agents.learning.velox import observed
+from spillway.agents.learning.velox.learning import HELD
+from spillway.agents.learning.velox.model import Features, Seen
+from spillway.agents.learning.velox.weights import fitted
+from spillway.lineage.errors import ModelError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from agents.learning.velox.model import VeloxModel
-    from agents.learning.velox.weights import Vector
+    from spillway.agents.learning.velox.model import VeloxModel
+    from spillway.agents.learning.velox.weights import Vector
 
 _FEWEST = 10  # held-out observations, below which nothing is decided
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from agents.learning.velox.learning import Learning
-from agents.learning.velox.model import VeloxModel
-from agents.learning.velox.ranking import Ranking, topk_of
-from agents.learning.velox.staleness import stale_of
-from agents.learning.velox.thetas import Thetas
-from lineage.errors import ModelError, UsageError
+from spillway.agents.learning.velox.learning import Learning
+from spillway.agents.learning.velox.model import VeloxModel
+from spillway.agents.learning.velox.ranking import Ranking, topk_of
+from spillway.agents.learning.velox.staleness import stale_of
+from spillway.agents.learning.velox.thetas import Thetas
+from spillway.lineage.errors import ModelError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

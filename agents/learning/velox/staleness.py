@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from lineage.errors import UsageError
-from topology.names import meant
+from spillway.lineage.errors import UsageError
+from spillway.topology.names import meant
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from agents.learning.velox.weights import Vector
+    from spillway.agents.learning.velox.weights import Vector
 
 NONE: Final = (0.0, 0.0, 0.0, 0.0)  # a tally: count, sum, recent mean, longer mean
 _LONGER: Final = 10

@@ -19,15 +19,15 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from agents.learning.velox.model import Features
-from agents.models.raised import words_of
-from lineage.errors import ModelError
+from spillway.agents.learning.velox.model import Features
+from spillway.agents.models.raised import words_of
+from spillway.lineage.errors import ModelError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from agents.learning.velox.model import Parameters, VeloxModel
-    from agents.learning.velox.weights import Vector
+    from spillway.agents.learning.velox.model import Parameters, VeloxModel
+    from spillway.agents.learning.velox.weights import Vector
 
 log = logging.getLogger(__name__)
 

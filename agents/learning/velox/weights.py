@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from lineage.errors import ModelError
+from spillway.lineage.errors import ModelError
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -10,16 +10,16 @@ from faust.app.base import BootStrategy
 from faust.tables import TableManager
 from mode.supervisors import CrashingSupervisor
 
-from agents.live.consumer.transport import StageTransport
-from agents.live.groups import Membership
-from producers.connection import ClientSettings
+from spillway.agents.live.consumer.transport import StageTransport
+from spillway.agents.live.groups import Membership
+from spillway.producers.connection import ClientSettings
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable
 
-    from agents.live.consumer.reader import Commit
-    from agents.live.consumer.transport import Chunk, Owner, StageConsumer
-    from checkpoint.inputs import Bounds
+    from spillway.agents.live.consumer.reader import Commit
+    from spillway.agents.live.consumer.transport import Chunk, Owner, StageConsumer
+    from spillway.checkpoint.inputs import Bounds
 
 
 class _ConsumerOnly(BootStrategy):  # type: ignore[misc]

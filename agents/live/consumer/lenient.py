@@ -25,10 +25,10 @@ from aiokafka.protocol.fetch import FetchRequest
 from aiokafka.record.default_records import _DefaultRecordBatchPy
 from aiokafka.record.util import decode_varint
 
-from lineage.errors import BrokerError
+from spillway.lineage.errors import BrokerError
 
 if TYPE_CHECKING:
-    from producers.connection import ClientSettings
+    from spillway.producers.connection import ClientSettings
 
 log = logging.getLogger(__name__)
 

@@ -27,15 +27,15 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeVar
 from aiokafka.structs import ConsumerRecord
 from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, Consumer, KafkaError, KafkaException, TopicPartition
 
-from agents.live.consumer.lenient import LenientReader
-from checkpoint.inputs import Bounds
-from lineage.errors import BrokerError
-from producers.header_pairs import header_pairs
+from spillway.agents.live.consumer.lenient import LenientReader
+from spillway.checkpoint.inputs import Bounds
+from spillway.lineage.errors import BrokerError
+from spillway.producers.header_pairs import header_pairs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 
-    from agents.live.groups import Membership
+    from spillway.agents.live.groups import Membership
 
 log = logging.getLogger(__name__)
 

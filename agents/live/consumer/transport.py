@@ -7,9 +7,9 @@
 - Membership is static, partitions are dealt by instance id, and a replica that stops for good leaves its group.
 
 Positions. After every rebalance each partition is read from where its owner says, which has judged whether the log has
-that position (`agents.live.inputs`). All that was fetched before is void then: a chunk carries the flow's epoch, which
-changes whenever the flow stops, and is thrown away when it is not the current one. Nothing is ever reset to where the
-log happens to begin: a position out of range is judged, and its partition stopped if records were lost.
+that position (`spillway.agents.live.inputs`). All that was fetched before is void then: a chunk carries the flow's
+epoch, which changes whenever the flow stops, and is thrown away when it is not the current one. Nothing is ever reset
+to where the log happens to begin: a position out of range is judged, and its partition stopped if records were lost.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from faust.transport import consumer as base
 from faust.transport.drivers import aiokafka as driver
 from faust.types import TP, ConsumerMessage
 
-from agents.live.consumer.reader import Commit, GroupReader
+from spillway.agents.live.consumer.reader import Commit, GroupReader
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from agents.live.consumer.reader import Parts
-    from agents.live.groups import Membership
-    from agents.live.inputs import Inputs
+    from spillway.agents.live.consumer.reader import Parts
+    from spillway.agents.live.groups import Membership
+    from spillway.agents.live.inputs import Inputs
 
 __all__ = ["Chunk", "Commit", "Owner", "StageConsumer", "StageTransport"]
 

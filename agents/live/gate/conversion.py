@@ -5,13 +5,13 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Final
 
-from lineage.headers import json_asked
+from spillway.lineage.headers import json_asked
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from agents.core.outcomes import Release
-    from agents.live.gate.wire import Pairs
+    from spillway.agents.core.outcomes import Release
+    from spillway.agents.live.gate.wire import Pairs
 
 LONG: Final = 8 << 10  # bytes of the reports; the gate turns shorter ones into JSON where it writes them
 _MOST_WAITING: Final = 64 << 20  # bytes of the reports that wait; above that the gate stops reading

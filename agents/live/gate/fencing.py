@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from confluent_kafka import KafkaError
 
-from lineage.errors import BrokerError
+from spillway.lineage.errors import BrokerError
 
 _FENCED_CODES = frozenset(
     {

@@ -25,18 +25,18 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from confluent_kafka import Consumer, IsolationLevel, TopicPartition
 from confluent_kafka.admin import OffsetSpec
 
-from agents.live.admin import ANSWER_SECONDS, Admin
-from agents.live.committed import Withheld
-from agents.live.gate.transaction import AbortedError, Record, Turn
-from agents.live.spans import offsets
-from producers.patience import patiently, unanswered
+from spillway.agents.live.admin import ANSWER_SECONDS, Admin
+from spillway.agents.live.committed import Withheld
+from spillway.agents.live.gate.transaction import AbortedError, Record, Turn
+from spillway.agents.live.spans import offsets
+from spillway.producers.patience import patiently, unanswered
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from confluent_kafka.admin import AdminClient
 
-    from agents.live.gate.transaction import Writer
+    from spillway.agents.live.gate.transaction import Writer
 
 log = logging.getLogger(__name__)
 
@@ -68,7 +68,8 @@ class Mender:
         What hangs after `within` seconds is another's, and said in the log. Raises `FencedError` where the id is lost,
         `BrokerError` where nobody answers.
         """
-        # New ones: what saw the group's coordinator go may wait for it for good (`agents.live.gate.transaction`).
+        # New ones: what saw the group's coordinator go may wait for it for good
+        # (`spillway.agents.live.gate.transaction`).
         withheld = Withheld(self._settings, self._group)
         try:
             sight = _Sight(Admin(self._settings), withheld, self._outcomes, self._outputs)

@@ -2,8 +2,8 @@
 
 A round takes what is there, asks the core, and writes what it releases together with the offsets. While the gate is
 idle that is at once, and an outcome waits for nobody; the busier it is, the longer outcomes gather between two
-transactions (`agents.core.gathering`). Group callbacks run while it takes, when no transaction is open and nothing is
-collected: what is revoked then has been committed, or has not been written at all.
+transactions (`spillway.agents.core.gathering`). Group callbacks run while it takes, when no transaction is open and
+nothing is collected: what is revoked then has been committed, or has not been written at all.
 """
 
 from __future__ import annotations
@@ -15,29 +15,29 @@ from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import KafkaError, TopicPartition
 
-from agents.core.gathering import Gathering
-from agents.live.gate.conversion import Conversions
-from agents.live.gate.fencing import is_fencing, ousted
-from agents.live.gate.transaction import AbortedError, Record, Turn
-from agents.live.gate.wire import Poison
-from lineage.errors import BrokerError
-from lineage.flags import is_cut
-from lineage.message import PREDICTION
-from producers.patience import passes
+from spillway.agents.core.gathering import Gathering
+from spillway.agents.live.gate.conversion import Conversions
+from spillway.agents.live.gate.fencing import is_fencing, ousted
+from spillway.agents.live.gate.transaction import AbortedError, Record, Turn
+from spillway.agents.live.gate.wire import Poison
+from spillway.lineage.errors import BrokerError
+from spillway.lineage.flags import is_cut
+from spillway.lineage.message import PREDICTION
+from spillway.producers.patience import passes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from confluent_kafka import Consumer
 
-    from agents.core.gate import GateCore
-    from agents.core.outcomes import Release
-    from agents.live.gate.hanging import Mender
-    from agents.live.gate.memory import Memory, Rereading
-    from agents.live.gate.metrics import GateMetrics
-    from agents.live.gate.states import GateStates
-    from agents.live.gate.transaction import Writer
-    from agents.live.gate.wire import Wire
+    from spillway.agents.core.gate import GateCore
+    from spillway.agents.core.outcomes import Release
+    from spillway.agents.live.gate.hanging import Mender
+    from spillway.agents.live.gate.memory import Memory, Rereading
+    from spillway.agents.live.gate.metrics import GateMetrics
+    from spillway.agents.live.gate.states import GateStates
+    from spillway.agents.live.gate.transaction import Writer
+    from spillway.agents.live.gate.wire import Wire
 
 log = logging.getLogger(__name__)
 

@@ -25,23 +25,23 @@ from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import TopicPartition
 
-from agents.live.gate.fencing import UnheardError
-from agents.live.spans import Span, bounds, read_spans
-from checkpoint.inputs import Bounds
-from lineage.errors import BrokerError
-from producers.patience import UnansweredError, patiently
+from spillway.agents.live.gate.fencing import UnheardError
+from spillway.agents.live.spans import Span, bounds, read_spans
+from spillway.checkpoint.inputs import Bounds
+from spillway.lineage.errors import BrokerError
+from spillway.producers.patience import UnansweredError, patiently
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from confluent_kafka import Consumer
 
-    from agents.core.gate import GateCore
-    from agents.core.joins import Fetch
-    from agents.live.admin import Admin
-    from agents.live.gate.wire import Wire
-    from agents.live.inputs import Inputs
-    from agents.live.spans import SpanReader
+    from spillway.agents.core.gate import GateCore
+    from spillway.agents.core.joins import Fetch
+    from spillway.agents.live.admin import Admin
+    from spillway.agents.live.gate.wire import Wire
+    from spillway.agents.live.inputs import Inputs
+    from spillway.agents.live.spans import SpanReader
 
 log = logging.getLogger(__name__)
 

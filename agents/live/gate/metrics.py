@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 from prometheus_client.registry import Collector
 
-from agents.core.estimates.observed import Transfer
-from agents.live.metrics import Distribution, Families, WaitsTold
-from lineage import metric_names as names
-from lineage.message import DROPPED, FAILED, PREDICTION
+from spillway.agents.core.estimates.observed import Transfer
+from spillway.agents.live.metrics import Distribution, Families, WaitsTold
+from spillway.lineage import metric_names as names
+from spillway.lineage.message import DROPPED, FAILED, PREDICTION
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -30,38 +30,38 @@ from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import Consumer, KafkaException, Producer
 
-from agents.core.board import word_of
-from agents.core.gate import GateCore
-from agents.core.policy import StageState
-from agents.live.admin import Admin
-from agents.live.gate.fencing import OustedError
-from agents.live.gate.hanging import Mender
-from agents.live.gate.loop import GATHER_SECONDS, GATHER_SHARE, Gate, GateTopics, Means
-from agents.live.gate.memory import Memory, Rereading
-from agents.live.gate.metrics import GateMetrics
-from agents.live.gate.states import GateStates
-from agents.live.gate.transaction import TransactionalWriter
-from agents.live.gate.wire import Wire
-from agents.live.groups import group_id, instance_id
-from agents.live.inputs import Inputs, of_gate, writes_transactions
-from agents.live.metrics import Distribution
-from agents.live.registry import Address, serve_metrics
-from agents.live.spans import SpanReader
-from lineage.errors import SpillwayError
-from lineage.metric_names import GATE
-from lineage.values.codec import Decoder, encode_word
-from producers.schema_log import SchemaLog
-from topology import topics
+from spillway.agents.core.board import word_of
+from spillway.agents.core.gate import GateCore
+from spillway.agents.core.policy import StageState
+from spillway.agents.live.admin import Admin
+from spillway.agents.live.gate.fencing import OustedError
+from spillway.agents.live.gate.hanging import Mender
+from spillway.agents.live.gate.loop import GATHER_SECONDS, GATHER_SHARE, Gate, GateTopics, Means
+from spillway.agents.live.gate.memory import Memory, Rereading
+from spillway.agents.live.gate.metrics import GateMetrics
+from spillway.agents.live.gate.states import GateStates
+from spillway.agents.live.gate.transaction import TransactionalWriter
+from spillway.agents.live.gate.wire import Wire
+from spillway.agents.live.groups import group_id, instance_id
+from spillway.agents.live.inputs import Inputs, of_gate, writes_transactions
+from spillway.agents.live.metrics import Distribution
+from spillway.agents.live.registry import Address, serve_metrics
+from spillway.agents.live.spans import SpanReader
+from spillway.lineage.errors import SpillwayError
+from spillway.lineage.metric_names import GATE
+from spillway.lineage.values.codec import Decoder, encode_word
+from spillway.producers.schema_log import SchemaLog
+from spillway.topology import topics
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
     from types import FrameType
 
-    from agents.live.gate.transaction import Writer
-    from lineage.limits import Limits
-    from producers.connection import ClientSettings
-    from topology.load import Pipeline
+    from spillway.agents.live.gate.transaction import Writer
+    from spillway.lineage.limits import Limits
+    from spillway.producers.connection import ClientSettings
+    from spillway.topology.load import Pipeline
 
 log = logging.getLogger(__name__)
 

@@ -10,17 +10,17 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
-from agents.live.states.log_reader import LogsFeed
-from agents.live.states.worker import Mailbox
-from lineage.errors import BrokerError
+from spillway.agents.live.states.log_reader import LogsFeed
+from spillway.agents.live.states.worker import Mailbox
+from spillway.lineage.errors import BrokerError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from checkpoint.logs import Logs
-    from lineage.errors import SpillwayError
-    from lineage.marks import Place
-    from producers.connection import ClientSettings
+    from spillway.checkpoint.logs import Logs
+    from spillway.lineage.errors import SpillwayError
+    from spillway.lineage.marks import Place
+    from spillway.producers.connection import ClientSettings
 
 _POLL = 0.002
 

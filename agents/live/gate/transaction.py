@@ -5,10 +5,10 @@ producer's epoch, which voids whatever the older one still sends. And the offset
 generation (KIP-447), so a gate whose partitions went to another member cannot commit for them either.
 
 A transaction that takes longer than the broker keeps one open is lost, and so may be the connection: one that saw its
-only broker stop or start may never find it again (`producers.connection.TRANSACTIONAL`). Then a new one takes the id,
-which ends that transaction one way or the other, and the gate begins again from what is committed. Should a successor
-be at work by then, that one is fenced, as if this gate had been started after it: the id has one owner at any time,
-and the group's generation decides whose offsets count.
+only broker stop or start may never find it again (`spillway.producers.connection.TRANSACTIONAL`). Then a new one takes
+the id, which ends that transaction one way or the other, and the gate begins again from what is committed. Should a
+successor be at work by then, that one is fenced, as if this gate had been started after it: the id has one owner at any
+time, and the group's generation decides whose offsets count.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from confluent_kafka import KafkaError, KafkaException, Producer
 
-from agents.live.gate.fencing import judge, ousted
-from lineage.errors import BrokerError
-from producers.connection import TRANSACTIONAL
-from producers.patience import flush, unanswered
+from spillway.agents.live.gate.fencing import judge, ousted
+from spillway.lineage.errors import BrokerError
+from spillway.producers.connection import TRANSACTIONAL
+from spillway.producers.patience import flush, unanswered
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

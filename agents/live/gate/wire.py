@@ -10,28 +10,28 @@ import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from agents.core.request import Delivery, Loss
-from agents.live.dead_letters import dead_letter, letter_headers
-from lineage import headers as header_codec
-from lineage import reasons
-from lineage.errors import WireError, unreadable
-from lineage.flags import cut
-from lineage.headers import Headers
-from lineage.marks import foreign
-from lineage.message import FAILED, Outcome
-from lineage.metric_names import GATE
-from lineage.values.codec import encode_outcome
-from lineage.values.json_text import MIME, write_outcome
-from producers.header_pairs import header_pairs
+from spillway.agents.core.request import Delivery, Loss
+from spillway.agents.live.dead_letters import dead_letter, letter_headers
+from spillway.lineage import headers as header_codec
+from spillway.lineage import reasons
+from spillway.lineage.errors import WireError, unreadable
+from spillway.lineage.flags import cut
+from spillway.lineage.headers import Headers
+from spillway.lineage.marks import foreign
+from spillway.lineage.message import FAILED, Outcome
+from spillway.lineage.metric_names import GATE
+from spillway.lineage.values.codec import encode_outcome
+from spillway.lineage.values.json_text import MIME, write_outcome
+from spillway.producers.header_pairs import header_pairs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
 
-    from agents.core.joins import Fetch
-    from agents.core.outcomes import Release
-    from lineage.limits import Limits
-    from lineage.marks import Place
-    from lineage.values.codec import Decoder
+    from spillway.agents.core.joins import Fetch
+    from spillway.agents.core.outcomes import Release
+    from spillway.lineage.limits import Limits
+    from spillway.lineage.marks import Place
+    from spillway.lineage.values.codec import Decoder
 
 _JSON = MIME.encode()
 _MICROSECONDS = 1_000_000

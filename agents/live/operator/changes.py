@@ -1,8 +1,8 @@
 """What an operator can make a shard's state: one from a file, or that of a version which is retained.
 
 Both need that nobody serves the shard, and are one version of an operator's reign. Both
-change the state alone (`checkpoint.manifests`): the positions in the inputs stay, so no query is asked again and
-every released outcome stays released; what the model has learned otherwise since, it forgets.
+change the state alone (`spillway.checkpoint.manifests`): the positions in the inputs stay, so no query is asked again
+and every released outcome stays released; what the model has learned otherwise since, it forgets.
 
 Old versions are left where they are; the next primary tombstones them, once a version of its own is durable.
 """
@@ -13,46 +13,47 @@ import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from agents.live.operator.histories import Histories, Standing
-from agents.live.operator.partitions import PATIENCE, Partitions
-from agents.live.operator.stored import Store
-from agents.live.topics import ensure
-from checkpoint.assembly import ChunkError
-from checkpoint.capture import Capture
-from checkpoint.chunks import ChunkLog
-from checkpoint.claims import key as claim_key
-from checkpoint.layout import CHUNK_BYTES
-from checkpoint.leases import Lease
-from checkpoint.logs import Fate
-from checkpoint.manifests import Copying, describe, seal, successor, with_state_of
-from checkpoint.pages import Pages
-from checkpoint.promotion import Append, Load, Member, StandDown
-from checkpoint.silence import Watch
-from checkpoint.version_log import key as record_key
-from lineage.errors import BrokerError, CheckpointError, UsageError, WireError
-from lineage.ids import new_request_id
-from lineage.marks import Mark
-from lineage.replication import Base, Beat, Claim, Fence, Manifest
-from lineage.values.replication import ReplicationDecoder, encode
-from producers.cluster import idempotent_producer
-from producers.schema_log import SchemaLog
-from topology import topics
-from topology.quantities import show_duration
-from topology.topics import topic_plan
+from spillway.agents.live.operator.histories import Histories, Standing
+from spillway.agents.live.operator.partitions import PATIENCE, Partitions
+from spillway.agents.live.operator.stored import Store
+from spillway.agents.live.topics import ensure
+from spillway.checkpoint.assembly import ChunkError
+from spillway.checkpoint.capture import Capture
+from spillway.checkpoint.chunks import ChunkLog
+from spillway.checkpoint.claims import key as claim_key
+from spillway.checkpoint.layout import CHUNK_BYTES
+from spillway.checkpoint.leases import Lease
+from spillway.checkpoint.logs import Fate
+from spillway.checkpoint.manifests import Copying, describe, seal, successor, with_state_of
+from spillway.checkpoint.pages import Pages
+from spillway.checkpoint.promotion import Append, Load, Member, StandDown
+from spillway.checkpoint.silence import Watch
+from spillway.checkpoint.version_log import key as record_key
+from spillway.lineage.errors import BrokerError, CheckpointError, UsageError, WireError
+from spillway.lineage.ids import new_request_id
+from spillway.lineage.marks import Mark
+from spillway.lineage.replication import Base, Beat, Claim, Fence, Manifest
+from spillway.lineage.values.replication import ReplicationDecoder, encode
+from spillway.producers.cluster import idempotent_producer
+from spillway.producers.schema_log import SchemaLog
+from spillway.topology import topics
+from spillway.topology.quantities import show_duration
+from spillway.topology.topics import topic_plan
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from agents.live.operator.histories import Kept
-    from checkpoint.chunks import Chunk
-    from checkpoint.promotion import Action
-    from lineage.marks import Place, Version
-    from lineage.replication import Contents
-    from producers.connection import ClientSettings
-    from topology.spec import PipelineSpec
+    from spillway.agents.live.operator.histories import Kept
+    from spillway.checkpoint.chunks import Chunk
+    from spillway.checkpoint.promotion import Action
+    from spillway.lineage.marks import Place, Version
+    from spillway.lineage.replication import Contents
+    from spillway.producers.connection import ClientSettings
+    from spillway.topology.spec import PipelineSpec
 
 
-# An operator's reign over one shard: claim, fence, base as any member's (`checkpoint.promotion`), then one version.
+# An operator's reign over one shard: claim, fence, base as any member's (`spillway.checkpoint.promotion`), then one
+# version.
 #
 # Nothing here is an exception to the protocol: a claim in `<p>.control`, a fence, a base; chunks, then the manifest
 # after all of them are acknowledged (rules 2 to 5). Whoever reads the logs afterwards finds a version like any other,
@@ -206,10 +207,10 @@ def _now_us() -> int:
 
 # Whether a shard is served: its members' heartbeats tell, while our own probes come back (rule 13).
 #
-# The judgement is that of a backup over a silent primary (`checkpoint.silence`), over any member instead of one: a
-# shard is not served if for a whole lease no member of it was heard while every probe came back in time. So a broker
-# that stalls makes nobody look dead. A member that was stopped for longer than a lease looks dead as well, as it does
-# to its own backups; what it appends when it goes on is void behind the operator's fence.
+# The judgement is that of a backup over a silent primary (`spillway.checkpoint.silence`), over any member instead of
+# one: a shard is not served if for a whole lease no member of it was heard while every probe came back in time. So a
+# broker that stalls makes nobody look dead. A member that was stopped for longer than a lease looks dead as well, as it
+# does to its own backups; what it appends when it goes on is void behind the operator's fence.
 
 ROLE: Final = "operator"
 _WAITING: Final = 120.0  # seconds for a lease in which all probes come back in time: a busy machine delays some

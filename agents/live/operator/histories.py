@@ -1,8 +1,8 @@
 """What all version logs of a pipeline say: which versions each shard has, and what has become of them.
 
 The logs of all stateful stages are read, whichever stage is asked about, as a version of one may wait for another's
-(`checkpoint.logs`). A manifest that was tombstoned is not listed: what it names may be gone. One that is listed is
-retained, and an operator can look at it, export it, or go back to it.
+(`spillway.checkpoint.logs`). A manifest that was tombstoned is not listed: what it names may be gone. One that is
+listed is retained, and an operator can look at it, export it, or go back to it.
 """
 
 from __future__ import annotations
@@ -12,27 +12,27 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final
 
-from agents.live.operator.partitions import Partitions
-from agents.live.states.log_reader import CONTROL, LogRecords
-from checkpoint.claims import Claims
-from checkpoint.damage import Damage
-from checkpoint.logs import Fate, Logs
-from lineage.errors import CheckpointError, UsageError
-from lineage.marks import INITIAL, Mark, Version
-from lineage.replication import Base, Claim, Fence, Manifest
-from lineage.values.replication import ReplicationDecoder
-from producers.schema_log import SchemaLog
-from topology import topics
+from spillway.agents.live.operator.partitions import Partitions
+from spillway.agents.live.states.log_reader import CONTROL, LogRecords
+from spillway.checkpoint.claims import Claims
+from spillway.checkpoint.damage import Damage
+from spillway.checkpoint.logs import Fate, Logs
+from spillway.lineage.errors import CheckpointError, UsageError
+from spillway.lineage.marks import INITIAL, Mark, Version
+from spillway.lineage.replication import Base, Claim, Fence, Manifest
+from spillway.lineage.values.replication import ReplicationDecoder
+from spillway.producers.schema_log import SchemaLog
+from spillway.topology import topics
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from agents.live.operator.partitions import Partition
-    from agents.live.states.log_reader import Read
-    from checkpoint.version_log import Record
-    from lineage.marks import Place
-    from producers.connection import ClientSettings
-    from topology.spec import PipelineSpec
+    from spillway.agents.live.operator.partitions import Partition
+    from spillway.agents.live.states.log_reader import Read
+    from spillway.checkpoint.version_log import Record
+    from spillway.lineage.marks import Place
+    from spillway.producers.connection import ClientSettings
+    from spillway.topology.spec import PipelineSpec
 
 
 # What an operator may name: a stage with a state, one of its shards, a version that is retained.

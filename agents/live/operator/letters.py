@@ -19,24 +19,24 @@ from typing import TYPE_CHECKING, Any, Final
 
 from confluent_kafka import TopicPartition
 
-from agents.live.operator.partitions import PATIENCE, Partitions
-from lineage import headers as wire
-from lineage.errors import UsageError, WireError
-from lineage.ids import MAX_REQUEST_ID
-from lineage.message import DeadLetter
-from lineage.values.codec import Decoder, encode_dead_letter
-from producers.cluster import Reader
-from producers.header_pairs import header_pairs
-from producers.schema_log import SchemaLog
-from producers.table import write
-from topology import topics
+from spillway.agents.live.operator.partitions import PATIENCE, Partitions
+from spillway.lineage import headers as wire
+from spillway.lineage.errors import UsageError, WireError
+from spillway.lineage.ids import MAX_REQUEST_ID
+from spillway.lineage.message import DeadLetter
+from spillway.lineage.values.codec import Decoder, encode_dead_letter
+from spillway.producers.cluster import Reader
+from spillway.producers.header_pairs import header_pairs
+from spillway.producers.schema_log import SchemaLog
+from spillway.producers.table import write
+from spillway.topology import topics
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator
 
-    from lineage.message import Query
-    from producers.connection import ClientSettings
-    from topology.spec import PipelineSpec
+    from spillway.lineage.message import Query
+    from spillway.producers.connection import ClientSettings
+    from spillway.topology.spec import PipelineSpec
 
 RETRY_OF: Final = "x-retry-of"  # the id of the query whose letter this one is asked again for
 ATTEMPT: Final = "x-attempt"  # how often it was asked, the first time included

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 from confluent_kafka import OFFSET_BEGINNING, KafkaError, TopicPartition
 
-from lineage.errors import BrokerError, TopicError
-from producers.cluster import Reader
+from spillway.lineage.errors import BrokerError, TopicError
+from spillway.producers.cluster import Reader
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from producers.connection import ClientSettings
+    from spillway.producers.connection import ClientSettings
 
 PATIENCE: Final = 30.0  # seconds without anything, after which a cluster is given up
 _AT_ONCE: Final = 500

@@ -5,19 +5,19 @@ from __future__ import annotations
 from contextlib import closing
 from typing import TYPE_CHECKING
 
-from agents.live.operator.partitions import PATIENCE, Partitions
-from lineage import headers as wire
-from lineage.limits import DEFAULT_LIMITS
-from lineage.values.codec import Decoder
-from producers.cluster import Reader
-from producers.header_pairs import header_pairs
-from producers.schema_log import SchemaLog
-from topology import topics
+from spillway.agents.live.operator.partitions import PATIENCE, Partitions
+from spillway.lineage import headers as wire
+from spillway.lineage.limits import DEFAULT_LIMITS
+from spillway.lineage.values.codec import Decoder
+from spillway.producers.cluster import Reader
+from spillway.producers.header_pairs import header_pairs
+from spillway.producers.schema_log import SchemaLog
+from spillway.topology import topics
 
 if TYPE_CHECKING:
-    from lineage.limits import Limits
-    from lineage.message import Outcome
-    from producers.connection import ClientSettings
+    from spillway.lineage.limits import Limits
+    from spillway.lineage.message import Outcome
+    from spillway.producers.connection import ClientSettings
 
 
 def released(

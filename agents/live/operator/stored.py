@@ -1,4 +1,4 @@
-"""Exported states on disk (`checkpoint.state_files` has their layout): written whole or not at all, read as mapped."""
+"""Exported states on disk (layout: `spillway.checkpoint.state_files`): written whole or not at all, read as mapped."""
 
 from __future__ import annotations
 
@@ -7,24 +7,24 @@ import mmap
 import os
 from typing import TYPE_CHECKING, Any
 
-from agents.live.operator.partitions import Partitions
-from checkpoint import state_files
-from checkpoint.assembly import Assembler, ChunkError, check, inline_chunks
-from checkpoint.chunks import decode_key
-from checkpoint.manifests import open_contents
-from lineage.errors import CheckpointError, UsageError
-from lineage.replication import TORCH
-from topology import topics
+from spillway.agents.live.operator.partitions import Partitions
+from spillway.checkpoint import state_files
+from spillway.checkpoint.assembly import Assembler, ChunkError, check, inline_chunks
+from spillway.checkpoint.chunks import decode_key
+from spillway.checkpoint.manifests import open_contents
+from spillway.lineage.errors import CheckpointError, UsageError
+from spillway.lineage.replication import TORCH
+from spillway.topology import topics
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
     from pathlib import Path
 
-    from agents.live.operator.histories import Kept
-    from lineage.marks import Place
-    from lineage.replication import ChunkKey, Contents, Manifest
-    from lineage.values.replication import ReplicationDecoder
-    from producers.connection import ClientSettings
+    from spillway.agents.live.operator.histories import Kept
+    from spillway.lineage.marks import Place
+    from spillway.lineage.replication import ChunkKey, Contents, Manifest
+    from spillway.lineage.values.replication import ReplicationDecoder
+    from spillway.producers.connection import ClientSettings
 
 
 # What a version consists of, read from its manifest and from the state topic, and verified (rule 16).

@@ -1,8 +1,8 @@
 """A planned switch of a shard's primary: an operator asks it to yield, and a backup takes over by the usual protocol.
 
-A Yield in `<p>.control` names the epoch that is to end; the rest is the members' business (`checkpoint.promotion`).
-Nothing is lost and nothing is decided here: the switch has happened when a newer epoch's fence stands in the version
-log. It is refused where no backup is heard, as then nobody would take over.
+A Yield in `<p>.control` names the epoch that is to end; the rest is the members' business
+(`spillway.checkpoint.promotion`). Nothing is lost and nothing is decided here: the switch has happened when a newer
+epoch's fence stands in the version log. It is refused where no backup is heard, as then nobody would take over.
 """
 
 from __future__ import annotations
@@ -11,22 +11,22 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from agents.live.operator.histories import read_histories
-from agents.live.operator.partitions import PATIENCE, Partitions
-from checkpoint.claims import key as claim_key
-from checkpoint.promotion import Role
-from lineage.errors import BrokerError, SpillwayError, UsageError, WireError
-from lineage.replication import Beat, Fence, Yield
-from lineage.values.replication import ReplicationDecoder, encode
-from producers.cluster import idempotent_producer
-from topology import topics
+from spillway.agents.live.operator.histories import read_histories
+from spillway.agents.live.operator.partitions import PATIENCE, Partitions
+from spillway.checkpoint.claims import key as claim_key
+from spillway.checkpoint.promotion import Role
+from spillway.lineage.errors import BrokerError, SpillwayError, UsageError, WireError
+from spillway.lineage.replication import Beat, Fence, Yield
+from spillway.lineage.values.replication import ReplicationDecoder, encode
+from spillway.producers.cluster import idempotent_producer
+from spillway.topology import topics
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from lineage.marks import Place
-    from producers.connection import ClientSettings
-    from topology.spec import PipelineSpec
+    from spillway.lineage.marks import Place
+    from spillway.producers.connection import ClientSettings
+    from spillway.topology.spec import PipelineSpec
 
 _LEASES: Final = 3  # that a backup is listened for: it beats ten times in each
 

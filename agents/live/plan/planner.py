@@ -23,27 +23,27 @@ from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import KafkaException, TopicPartition
 
-from agents.core.board import UNREADABLE, Board, silence_of, word_of
-from agents.core.estimates.observed import Observed
-from lineage import reasons
-from lineage.errors import SpillwayError, WireError
-from lineage.metric_names import GATE
-from lineage.values.codec import encode_word
-from producers.cluster import Reader
-from topology import topics
+from spillway.agents.core.board import UNREADABLE, Board, silence_of, word_of
+from spillway.agents.core.estimates.observed import Observed
+from spillway.lineage import reasons
+from spillway.lineage.errors import SpillwayError, WireError
+from spillway.lineage.metric_names import GATE
+from spillway.lineage.values.codec import encode_word
+from spillway.producers.cluster import Reader
+from spillway.topology import topics
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from agents.core.policy import StageState, StageView
-    from agents.core.stage import StageCore
-    from agents.live.clock import Clock
-    from agents.live.metrics import StageMetrics
-    from agents.live.output import Output
-    from lineage.message import PlanWord
-    from lineage.values.codec import Decoder
-    from producers.connection import ClientSettings
-    from topology.spec import PipelineSpec
+    from spillway.agents.core.policy import StageState, StageView
+    from spillway.agents.core.stage import StageCore
+    from spillway.agents.live.clock import Clock
+    from spillway.agents.live.metrics import StageMetrics
+    from spillway.agents.live.output import Output
+    from spillway.lineage.message import PlanWord
+    from spillway.lineage.values.codec import Decoder
+    from spillway.producers.connection import ClientSettings
+    from spillway.topology.spec import PipelineSpec
 
     Tick = Callable[[float, Mapping[str, Sequence[StageState]]], None]
 

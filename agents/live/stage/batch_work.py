@@ -12,37 +12,37 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from agents.core.actions import DEFAULT, Failed, Ok, Result, timing_of
-from agents.core.deaths import Care
-from agents.core.routes.ensemble import Joint
-from agents.live.stage.cached import kept
-from agents.live.stage.emission import flags_with, timings_so_far
-from agents.live.stage.guard import Guard
-from agents.models.contract import answers as run_answers
-from agents.models.contract import copied
-from agents.models.flagged import Flagged, answered
-from agents.models.inputs import Inputs, given_inputs
-from agents.models.loading import load_function
-from agents.models.raised import ModelRaisedError, RaisedLog, words_of
-from lineage import reasons
-from lineage.errors import WireError
-from lineage.flags import DEFAULT as FLAG
-from lineage.flags import MISSING, checked, cut
-from lineage.message import PREDICTION, Outcome, Query, StageTiming
-from lineage.values import codec, plain
+from spillway.agents.core.actions import DEFAULT, Failed, Ok, Result, timing_of
+from spillway.agents.core.deaths import Care
+from spillway.agents.core.routes.ensemble import Joint
+from spillway.agents.live.stage.cached import kept
+from spillway.agents.live.stage.emission import flags_with, timings_so_far
+from spillway.agents.live.stage.guard import Guard
+from spillway.agents.models.contract import answers as run_answers
+from spillway.agents.models.contract import copied
+from spillway.agents.models.flagged import Flagged, answered
+from spillway.agents.models.inputs import Inputs, given_inputs
+from spillway.agents.models.loading import load_function
+from spillway.agents.models.raised import ModelRaisedError, RaisedLog, words_of
+from spillway.lineage import reasons
+from spillway.lineage.errors import WireError
+from spillway.lineage.flags import DEFAULT as FLAG
+from spillway.lineage.flags import MISSING, checked, cut
+from spillway.lineage.message import PREDICTION, Outcome, Query, StageTiming
+from spillway.lineage.values import codec, plain
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from agents.core.batching import Batch
-    from agents.core.request import Path, Request
-    from agents.live.stage.intake import Signature
-    from agents.live.stage.lookups import Lookups
-    from agents.models.contract import Answer
-    from agents.models.loading import Model
-    from lineage.flags import Flags
-    from lineage.limits import Limits
-    from topology.spec import StageSpec
+    from spillway.agents.core.batching import Batch
+    from spillway.agents.core.request import Path, Request
+    from spillway.agents.live.stage.intake import Signature
+    from spillway.agents.live.stage.lookups import Lookups
+    from spillway.agents.models.contract import Answer
+    from spillway.agents.models.loading import Model
+    from spillway.lineage.flags import Flags
+    from spillway.lineage.limits import Limits
+    from spillway.topology.spec import StageSpec
 
 
 Parts = dict[str, dict[str, Any]]  # predecessor -> its outputs
@@ -190,7 +190,7 @@ class Prepared:
     """A batch, or an extra of a dispatch, and its inputs.
 
     `places` are those of the queries that have some; the others have a result. No model gets these inputs themselves:
-    each run has a copy (`agents.models.contract`).
+    each run has a copy (`spillway.agents.models.contract`).
     """
 
     batch: Any
@@ -334,7 +334,7 @@ class BatchWork:
         return run_answers(predict, lambda place: given_inputs(inputs[place]), places, words_of, raw=self._raw)
 
     def result(self, prepared: Prepared, place: int, answer: Mapping[str, Any], seconds: float) -> Result:
-        """What a model answered to the query at `place` of the inputs (`agents.workers.shim`)."""
+        """What a model answered to the query at `place` of the inputs (`spillway.agents.workers.shim`)."""
         batch, at = prepared.batch, prepared.places[place]
         output = self.output(prepared, place, answer)
         if self._keeps and not isinstance(output, Failed):

@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING, Final
 
 from confluent_kafka import KafkaException
 
-from agents.live.inputs import writes_transactions
-from agents.workers.forks import ours_of_loop
-from lineage.errors import BrokerError, SpillwayError
+from spillway.agents.live.inputs import writes_transactions
+from spillway.agents.workers.forks import ours_of_loop
+from spillway.lineage.errors import BrokerError, SpillwayError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from agents.live.consumer.app import StageApp
-    from agents.live.stage.config import StageProcessConfig
+    from spillway.agents.live.consumer.app import StageApp
+    from spillway.agents.live.stage.config import StageProcessConfig
 
 
 POLL: Final = 0.02  # seconds between two looks at what is left

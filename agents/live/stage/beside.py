@@ -6,17 +6,17 @@ import logging
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from agents.core.dispatch import Dispatch
-from agents.core.pool import Pool
-from agents.live.clock import Clock
-from agents.live.stage.coded import PARITY, CodeWork, load_coding
-from agents.live.stage.crew import Crew
-from agents.live.stage.extras import Beside, CopyWork
-from agents.workers.processes import command_of
+from spillway.agents.core.dispatch import Dispatch
+from spillway.agents.core.pool import Pool
+from spillway.agents.live.clock import Clock
+from spillway.agents.live.stage.coded import PARITY, CodeWork, load_coding
+from spillway.agents.live.stage.crew import Crew
+from spillway.agents.live.stage.extras import Beside, CopyWork
+from spillway.agents.workers.processes import command_of
 
 if TYPE_CHECKING:
-    from agents.live.stage.config import StageProcessConfig
-    from topology.sections import CodingSpec, CopiesSpec
+    from spillway.agents.live.stage.config import StageProcessConfig
+    from spillway.topology.sections import CodingSpec, CopiesSpec
 
 log = logging.getLogger(__name__)
 

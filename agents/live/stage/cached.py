@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from agents.models.flagged import Flagged
-from lineage.limits import DEFAULT_LIMITS
-from lineage.values import tensors
+from spillway.agents.models.flagged import Flagged
+from spillway.lineage.limits import DEFAULT_LIMITS
+from spillway.lineage.values import tensors
 
 if TYPE_CHECKING:
-    from agents.core.request import Request
+    from spillway.agents.core.request import Request
 
 _DIGEST: Final = 16  # bytes
 _BYTES: Final = 64  # that a value takes beside its content, about

@@ -16,32 +16,32 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from agents.coding.deployed import load_code, read_parities
-from agents.core.agreement import Agreement
-from agents.core.dispatch import VERSION, Dispatch
-from agents.live.stage.batch_work import Prepared
-from agents.models.contract import copied
-from agents.models.flagged import Flagged
-from agents.models.inputs import Inputs
-from agents.models.raised import RaisedLog
-from lineage.errors import UsageError
-from lineage.values.tensors import DTYPES
+from spillway.agents.coding.deployed import load_code, read_parities
+from spillway.agents.core.agreement import Agreement
+from spillway.agents.core.dispatch import VERSION, Dispatch
+from spillway.agents.live.stage.batch_work import Prepared
+from spillway.agents.models.contract import copied
+from spillway.agents.models.flagged import Flagged
+from spillway.agents.models.inputs import Inputs
+from spillway.agents.models.raised import RaisedLog
+from spillway.lineage.errors import UsageError
+from spillway.lineage.values.tensors import DTYPES
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from agents.coding.card import Tensor
-    from agents.coding.codes import Arrays, Code
-    from agents.coding.deployed import Parities
-    from agents.core.batching import Batch
-    from agents.core.dispatch import Extra, Group, Recovery
-    from agents.live.stage.batch_work import BatchWork
-    from agents.live.stage.extras import Made
-    from topology.sections import CodingSpec
-    from topology.spec import StageSpec
+    from spillway.agents.coding.card import Tensor
+    from spillway.agents.coding.codes import Arrays, Code
+    from spillway.agents.coding.deployed import Parities
+    from spillway.agents.core.batching import Batch
+    from spillway.agents.core.dispatch import Extra, Group, Recovery
+    from spillway.agents.live.stage.batch_work import BatchWork
+    from spillway.agents.live.stage.extras import Made
+    from spillway.topology.sections import CodingSpec
+    from spillway.topology.spec import StageSpec
 
 
-PARITY = "agents.coding.parity:Parity"
+PARITY = "spillway.agents.coding.parity:Parity"
 
 
 @dataclass(frozen=True, slots=True)

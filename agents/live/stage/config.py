@@ -5,25 +5,25 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol, Self
 
-from agents.live.registry import Address
-from agents.models.loading import TORCH_THREADS
-from topology.ensembles import in_effect
-from topology.sizes import sized
+from spillway.agents.live.registry import Address
+from spillway.agents.models.loading import TORCH_THREADS
+from spillway.topology.ensembles import in_effect
+from spillway.topology.sizes import sized
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
-    from producers.connection import ClientSettings
-    from topology.ensembles import Served
-    from topology.load import Pipeline
-    from topology.sizes import Size
-    from topology.spec import StageSpec
-    from topology.variant_sections import VariantsSpec
+    from spillway.producers.connection import ClientSettings
+    from spillway.topology.ensembles import Served
+    from spillway.topology.load import Pipeline
+    from spillway.topology.sizes import Size
+    from spillway.topology.spec import StageSpec
+    from spillway.topology.variant_sections import VariantsSpec
 
 
 class Claimed(Protocol):
-    """A claim to write a stage's sizes (`agents.supervise.ownership`)."""
+    """A claim to write a stage's sizes (`spillway.agents.supervise.ownership`)."""
 
     @property
     def epoch(self) -> int: ...

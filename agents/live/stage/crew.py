@@ -1,8 +1,8 @@
 """A stage's workers that are processes: started, given batches and replaced, on the stage's loop.
 
-The pool says which workers there are to be (`agents.core.pool`), the links speak to them (`agents.workers.links`), and
-the core hears which are ready and which are lost (`StageCore.attach`, `drain`, `lose`). The inputs of a batch are made,
-and its results encoded, on the links' thread.
+The pool says which workers there are to be (`spillway.agents.core.pool`), the links speak to them
+(`spillway.agents.workers.links`), and the core hears which are ready and which are lost (`StageCore.attach`, `drain`,
+`lose`). The inputs of a batch are made, and its results encoded, on the links' thread.
 """
 
 from __future__ import annotations
@@ -12,22 +12,22 @@ import logging
 import time
 from typing import TYPE_CHECKING, Any, Protocol
 
-from agents.core.pool import Pool, Start
-from agents.core.workers import Phase
-from agents.live.clock import Alarm
-from agents.live.stage.guard import offsets_of
-from agents.workers.links import LOAD_SECONDS, Links
-from lineage.errors import ModelError
+from spillway.agents.core.pool import Pool, Start
+from spillway.agents.core.workers import Phase
+from spillway.agents.live.clock import Alarm
+from spillway.agents.live.stage.guard import offsets_of
+from spillway.agents.workers.links import LOAD_SECONDS, Links
+from spillway.lineage.errors import ModelError
 
 if TYPE_CHECKING:
     import ssl
     from collections.abc import Callable, Mapping, Sequence
 
-    from agents.core.actions import Result
-    from agents.core.deaths import Place
-    from agents.core.request import Request
-    from agents.live.clock import Clock
-    from agents.live.stage.batch_work import Executed, Prepared
+    from spillway.agents.core.actions import Result
+    from spillway.agents.core.deaths import Place
+    from spillway.agents.core.request import Request
+    from spillway.agents.live.clock import Clock
+    from spillway.agents.live.stage.batch_work import Executed, Prepared
 
 log = logging.getLogger(__name__)
 

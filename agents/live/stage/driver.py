@@ -10,36 +10,36 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, Any, Protocol
 
-from agents.live.clock import Alarm
-from agents.live.consumer.transport import Commit
-from agents.live.stage.guard import Guard
-from agents.live.stage.intake import PoisonError
-from lineage import reasons
-from lineage.errors import SpillwayError
+from spillway.agents.live.clock import Alarm
+from spillway.agents.live.consumer.transport import Commit
+from spillway.agents.live.stage.guard import Guard
+from spillway.agents.live.stage.intake import PoisonError
+from spillway.lineage import reasons
+from spillway.lineage.errors import SpillwayError
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 
     from aiokafka.structs import ConsumerRecord
 
-    from agents.core.actions import Emit, Result, Work
-    from agents.core.batching import Batch
-    from agents.core.deaths import Place
-    from agents.core.joins import Fetch
-    from agents.core.policy import StageState
-    from agents.core.request import Loss
-    from agents.core.stage import StageCore
-    from agents.live.clock import Clock
-    from agents.live.consumer.transport import Chunk
-    from agents.live.inputs import Inputs
-    from agents.live.metrics import StageMetrics
-    from agents.live.output import Output
-    from agents.live.stage.batch_work import Executed
-    from agents.live.stage.emission import Carried, Emission
-    from agents.live.stage.extras import Extras
-    from agents.live.stage.intake import Intake
-    from agents.live.stage.memory import Memory, Rereading
-    from agents.live.stage.tally import Tally
+    from spillway.agents.core.actions import Emit, Result, Work
+    from spillway.agents.core.batching import Batch
+    from spillway.agents.core.deaths import Place
+    from spillway.agents.core.joins import Fetch
+    from spillway.agents.core.policy import StageState
+    from spillway.agents.core.request import Loss
+    from spillway.agents.core.stage import StageCore
+    from spillway.agents.live.clock import Clock
+    from spillway.agents.live.consumer.transport import Chunk
+    from spillway.agents.live.inputs import Inputs
+    from spillway.agents.live.metrics import StageMetrics
+    from spillway.agents.live.output import Output
+    from spillway.agents.live.stage.batch_work import Executed
+    from spillway.agents.live.stage.emission import Carried, Emission
+    from spillway.agents.live.stage.extras import Extras
+    from spillway.agents.live.stage.intake import Intake
+    from spillway.agents.live.stage.memory import Memory, Rereading
+    from spillway.agents.live.stage.tally import Tally
 
 log = logging.getLogger(__name__)
 
@@ -53,7 +53,7 @@ async def _nothing() -> None:
 
 
 class Workers(Protocol):
-    """Who runs batches: threads (`agents.live.stage.threads`) or processes (`agents.live.stage.crew`)."""
+    """Who runs batches: threads (`live.stage.threads`) or processes (`live.stage.crew`)."""
 
     @property
     def busy(self) -> set[Place]: ...

@@ -6,24 +6,24 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
-from agents.core.actions import Emit, EmitKind, timing_of
-from agents.core.request import Delivery, Request
-from agents.live.dead_letters import dead_letter, letter_headers
-from lineage import headers
-from lineage.flags import bounded, merge
-from lineage.message import Outcome, StageTiming
-from lineage.values import codec
-from topology import topics
+from spillway.agents.core.actions import Emit, EmitKind, timing_of
+from spillway.agents.core.request import Delivery, Request
+from spillway.agents.live.dead_letters import dead_letter, letter_headers
+from spillway.lineage import headers
+from spillway.lineage.flags import bounded, merge
+from spillway.lineage.message import Outcome, StageTiming
+from spillway.lineage.values import codec
+from spillway.topology import topics
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from aiokafka.structs import ConsumerRecord
 
-    from lineage.flags import Flags
-    from lineage.headers import Headers
-    from lineage.limits import Limits
-    from lineage.message import Query
+    from spillway.lineage.flags import Flags
+    from spillway.lineage.headers import Headers
+    from spillway.lineage.limits import Limits
+    from spillway.lineage.message import Query
 
 
 @dataclass(slots=True)

@@ -1,7 +1,7 @@
 """The workers of a dispatch, beside a stage's own: given extras, whose answers settle what is not settled yet.
 
-The dispatch decides (`agents.core.dispatch`), and the core hears the answers (`StageCore.recovered`). Answers are made
-into results off the loop.
+The dispatch decides (`spillway.agents.core.dispatch`), and the core hears the answers (`StageCore.recovered`). Answers
+are made into results off the loop.
 """
 
 from __future__ import annotations
@@ -11,20 +11,20 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from agents.core.actions import Failed
-from agents.core.dispatch import WHY_PAUSED
-from agents.live.stage.batch_work import Prepared
-from agents.models.raised import RaisedLog
+from spillway.agents.core.actions import Failed
+from spillway.agents.core.dispatch import WHY_PAUSED
+from spillway.agents.live.stage.batch_work import Prepared
+from spillway.agents.models.raised import RaisedLog
 
 if TYPE_CHECKING:
     import asyncio
     from collections.abc import Callable, Mapping, Sequence
 
-    from agents.core.actions import Result
-    from agents.core.batching import Batch
-    from agents.core.dispatch import Dispatch, Extra, Recovery
-    from agents.live.stage.batch_work import BatchWork, Executed
-    from agents.live.stage.crew import Crew
+    from spillway.agents.core.actions import Result
+    from spillway.agents.core.batching import Batch
+    from spillway.agents.core.dispatch import Dispatch, Extra, Recovery
+    from spillway.agents.live.stage.batch_work import BatchWork, Executed
+    from spillway.agents.live.stage.crew import Crew
 
 
 log = logging.getLogger(__name__)
@@ -174,7 +174,7 @@ class Extras:
 
 
 class _Row:
-    """What a crew tells of one row's workers (`agents.live.stage.crew.Driver`)."""
+    """What a crew tells of one row's workers (`spillway.agents.live.stage.crew.Driver`)."""
 
     def __init__(self, extras: Extras, row: int) -> None:
         dispatch = extras._dispatch  # noqa: SLF001 - a part of it

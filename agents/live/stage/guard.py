@@ -2,7 +2,7 @@
 
 A batch that runs beyond its time-out cannot be interrupted in a thread: the process ends itself, and names it. Where
 the model's state is in the process, too, a batch is noted before the model gets it, so that the processes after this
-one know what it died of (`agents.core.deaths`, `UnderWay`).
+one know what it died of (`spillway.agents.core.deaths`, `UnderWay`).
 
 `running` is called by the models' threads, a slot each; the rest is the loop's.
 """
@@ -18,11 +18,11 @@ import struct
 import time
 from typing import TYPE_CHECKING, Final
 
-from agents.core.actions import Failed, Work
-from agents.core.deaths import Care, Deaths, place_of
-from agents.workers.forks import ours
-from lineage import reasons
-from lineage.errors import ModelError
+from spillway.agents.core.actions import Failed, Work
+from spillway.agents.core.deaths import Care, Deaths, place_of
+from spillway.agents.workers.forks import ours
+from spillway.lineage import reasons
+from spillway.lineage.errors import ModelError
 
 if TYPE_CHECKING:
     import asyncio
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from pathlib import Path
     from types import TracebackType
 
-    from agents.core.deaths import Place
-    from agents.core.request import Request
+    from spillway.agents.core.deaths import Place
+    from spillway.agents.core.request import Request
 
 log = logging.getLogger(__name__)
 

@@ -7,23 +7,23 @@ from typing import TYPE_CHECKING, Any, Final
 
 from aiokafka.structs import ConsumerRecord
 
-from agents.core.request import Delivery, Loss
-from agents.live.stage.emission import Carried
-from lineage import headers, reasons
-from lineage.errors import WireError, unreadable
-from lineage.limits import LOOSEST_LIMITS
-from lineage.marks import foreign
-from lineage.message import FAILED, Outcome, Query
-from lineage.values.json_tensors import elements, flattened
-from lineage.values.tensors import DTYPES
+from spillway.agents.core.request import Delivery, Loss
+from spillway.agents.live.stage.emission import Carried
+from spillway.lineage import headers, reasons
+from spillway.lineage.errors import WireError, unreadable
+from spillway.lineage.limits import LOOSEST_LIMITS
+from spillway.lineage.marks import foreign
+from spillway.lineage.message import FAILED, Outcome, Query
+from spillway.lineage.values.json_tensors import elements, flattened
+from spillway.lineage.values.tensors import DTYPES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
 
-    from agents.core.joins import Fetch
-    from agents.live.metrics import StageMetrics
-    from lineage.marks import Place
-    from lineage.values.codec import Decoder
+    from spillway.agents.core.joins import Fetch
+    from spillway.agents.live.metrics import StageMetrics
+    from spillway.lineage.marks import Place
+    from spillway.lineage.values.codec import Decoder
 
 _NAMED, _NAME = 5, 40  # of a query's names as an error tells them
 

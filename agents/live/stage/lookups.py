@@ -12,27 +12,27 @@ from contextlib import ExitStack
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from agents.core.holding import Want
-from lineage import reasons
-from lineage.errors import UsageError, WireError
-from lineage.flags import KEYS, REQUEST, STALE, VERSIONS
-from lineage.headers import AFTER
-from lineage.tokens import Token
-from producers.generations import Followed
-from producers.published import Published, Row
-from topology.sections import TableSpec
-from topology.topics import generations_of, table_of
+from spillway.agents.core.holding import Want
+from spillway.lineage import reasons
+from spillway.lineage.errors import UsageError, WireError
+from spillway.lineage.flags import KEYS, REQUEST, STALE, VERSIONS
+from spillway.lineage.headers import AFTER
+from spillway.lineage.tokens import Token
+from spillway.producers.generations import Followed
+from spillway.producers.published import Published, Row
+from spillway.topology.sections import TableSpec
+from spillway.topology.topics import generations_of, table_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Hashable, Iterable
 
-    from agents.core.holding import Version
-    from agents.core.request import Request
-    from agents.live.stage.emission import Carried
-    from lineage.flags import Flags
-    from lineage.headers import Pair
-    from producers.connection import ClientSettings
-    from topology.spec import PipelineSpec, StageSpec
+    from spillway.agents.core.holding import Version
+    from spillway.agents.core.request import Request
+    from spillway.agents.live.stage.emission import Carried
+    from spillway.lineage.flags import Flags
+    from spillway.lineage.headers import Pair
+    from spillway.producers.connection import ClientSettings
+    from spillway.topology.spec import PipelineSpec, StageSpec
 
 
 WEIGHTS: Final = "weights"

@@ -1,21 +1,21 @@
-"""What a front shows of its ensemble's members (`lineage.metric_names`)."""
+"""What a front shows of its ensemble's members (`spillway.lineage.metric_names`)."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from lineage import metric_names as names
+from spillway.lineage import metric_names as names
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from prometheus_client import Metric
 
-    from agents.core.lanes import Lanes
-    from agents.core.routes.ensemble import Shares
-    from agents.live.metrics import Families
-    from agents.live.stage.members import Members
+    from spillway.agents.core.lanes import Lanes
+    from spillway.agents.core.routes.ensemble import Shares
+    from spillway.agents.live.metrics import Families
+    from spillway.agents.live.stage.members import Members
 
 _OF = (names.MEMBER,)
 

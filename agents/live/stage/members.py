@@ -1,8 +1,9 @@
 """The members of an ensemble: worker processes of each, whose answers are combined by the stage's core.
 
-Each member is a crew of its own (`agents.live.stage.crew`), a lane of the stage (`agents.core.lanes`). The stage serves
-once each has a worker; a member that loses its last one later is missing until it has another. What may change while it
-serves is in a record of the table of sizes (`topology.ensembles`).
+Each member is a crew of its own (`spillway.agents.live.stage.crew`), a lane of the stage
+(`spillway.agents.core.lanes`). The stage serves once each has a worker; a member that loses its last one later is
+missing until it has another. What may change while it serves is in a record of the table of sizes
+(`spillway.topology.ensembles`).
 """
 
 from __future__ import annotations
@@ -13,38 +14,38 @@ import logging
 from random import Random
 from typing import TYPE_CHECKING, Any, Final
 
-from agents.core.actions import Failed, Ok
-from agents.core.lanes import number_of, parts_of
-from agents.core.pool import Pool
-from agents.core.routes.ensemble import EVERYWHERE, Ensemble, Rules, Weights
-from agents.learning.chosen import selection_of
-from agents.live.clock import Clock
-from agents.live.stage.cached import size_of
-from agents.live.stage.crew import Crew
-from agents.live.stage.lookups import WEIGHTS, key_of
-from agents.live.stage.parts import Known, check_remembers, known_of_hello, lane_of
-from agents.models.contract import copied
-from agents.models.raised import RaisedLog, words_of
-from agents.workers.processes import command_of
-from lineage import reasons
-from lineage.errors import ModelError, SpillwayError
+from spillway.agents.core.actions import Failed, Ok
+from spillway.agents.core.lanes import number_of, parts_of
+from spillway.agents.core.pool import Pool
+from spillway.agents.core.routes.ensemble import EVERYWHERE, Ensemble, Rules, Weights
+from spillway.agents.learning.chosen import selection_of
+from spillway.agents.live.clock import Clock
+from spillway.agents.live.stage.cached import size_of
+from spillway.agents.live.stage.crew import Crew
+from spillway.agents.live.stage.lookups import WEIGHTS, key_of
+from spillway.agents.live.stage.parts import Known, check_remembers, known_of_hello, lane_of
+from spillway.agents.models.contract import copied
+from spillway.agents.models.raised import RaisedLog, words_of
+from spillway.agents.workers.processes import command_of
+from spillway.lineage import reasons
+from spillway.lineage.errors import ModelError, SpillwayError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from agents.core.actions import Result
-    from agents.core.batching import Batch
-    from agents.core.deaths import Place
-    from agents.core.lane import Lane
-    from agents.core.lanes import Lanes
-    from agents.core.request import Request
-    from agents.live.stage.batch_work import BatchWork, Prepared
-    from agents.live.stage.config import StageProcessConfig
-    from agents.live.stage.crew import Driver
-    from agents.live.stage.driver import StageDriver
-    from agents.live.stage.lookups import Lookups
-    from topology.ensembles import Served
-    from topology.spec import StageSpec
+    from spillway.agents.core.actions import Result
+    from spillway.agents.core.batching import Batch
+    from spillway.agents.core.deaths import Place
+    from spillway.agents.core.lane import Lane
+    from spillway.agents.core.lanes import Lanes
+    from spillway.agents.core.request import Request
+    from spillway.agents.live.stage.batch_work import BatchWork, Prepared
+    from spillway.agents.live.stage.config import StageProcessConfig
+    from spillway.agents.live.stage.crew import Driver
+    from spillway.agents.live.stage.driver import StageDriver
+    from spillway.agents.live.stage.lookups import Lookups
+    from spillway.topology.ensembles import Served
+    from spillway.topology.spec import StageSpec
 
 log = logging.getLogger(__name__)
 
@@ -129,7 +130,7 @@ class MemberWork:
 
 
 class Members:
-    """The workers of all members of one front (`agents.live.stage.driver.Workers`).
+    """The workers of all members of one front (`spillway.agents.live.stage.driver.Workers`).
 
     Members come and go while it serves, as the table of sizes says (`follow`). A new one is a lane once a worker of its
     has loaded; until then, and where it does not load, the others go on without it. One that is gone from the table
@@ -338,7 +339,7 @@ def _count(config: StageProcessConfig, name: str) -> int:
 
 
 class CrewLane:
-    """What a crew tells of one member's workers (`agents.live.stage.crew.Driver`)."""
+    """What a crew tells of one member's workers (`spillway.agents.live.stage.crew.Driver`)."""
 
     def __init__(self, lane: int, driver: Driver) -> None:
         self._lane = lane

@@ -12,21 +12,21 @@ from typing import TYPE_CHECKING, Any
 
 from aiokafka.structs import ConsumerRecord
 
-from agents.live.spans import Span as OffsetSpan
-from agents.live.spans import SpanReader, read_spans
-from agents.live.stage.intake import PoisonError
-from producers.header_pairs import header_pairs
+from spillway.agents.live.spans import Span as OffsetSpan
+from spillway.agents.live.spans import SpanReader, read_spans
+from spillway.agents.live.stage.intake import PoisonError
+from spillway.producers.header_pairs import header_pairs
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 
     from confluent_kafka import Message
 
-    from agents.core.joins import Fetch
-    from agents.core.request import Delivery, Loss
-    from agents.live.stage.emission import Carried
-    from agents.live.stage.intake import Intake
-    from checkpoint.dedup import Span
+    from spillway.agents.core.joins import Fetch
+    from spillway.agents.core.request import Delivery, Loss
+    from spillway.agents.live.stage.emission import Carried
+    from spillway.agents.live.stage.intake import Intake
+    from spillway.checkpoint.dedup import Span
 
 
 _WITHIN = 60.0  # seconds for one span

@@ -7,47 +7,47 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
-from agents.core.batching import Batcher
-from agents.core.cache import PredictionCache
-from agents.core.durations import estimate_of
-from agents.core.joins import Rule
-from agents.core.journal import Recorded
-from agents.core.lane import Ticket
-from agents.core.laned_stage import LanedCore
-from agents.core.lanes import Lanes
-from agents.core.limits import limits
-from agents.core.paths import PathPredictor
-from agents.core.policies import DEFAULT, make, period_of
-from agents.core.policy import StageFacts, StageView
-from agents.core.stage import StageCore
-from agents.core.stateful_stage import StatefulCore
-from agents.live.stage.batch_work import BatchWork, UserFunctions
-from agents.live.stage.cached import Keys
-from agents.live.stage.guard import Guard
-from agents.live.stage.intake import Signature
-from agents.models.bare import BareModel, EmulatedModel
-from agents.models.declared import load_declared
-from agents.models.execution import Runner
-from agents.models.loading import limit_torch_threads, load_model
-from lineage.errors import ModelError
-from topology.variants.variant import variants_of
+from spillway.agents.core.batching import Batcher
+from spillway.agents.core.cache import PredictionCache
+from spillway.agents.core.durations import estimate_of
+from spillway.agents.core.joins import Rule
+from spillway.agents.core.journal import Recorded
+from spillway.agents.core.lane import Ticket
+from spillway.agents.core.laned_stage import LanedCore
+from spillway.agents.core.lanes import Lanes
+from spillway.agents.core.limits import limits
+from spillway.agents.core.paths import PathPredictor
+from spillway.agents.core.policies import DEFAULT, make, period_of
+from spillway.agents.core.policy import StageFacts, StageView
+from spillway.agents.core.stage import StageCore
+from spillway.agents.core.stateful_stage import StatefulCore
+from spillway.agents.live.stage.batch_work import BatchWork, UserFunctions
+from spillway.agents.live.stage.cached import Keys
+from spillway.agents.live.stage.guard import Guard
+from spillway.agents.live.stage.intake import Signature
+from spillway.agents.models.bare import BareModel, EmulatedModel
+from spillway.agents.models.declared import load_declared
+from spillway.agents.models.execution import Runner
+from spillway.agents.models.loading import limit_torch_threads, load_model
+from spillway.lineage.errors import ModelError
+from spillway.topology.variants.variant import variants_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
     from pathlib import Path
 
-    from agents.core.dispatch import Dispatch
-    from agents.core.holding import Versions
-    from agents.core.laned_stage import Combines
-    from agents.live.stage.config import StageProcessConfig
-    from agents.live.stage.lookups import Lookups
-    from agents.models.loading import Model
-    from checkpoint.durability import Durability
-    from checkpoint.logs import Logs
-    from checkpoint.reign import Reign
-    from lineage.limits import Limits
-    from topology.load import Pipeline
-    from topology.spec import PipelineSpec, StageSpec
+    from spillway.agents.core.dispatch import Dispatch
+    from spillway.agents.core.holding import Versions
+    from spillway.agents.core.laned_stage import Combines
+    from spillway.agents.live.stage.config import StageProcessConfig
+    from spillway.agents.live.stage.lookups import Lookups
+    from spillway.agents.models.loading import Model
+    from spillway.checkpoint.durability import Durability
+    from spillway.checkpoint.logs import Logs
+    from spillway.checkpoint.reign import Reign
+    from spillway.lineage.limits import Limits
+    from spillway.topology.load import Pipeline
+    from spillway.topology.spec import PipelineSpec, StageSpec
 
 log = logging.getLogger(__name__)
 

@@ -1,6 +1,6 @@
 """One replica of one stage, as a process: load, join the group, serve, drain, leave.
 
-A standby does the first of these, then waits to be told which replica it is (`agents.live.stage.waiting`).
+A standby does the first of these, then waits to be told which replica it is (`spillway.agents.live.stage.waiting`).
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO, cast
 
-from agents.core.policies import period_of
-from agents.core.pool import Pool
-from agents.live.clock import Clock
-from agents.live.consumer.app import StageApp, build, rehearse
-from agents.live.groups import Membership, group_id, instance_id
-from agents.live.inputs import Inputs, of_stage
-from agents.live.metrics import StageMetrics, marks_histogram
-from agents.live.output import Output
-from agents.live.plan.planner import PlanFeed, Planner, without_words
-from agents.live.registry import serve_metrics, turns
-from agents.live.sizes import Sizes
-from agents.live.stage.beginning import (
+from spillway.agents.core.policies import period_of
+from spillway.agents.core.pool import Pool
+from spillway.agents.live.clock import Clock
+from spillway.agents.live.consumer.app import StageApp, build, rehearse
+from spillway.agents.live.groups import Membership, group_id, instance_id
+from spillway.agents.live.inputs import Inputs, of_stage
+from spillway.agents.live.metrics import StageMetrics, marks_histogram
+from spillway.agents.live.output import Output
+from spillway.agents.live.plan.planner import PlanFeed, Planner, without_words
+from spillway.agents.live.registry import serve_metrics, turns
+from spillway.agents.live.sizes import Sizes
+from spillway.agents.live.stage.beginning import (
     LAST_COMMIT,
     POLL,
     Serving,
@@ -35,19 +35,19 @@ from agents.live.stage.beginning import (
     nothing_taken,
     transacted,
 )
-from agents.live.stage.beside import beside_of
-from agents.live.stage.config import StageProcessConfig
-from agents.live.stage.crew import Crew
-from agents.live.stage.driver import StageDriver
-from agents.live.stage.emission import Emission
-from agents.live.stage.extras import Extras
-from agents.live.stage.guard import folder_of
-from agents.live.stage.intake import Intake
-from agents.live.stage.lookups import Lookups
-from agents.live.stage.member_figures import MemberFigures
-from agents.live.stage.members import Members, route_of
-from agents.live.stage.memory import Memory, Rereading
-from agents.live.stage.parts import (
+from spillway.agents.live.stage.beside import beside_of
+from spillway.agents.live.stage.config import StageProcessConfig
+from spillway.agents.live.stage.crew import Crew
+from spillway.agents.live.stage.driver import StageDriver
+from spillway.agents.live.stage.emission import Emission
+from spillway.agents.live.stage.extras import Extras
+from spillway.agents.live.stage.guard import folder_of
+from spillway.agents.live.stage.intake import Intake
+from spillway.agents.live.stage.lookups import Lookups
+from spillway.agents.live.stage.member_figures import MemberFigures
+from spillway.agents.live.stage.members import Members, route_of
+from spillway.agents.live.stage.memory import Memory, Rereading
+from spillway.agents.live.stage.parts import (
     build_cache,
     build_core,
     build_guard,
@@ -60,41 +60,41 @@ from agents.live.stage.parts import (
     pause_of,
     stage_signature,
 )
-from agents.live.stage.renewing import Renewing, registered
-from agents.live.stage.scaling import Scaling, counts
-from agents.live.stage.tally import Tally
-from agents.live.stage.threads import Threads
-from agents.live.stage.variant_figures import VariantFigures
-from agents.live.stage.variants import VariantCrews, reads_needs
-from agents.live.stage.variants import route_of as variants_route
-from agents.live.stage.waiting import wait_to_take
-from agents.live.states.log_reader import LogsFeed
-from agents.workers.forks import isolate_children
-from agents.workers.identity import model_hash
-from agents.workers.processes import command_of
-from agents.workers.tls import context_of
-from lineage.errors import SpillwayError
-from lineage.values.codec import Decoder
-from producers.schema_log import SchemaLog
-from topology import topics
-from topology.ensembles import record_key
-from topology.names import host_and_port
-from topology.sizes import key_of
+from spillway.agents.live.stage.renewing import Renewing, registered
+from spillway.agents.live.stage.scaling import Scaling, counts
+from spillway.agents.live.stage.tally import Tally
+from spillway.agents.live.stage.threads import Threads
+from spillway.agents.live.stage.variant_figures import VariantFigures
+from spillway.agents.live.stage.variants import VariantCrews, reads_needs
+from spillway.agents.live.stage.variants import route_of as variants_route
+from spillway.agents.live.stage.waiting import wait_to_take
+from spillway.agents.live.states.log_reader import LogsFeed
+from spillway.agents.workers.forks import isolate_children
+from spillway.agents.workers.identity import model_hash
+from spillway.agents.workers.processes import command_of
+from spillway.agents.workers.tls import context_of
+from spillway.lineage.errors import SpillwayError
+from spillway.lineage.values.codec import Decoder
+from spillway.producers.schema_log import SchemaLog
+from spillway.topology import topics
+from spillway.topology.ensembles import record_key
+from spillway.topology.names import host_and_port
+from spillway.topology.sizes import key_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from agents.core.laned_stage import LanedCore
-    from agents.core.policy import StageFacts
-    from agents.core.routes.variants import Variants
-    from agents.live.stage.driver import Workers
-    from agents.live.stage.extras import Beside
-    from agents.live.stage.parts import Known
-    from agents.models.execution import Runner
-    from agents.models.loading import Model
-    from checkpoint.logs import Logs
-    from producers.connection import ClientSettings
-    from producers.models import Models
+    from spillway.agents.core.laned_stage import LanedCore
+    from spillway.agents.core.policy import StageFacts
+    from spillway.agents.core.routes.variants import Variants
+    from spillway.agents.live.stage.driver import Workers
+    from spillway.agents.live.stage.extras import Beside
+    from spillway.agents.live.stage.parts import Known
+    from spillway.agents.models.execution import Runner
+    from spillway.agents.models.loading import Model
+    from spillway.checkpoint.logs import Logs
+    from spillway.producers.connection import ClientSettings
+    from spillway.producers.models import Models
 
 log = logging.getLogger(__name__)
 

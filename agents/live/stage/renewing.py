@@ -1,8 +1,8 @@
 """A stage that serves the registered variants of its application, and moves to those registered later.
 
 Its front reads the table of models before it serves, and follows the table from then on. New variants become lanes with
-workers while the old ones serve (`topology.variants.renewal`). Once they are ready, the route uses them alone, queries
-that wait for the old ones move to them, and the old ones' workers drain.
+workers while the old ones serve (`spillway.topology.variants.renewal`). Once they are ready, the route uses them alone,
+queries that wait for the old ones move to them, and the old ones' workers drain.
 """
 
 from __future__ import annotations
@@ -11,23 +11,23 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, Final
 
-from agents.live.stage.parts import build_lane
-from agents.live.stage.variants import versions_of
-from lineage.errors import SpecError
-from producers.models import Models
-from topology.variants.manifest import section_of
-from topology.variants.renewal import Renewal
-from topology.variants.variant import variants_of
+from spillway.agents.live.stage.parts import build_lane
+from spillway.agents.live.stage.variants import versions_of
+from spillway.lineage.errors import SpecError
+from spillway.producers.models import Models
+from spillway.topology.variants.manifest import section_of
+from spillway.topology.variants.renewal import Renewal
+from spillway.topology.variants.variant import variants_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection
     from contextlib import ExitStack
 
-    from agents.core.laned_stage import LanedCore
-    from agents.core.routes.variants import Variants
-    from agents.live.stage.config import StageProcessConfig
-    from agents.live.stage.driver import StageDriver
-    from agents.live.stage.variants import VariantCrews
+    from spillway.agents.core.laned_stage import LanedCore
+    from spillway.agents.core.routes.variants import Variants
+    from spillway.agents.live.stage.config import StageProcessConfig
+    from spillway.agents.live.stage.driver import StageDriver
+    from spillway.agents.live.stage.variants import VariantCrews
 
 log = logging.getLogger(__name__)
 

@@ -1,8 +1,8 @@
 """The controller of a stage's variants, live: in the stage's front, which knows all that it goes by.
 
-It has claimed the stage's sizes (`topology.sizes.claimed_as`), as a tuner would, and writes its orders to the table of
-sizes, which the front follows as any other's. So one that was slow, or has been replaced, changes nothing, and the next
-one begins with what stands. The decisions are `topology.variants.controller`'s.
+It has claimed the stage's sizes (`spillway.topology.sizes.claimed_as`), as a tuner would, and writes its orders to the
+table of sizes, which the front follows as any other's. So one that was slow, or has been replaced, changes nothing, and
+the next one begins with what stands. The decisions are `spillway.topology.variants.controller`'s.
 """
 
 from __future__ import annotations
@@ -16,27 +16,27 @@ import time
 from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
-from agents.core.routes.reports import Reporter
-from agents.live.sizes import writer
-from lineage.errors import BrokerError, UsageError
-from topology.sizes import Size, claimed_as, host_pool, key_of
-from topology.variant_sections import HostKind, Room
-from topology.variants.controller import POLL, Controller
-from topology.variants.hosts import HERE, Fleet
-from topology.variants.variant import variants_of
+from spillway.agents.core.routes.reports import Reporter
+from spillway.agents.live.sizes import writer
+from spillway.lineage.errors import BrokerError, UsageError
+from spillway.topology.sizes import Size, claimed_as, host_pool, key_of
+from spillway.topology.variant_sections import HostKind, Room
+from spillway.topology.variants.controller import POLL, Controller
+from spillway.topology.variants.hosts import HERE, Fleet
+from spillway.topology.variants.variant import variants_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from agents.core.lanes import Lanes
-    from agents.core.routes.variants import Variants
-    from agents.live.sizes import Sizes
-    from agents.live.stage.config import StageProcessConfig
-    from agents.live.stage.variants import VariantCrews
-    from topology.ensembles import Served
-    from topology.variant_sections import VariantsSpec
-    from topology.variants.controller import Order
-    from topology.variants.hosts import HostOrder
+    from spillway.agents.core.lanes import Lanes
+    from spillway.agents.core.routes.variants import Variants
+    from spillway.agents.live.sizes import Sizes
+    from spillway.agents.live.stage.config import StageProcessConfig
+    from spillway.agents.live.stage.variants import VariantCrews
+    from spillway.topology.ensembles import Served
+    from spillway.topology.variant_sections import VariantsSpec
+    from spillway.topology.variants.controller import Order
+    from spillway.topology.variants.hosts import HostOrder
 
 log = logging.getLogger(__name__)
 

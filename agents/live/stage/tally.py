@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from agents.core.request import Request
-from lineage.hops import growth
-from lineage.message import DROPPED
+from spillway.agents.core.request import Request
+from spillway.lineage.hops import growth
+from spillway.lineage.message import DROPPED
 
 if TYPE_CHECKING:
-    from agents.core.actions import Emit
-    from agents.core.batching import Batch
-    from agents.core.estimates.observed import Observed
-    from agents.live.metrics import StageMetrics
-    from agents.live.stage.batch_work import Executed
+    from spillway.agents.core.actions import Emit
+    from spillway.agents.core.batching import Batch
+    from spillway.agents.core.estimates.observed import Observed
+    from spillway.agents.live.metrics import StageMetrics
+    from spillway.agents.live.stage.batch_work import Executed
 
 
 class Tally:

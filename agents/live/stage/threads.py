@@ -1,8 +1,8 @@
 """A stage's workers that are threads of its process: further copies of the model are loaded, and let go, as it serves.
 
-The pool says which there are to be (`agents.core.pool`), and the core hears which are ready (`StageCore.attach`,
-`drain`). A copy is loaded on the thread that will run it, one at a time, so the loop goes on; a copy that cannot be
-loaded is tried again, ever later, and the others serve.
+The pool says which there are to be (`spillway.agents.core.pool`), and the core hears which are ready
+(`StageCore.attach`, `drain`). A copy is loaded on the thread that will run it, one at a time, so the loop goes on; a
+copy that cannot be loaded is tried again, ever later, and the others serve.
 """
 
 from __future__ import annotations
@@ -13,19 +13,19 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
-from agents.core.pool import Pool, Start
-from agents.live.clock import Alarm
-from agents.models.execution import Instances, Runner
-from agents.models.raised import words_of
+from spillway.agents.core.pool import Pool, Start
+from spillway.agents.live.clock import Alarm
+from spillway.agents.models.execution import Instances, Runner
+from spillway.agents.models.raised import words_of
 
 if TYPE_CHECKING:
     import asyncio
     from collections.abc import Callable, Sequence
 
-    from agents.core.batching import Batch
-    from agents.core.deaths import Place
-    from agents.live.clock import Clock
-    from agents.live.stage.batch_work import Executed
+    from spillway.agents.core.batching import Batch
+    from spillway.agents.core.deaths import Place
+    from spillway.agents.live.clock import Clock
+    from spillway.agents.live.stage.batch_work import Executed
 
 log = logging.getLogger(__name__)
 

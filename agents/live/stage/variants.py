@@ -1,8 +1,8 @@
 """The variants of a stage: worker processes of each, of which one answers a query (INFaaS).
 
-Each variant is a crew of its own (`agents.live.stage.crew`), and a lane of the stage from the beginning
-(`agents.core.lanes`): without a worker it is asked nothing. The stage serves once each variant that the file gives
-workers has one.
+Each variant is a crew of its own (`spillway.agents.live.stage.crew`), and a lane of the stage from the beginning
+(`spillway.agents.core.lanes`): without a worker it is asked nothing. The stage serves once each variant that the file
+gives workers has one.
 """
 
 from __future__ import annotations
@@ -11,37 +11,37 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from agents.core.actions import Failed, Ok
-from agents.core.lanes import parts_of
-from agents.core.pool import Pool
-from agents.core.routes.variants import Answered, Variants
-from agents.live.clock import Clock
-from agents.live.stage.crew import Crew
-from agents.live.stage.members import CrewLane
-from agents.live.stage.parts import Known, known_of_hello
-from agents.workers.processes import command_of
-from lineage import reasons
-from lineage.errors import UsageError, WireError
-from lineage.flags import checked
-from topology.variants.needs import needs_of
-from topology.variants.program import require_scipy
-from topology.variants.variant import variants_of
+from spillway.agents.core.actions import Failed, Ok
+from spillway.agents.core.lanes import parts_of
+from spillway.agents.core.pool import Pool
+from spillway.agents.core.routes.variants import Answered, Variants
+from spillway.agents.live.clock import Clock
+from spillway.agents.live.stage.crew import Crew
+from spillway.agents.live.stage.members import CrewLane
+from spillway.agents.live.stage.parts import Known, known_of_hello
+from spillway.agents.workers.processes import command_of
+from spillway.lineage import reasons
+from spillway.lineage.errors import UsageError, WireError
+from spillway.lineage.flags import checked
+from spillway.topology.variants.needs import needs_of
+from spillway.topology.variants.program import require_scipy
+from spillway.topology.variants.variant import variants_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from agents.core.actions import Result
-    from agents.core.batching import Batch
-    from agents.core.deaths import Place
-    from agents.core.request import Request
-    from agents.live.stage.batch_work import BatchWork, Executed, Prepared
-    from agents.live.stage.config import StageProcessConfig
-    from agents.live.stage.driver import StageDriver
-    from lineage.message import Query
-    from producers.models import Models
-    from topology.spec import StageSpec
-    from topology.variant_sections import VariantsSpec
-    from topology.variants.needs import Needs
+    from spillway.agents.core.actions import Result
+    from spillway.agents.core.batching import Batch
+    from spillway.agents.core.deaths import Place
+    from spillway.agents.core.request import Request
+    from spillway.agents.live.stage.batch_work import BatchWork, Executed, Prepared
+    from spillway.agents.live.stage.config import StageProcessConfig
+    from spillway.agents.live.stage.driver import StageDriver
+    from spillway.lineage.message import Query
+    from spillway.producers.models import Models
+    from spillway.topology.spec import StageSpec
+    from spillway.topology.variant_sections import VariantsSpec
+    from spillway.topology.variants.needs import Needs
 
 log = logging.getLogger(__name__)
 
@@ -124,7 +124,7 @@ class VariantLane(CrewLane):
 
 
 class VariantCrews:
-    """The workers of all variants of the stage's front (`agents.live.stage.driver.Workers`)."""
+    """The workers of all variants of the stage's front (`spillway.agents.live.stage.driver.Workers`)."""
 
     def __init__(self, config: StageProcessConfig, registry: Models | None = None) -> None:
         """Call in a running loop. `registry`: the table that the variants are of.

@@ -14,12 +14,12 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, TextIO
 
-from agents.live.groups import standby_label
-from agents.live.registry import Entry
-from lineage.errors import UsageError
+from spillway.agents.live.groups import standby_label
+from spillway.agents.live.registry import Entry
+from spillway.lineage.errors import UsageError
 
 if TYPE_CHECKING:
-    from agents.live.stage.config import StageProcessConfig
+    from spillway.agents.live.stage.config import StageProcessConfig
 
 log = logging.getLogger(__name__)
 

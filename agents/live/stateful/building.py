@@ -8,64 +8,64 @@ from contextlib import ExitStack
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from agents.core.deaths import Suspects
-from agents.core.policies import period_of
-from agents.live.clock import Clock
-from agents.live.groups import member_of
-from agents.live.inputs import OF_STATES, Inputs
-from agents.live.metrics import LOOK_SECONDS, StageMetrics, StateFigures, marks_histogram
-from agents.live.output import Output
-from agents.live.plan.planner import Planner, without_words
-from agents.live.stage.batch_work import UserFunctions
-from agents.live.stage.beginning import transacted
-from agents.live.stage.emission import Emission
-from agents.live.stage.guard import folder_of
-from agents.live.stage.intake import Intake
-from agents.live.stage.memory import Memory, Rereading
-from agents.live.stage.parts import build_guard, build_view, known_of, stage_signature
-from agents.live.stage.tally import Tally
-from agents.live.stateful.control import control_of
-from agents.live.stateful.copies import Copies
-from agents.live.stateful.means import Means, Thread
-from agents.live.stateful.member import ShardMember
-from agents.live.stateful.reading import ShardInput
-from agents.live.stateful.reigning import Reigns
-from agents.live.stateful.replaying import Rehearsal
-from agents.live.stateful.roles import RoleDriver
-from agents.live.stateful.transactions import take_over
-from agents.live.stateful.work import StatefulWork
-from agents.live.states.beats import Beats, Standing
-from agents.live.states.log_reader import CONTROL, LogReader
-from agents.live.states.sending import Appender
-from agents.live.states.standby import StandbyReader
-from agents.models.execution import Runner
-from checkpoint.claims import Claims
-from checkpoint.leases import Lease
-from checkpoint.logs import Logs
-from checkpoint.promotion import Member, Role
-from checkpoint.roles import Roles
-from lineage.errors import SpillwayError
-from lineage.keys import partition_for
-from lineage.marks import Version
-from lineage.values.codec import Decoder
-from lineage.values.replication import ReplicationDecoder
-from topology import topics
+from spillway.agents.core.deaths import Suspects
+from spillway.agents.core.policies import period_of
+from spillway.agents.live.clock import Clock
+from spillway.agents.live.groups import member_of
+from spillway.agents.live.inputs import OF_STATES, Inputs
+from spillway.agents.live.metrics import LOOK_SECONDS, StageMetrics, StateFigures, marks_histogram
+from spillway.agents.live.output import Output
+from spillway.agents.live.plan.planner import Planner, without_words
+from spillway.agents.live.stage.batch_work import UserFunctions
+from spillway.agents.live.stage.beginning import transacted
+from spillway.agents.live.stage.emission import Emission
+from spillway.agents.live.stage.guard import folder_of
+from spillway.agents.live.stage.intake import Intake
+from spillway.agents.live.stage.memory import Memory, Rereading
+from spillway.agents.live.stage.parts import build_guard, build_view, known_of, stage_signature
+from spillway.agents.live.stage.tally import Tally
+from spillway.agents.live.stateful.control import control_of
+from spillway.agents.live.stateful.copies import Copies
+from spillway.agents.live.stateful.means import Means, Thread
+from spillway.agents.live.stateful.member import ShardMember
+from spillway.agents.live.stateful.reading import ShardInput
+from spillway.agents.live.stateful.reigning import Reigns
+from spillway.agents.live.stateful.replaying import Rehearsal
+from spillway.agents.live.stateful.roles import RoleDriver
+from spillway.agents.live.stateful.transactions import take_over
+from spillway.agents.live.stateful.work import StatefulWork
+from spillway.agents.live.states.beats import Beats, Standing
+from spillway.agents.live.states.log_reader import CONTROL, LogReader
+from spillway.agents.live.states.sending import Appender
+from spillway.agents.live.states.standby import StandbyReader
+from spillway.agents.models.execution import Runner
+from spillway.checkpoint.claims import Claims
+from spillway.checkpoint.leases import Lease
+from spillway.checkpoint.logs import Logs
+from spillway.checkpoint.promotion import Member, Role
+from spillway.checkpoint.roles import Roles
+from spillway.lineage.errors import SpillwayError
+from spillway.lineage.keys import partition_for
+from spillway.lineage.marks import Version
+from spillway.lineage.values.codec import Decoder
+from spillway.lineage.values.replication import ReplicationDecoder
+from spillway.topology import topics
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from aiokafka.structs import ConsumerRecord
 
-    from agents.core.joins import Fetch
-    from agents.core.request import Loss
-    from agents.live.plan.planner import Word
-    from agents.live.stage.config import StageProcessConfig
-    from agents.live.stage.emission import Carried
-    from agents.live.stateful.primary import Primary
-    from agents.live.states.standby import Applied
-    from agents.models.stateful import Machine, StatefulModel
-    from lineage.replication import Contents
-    from producers.schema_log import SchemaLog
+    from spillway.agents.core.joins import Fetch
+    from spillway.agents.core.request import Loss
+    from spillway.agents.live.plan.planner import Word
+    from spillway.agents.live.stage.config import StageProcessConfig
+    from spillway.agents.live.stage.emission import Carried
+    from spillway.agents.live.stateful.primary import Primary
+    from spillway.agents.live.states.standby import Applied
+    from spillway.agents.models.stateful import Machine, StatefulModel
+    from spillway.lineage.replication import Contents
+    from spillway.producers.schema_log import SchemaLog
 
 log = logging.getLogger(__name__)
 

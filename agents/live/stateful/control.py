@@ -1,26 +1,26 @@
 """What a learner's owners say, which its truths cannot: the sections of its ensemble, or the generations to hold.
 
 A client that may send truths may send any. So what a learner goes by beside them is read where only owners write: the
-parent's table of sizes (`topology.ensembles`), or the log of generations (`producers.generations`). A primary reads it
-when a batch begins, and what comes of it is in the state and its versions: backups have that, and nobody computes a
-learner's batches again (its replication is nspb, `topology.rules.tables`). Both only go forward, by epochs and numbers
-that the state has, too: a primary that reads late changes nothing back.
+parent's table of sizes (`spillway.topology.ensembles`), or the log of generations (`spillway.producers.generations`). A
+primary reads it when a batch begins, and what comes of it is in the state and its versions: backups have that, and
+nobody computes a learner's batches again (its replication is nspb, `spillway.topology.rules.tables`). Both only go
+forward, by epochs and numbers that the state has, too: a primary that reads late changes nothing back.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from agents.live.sizes import Sizes
-from producers.generations import Followed
-from topology import topics
-from topology.ensembles import record_key
+from spillway.agents.live.sizes import Sizes
+from spillway.producers.generations import Followed
+from spillway.topology import topics
+from spillway.topology.ensembles import record_key
 
 if TYPE_CHECKING:
-    from agents.live.stage.config import StageProcessConfig
-    from producers.connection import ClientSettings
-    from topology.ensembles import Served
-    from topology.load import Pipeline
+    from spillway.agents.live.stage.config import StageProcessConfig
+    from spillway.producers.connection import ClientSettings
+    from spillway.topology.ensembles import Served
+    from spillway.topology.load import Pipeline
 
 
 class Sections:

@@ -12,19 +12,19 @@ import logging
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from lineage.marks import INITIAL
-from lineage.replication import Base, Contents, Fence, Manifest
+from spillway.lineage.marks import INITIAL
+from spillway.lineage.replication import Base, Contents, Fence, Manifest
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable
 
-    from agents.live.states.log_reader import Read
-    from agents.live.states.standby import Applied, StandbyReader
-    from agents.models.stateful import Machine
-    from checkpoint.logs import Logs
-    from checkpoint.standby import Given
-    from lineage.marks import Place, Version
-    from lineage.replication import ChunkKey, Entry, InputPlace
+    from spillway.agents.live.states.log_reader import Read
+    from spillway.agents.live.states.standby import Applied, StandbyReader
+    from spillway.agents.models.stateful import Machine
+    from spillway.checkpoint.logs import Logs
+    from spillway.checkpoint.standby import Given
+    from spillway.lineage.marks import Place, Version
+    from spillway.lineage.replication import ChunkKey, Entry, InputPlace
 
 log = logging.getLogger(__name__)
 

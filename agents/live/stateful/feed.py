@@ -12,19 +12,19 @@ import logging
 from collections import deque
 from typing import TYPE_CHECKING
 
-from agents.live.stage.intake import PoisonError
-from agents.live.stateful.reading import is_stripped
-from lineage import reasons
+from spillway.agents.live.stage.intake import PoisonError
+from spillway.agents.live.stateful.reading import is_stripped
+from spillway.lineage import reasons
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from aiokafka.structs import ConsumerRecord
 
-    from agents.core.stage import StageCore
-    from agents.live.clock import Clock
-    from agents.live.metrics import StageMetrics
-    from agents.live.stage.intake import Intake
+    from spillway.agents.core.stage import StageCore
+    from spillway.agents.live.clock import Clock
+    from spillway.agents.live.metrics import StageMetrics
+    from spillway.agents.live.stage.intake import Intake
 
 log = logging.getLogger(__name__)
 

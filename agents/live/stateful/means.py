@@ -5,27 +5,27 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from agents.models.execution import Instances
+from spillway.agents.models.execution import Instances
 
 if TYPE_CHECKING:
     import asyncio
     from collections.abc import Callable
 
-    from agents.core.actions import Emit
-    from agents.core.deaths import Suspects
-    from agents.live.clock import Clock
-    from agents.live.metrics import StageMetrics
-    from agents.live.output import Output
-    from agents.live.stage.emission import Emission
-    from agents.live.stage.intake import Intake
-    from agents.live.stage.memory import Rereading
-    from agents.live.stage.tally import Tally
-    from agents.live.stateful.work import StatefulWork
-    from agents.models.execution import Runner
-    from checkpoint.capture import Captured
-    from checkpoint.reign import Write
-    from lineage.marks import Version
-    from lineage.replication import Output as Contained
+    from spillway.agents.core.actions import Emit
+    from spillway.agents.core.deaths import Suspects
+    from spillway.agents.live.clock import Clock
+    from spillway.agents.live.metrics import StageMetrics
+    from spillway.agents.live.output import Output
+    from spillway.agents.live.stage.emission import Emission
+    from spillway.agents.live.stage.intake import Intake
+    from spillway.agents.live.stage.memory import Rereading
+    from spillway.agents.live.stage.tally import Tally
+    from spillway.agents.live.stateful.work import StatefulWork
+    from spillway.agents.models.execution import Runner
+    from spillway.checkpoint.capture import Captured
+    from spillway.checkpoint.reign import Write
+    from spillway.lineage.marks import Version
+    from spillway.lineage.replication import Output as Contained
 
 
 # Work beside the loop, one job after another on a thread of its own: computing and updating, and copying.

@@ -1,7 +1,8 @@
 """One member of a stateful shard: what its logs, its peers, its input and its states say, brought together.
 
-It listens to the version logs and to the control log (`agents.live.states.log_reader.Listener`), gives what they say
-to `RoleDriver`, and does what follows: it begins a reign from a base, and ends it. Everything here is on the loop.
+It listens to the version logs and to the control log (`spillway.agents.live.states.log_reader.Listener`), gives what
+they say to `RoleDriver`, and does what follows: it begins a reign from a base, and ends it. Everything here is on the
+loop.
 """
 
 from __future__ import annotations
@@ -10,27 +11,27 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, Any, Protocol
 
-from agents.live.states.log_reader import CONTROL
-from checkpoint.damage import DamageError
-from checkpoint.promotion import Role
-from checkpoint.retention import Retention
-from lineage.errors import CheckpointError
-from lineage.marks import INITIAL
-from lineage.replication import Base, Contents, Fence, Manifest
+from spillway.agents.live.states.log_reader import CONTROL
+from spillway.checkpoint.damage import DamageError
+from spillway.checkpoint.promotion import Role
+from spillway.checkpoint.retention import Retention
+from spillway.lineage.errors import CheckpointError
+from spillway.lineage.marks import INITIAL
+from spillway.lineage.replication import Base, Contents, Fence, Manifest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from aiokafka.structs import ConsumerRecord
 
-    from agents.live.stateful.means import Sent
-    from agents.live.stateful.primary import Primary
-    from agents.live.stateful.reading import ShardInput
-    from agents.live.stateful.roles import RoleDriver
-    from agents.live.states.log_reader import Read
-    from checkpoint.roles import Roles
-    from lineage.errors import SpillwayError
-    from lineage.marks import Place, Version
+    from spillway.agents.live.stateful.means import Sent
+    from spillway.agents.live.stateful.primary import Primary
+    from spillway.agents.live.stateful.reading import ShardInput
+    from spillway.agents.live.stateful.roles import RoleDriver
+    from spillway.agents.live.states.log_reader import Read
+    from spillway.checkpoint.roles import Roles
+    from spillway.lineage.errors import SpillwayError
+    from spillway.lineage.marks import Place, Version
 
 log = logging.getLogger(__name__)
 

@@ -7,7 +7,7 @@ into the core `pump` does what it asks for, in its order. Invariants:
 
 * A reign ends for good by `close`: what its threads still bring is thrown away, what its messages' acknowledgements
   say is nobody's business any more. What it sent counts as the logs say.
-* It sends nothing while its right to emit has lapsed (`checkpoint.leases`): messages wait, in their order.
+* It sends nothing while its right to emit has lapsed (`spillway.checkpoint.leases`): messages wait, in their order.
 * The state is touched by the model's thread alone, but while it is copied: the core lets no update run then.
 """
 
@@ -19,39 +19,39 @@ import time
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
-from agents.live.clock import Alarm
-from agents.live.stateful.feed import Feed
-from agents.live.stateful.means import Sent
-from agents.live.stateful.work import UpdateError
-from agents.live.states import crash_points
-from checkpoint.reign import Copy, Release, Seal, Write
-from lineage.errors import SpillwayError
-from lineage.marks import Version
-from lineage.replication import Output as Contained
+from spillway.agents.live.clock import Alarm
+from spillway.agents.live.stateful.feed import Feed
+from spillway.agents.live.stateful.means import Sent
+from spillway.agents.live.stateful.work import UpdateError
+from spillway.agents.live.states import crash_points
+from spillway.checkpoint.reign import Copy, Release, Seal, Write
+from spillway.lineage.errors import SpillwayError
+from spillway.lineage.marks import Version
+from spillway.lineage.replication import Output as Contained
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from aiokafka.structs import ConsumerRecord
 
-    from agents.core.actions import Emit
-    from agents.core.batching import Batch
-    from agents.core.joins import Fetch
-    from agents.core.policy import StageState
-    from agents.core.request import Loss
-    from agents.core.stateful_stage import StatefulCore
-    from agents.live.stage.emission import Carried, Outgoing
-    from agents.live.stateful.means import Means, ReignWriter
-    from agents.live.stateful.publishing import Publishing
-    from agents.live.stateful.work import Computed, Updated
-    from agents.models.stateful import Machine
-    from checkpoint.capture import Capture, Captured
-    from lineage.replication import InputPlace
+    from spillway.agents.core.actions import Emit
+    from spillway.agents.core.batching import Batch
+    from spillway.agents.core.joins import Fetch
+    from spillway.agents.core.policy import StageState
+    from spillway.agents.core.request import Loss
+    from spillway.agents.core.stateful_stage import StatefulCore
+    from spillway.agents.live.stage.emission import Carried, Outgoing
+    from spillway.agents.live.stateful.means import Means, ReignWriter
+    from spillway.agents.live.stateful.publishing import Publishing
+    from spillway.agents.live.stateful.work import Computed, Updated
+    from spillway.agents.models.stateful import Machine
+    from spillway.checkpoint.capture import Capture, Captured
+    from spillway.lineage.replication import InputPlace
 
 log = logging.getLogger(__name__)
 
 
-# What a reign does about updates that raise: it tells `agents.core.deaths`, and asks for a new reign.
+# What a reign does about updates that raise: it tells `spillway.agents.core.deaths`, and asks for a new reign.
 #
 # A state that an update has left half changed is never used again: nothing of this reign is computed, copied or written
 # from then on, as the core waits for an update that never ends. The member claims its shard anew at once and takes the

@@ -16,12 +16,12 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING
 
-from agents.live.consumer.app import StageApp, build
-from agents.live.groups import Membership, group_id, member_label, member_of
-from agents.live.plan.planner import PlanFeed
-from agents.live.registry import serve_metrics, turns
-from agents.live.stage import process as stage_process
-from agents.live.stage.beginning import (
+from spillway.agents.live.consumer.app import StageApp, build
+from spillway.agents.live.groups import Membership, group_id, member_label, member_of
+from spillway.agents.live.plan.planner import PlanFeed
+from spillway.agents.live.registry import serve_metrics, turns
+from spillway.agents.live.stage import process as stage_process
+from spillway.agents.live.stage.beginning import (
     LAST_COMMIT,
     Serving,
     ending,
@@ -29,20 +29,20 @@ from agents.live.stage.beginning import (
     nothing_taken,
     transacted,
 )
-from agents.live.stateful.building import Built
-from agents.models.declared import load_declared
-from agents.models.execution import Runner
-from agents.models.loading import limit_torch_threads
-from agents.models.stateful import Machine, first_state
-from agents.workers.forks import isolate_children
-from checkpoint.promotion import Role
-from lineage.errors import ModelError, SpillwayError
-from producers.schema_log import SchemaLog
-from topology import topics
+from spillway.agents.live.stateful.building import Built
+from spillway.agents.models.declared import load_declared
+from spillway.agents.models.execution import Runner
+from spillway.agents.models.loading import limit_torch_threads
+from spillway.agents.models.stateful import Machine, first_state
+from spillway.agents.workers.forks import isolate_children
+from spillway.checkpoint.promotion import Role
+from spillway.lineage.errors import ModelError, SpillwayError
+from spillway.producers.schema_log import SchemaLog
+from spillway.topology import topics
 
 if TYPE_CHECKING:
-    from agents.live.stage.config import StageProcessConfig
-    from agents.models.stateful import StatefulModel
+    from spillway.agents.live.stage.config import StageProcessConfig
+    from spillway.agents.models.stateful import StatefulModel
 
 log = logging.getLogger(__name__)
 

@@ -16,22 +16,22 @@ import asyncio
 from collections import deque
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from agents.live.stateful.means import Sent
-from agents.models.raised import RaisedLog
-from agents.models.stateful import SHARED
-from lineage.errors import WireError
-from lineage.keys import partition_for
-from lineage.values.codec import Decoder
-from producers.published import Row, decode_row, encode_row, key_of_shared
-from producers.table import Table
+from spillway.agents.live.stateful.means import Sent
+from spillway.agents.models.raised import RaisedLog
+from spillway.agents.models.stateful import SHARED
+from spillway.lineage.errors import WireError
+from spillway.lineage.keys import partition_for
+from spillway.lineage.values.codec import Decoder
+from spillway.producers.published import Row, decode_row, encode_row, key_of_shared
+from spillway.producers.table import Table
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
-    from agents.live.stateful.means import Means
-    from agents.models.stateful import Machine
-    from lineage.limits import Limits
-    from producers.connection import ClientSettings
+    from spillway.agents.live.stateful.means import Means
+    from spillway.agents.models.stateful import Machine
+    from spillway.lineage.limits import Limits
+    from spillway.producers.connection import ClientSettings
 
 _AT_ONCE: Final = 256  # keys that are looked at between two batches
 _PAUSE: Final = 0.05  # seconds, where what was sent is not acknowledged yet

@@ -1,6 +1,7 @@
 """What a member reads of its shard's input, whether it is primary or backup: the transport's owner.
 
-Everything read goes into the tail (`agents.core.input_tail`), and, while there is a reign, on to its feed. Invariants:
+Everything read goes into the tail (`spillway.agents.core.input_tail`), and, while there is a reign, on to its feed.
+Invariants:
 
 * The position of the newest durable version is what the member's group commits, with its note: a restart begins there,
   whatever the role was. The version log is the truth; where its position is ahead of the group's, reading starts there.
@@ -18,21 +19,21 @@ from typing import TYPE_CHECKING
 
 from aiokafka.structs import ConsumerRecord
 
-from agents.core.input_tail import RECORD_BYTES, VALUE_BYTES, InputTail
-from agents.live.consumer.transport import Commit
-from checkpoint.notes import decode
-from lineage.replication import InputPlace
+from spillway.agents.core.input_tail import RECORD_BYTES, VALUE_BYTES, InputTail
+from spillway.agents.live.consumer.transport import Commit
+from spillway.checkpoint.notes import decode
+from spillway.lineage.replication import InputPlace
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
-    from agents.core.request import Delivery
-    from agents.live.consumer.transport import Chunk
-    from agents.live.inputs import Inputs
-    from agents.live.metrics import StageMetrics
-    from agents.live.stage.intake import Intake
-    from agents.live.stage.memory import Memory
-    from checkpoint.dedup import Span
+    from spillway.agents.core.request import Delivery
+    from spillway.agents.live.consumer.transport import Chunk
+    from spillway.agents.live.inputs import Inputs
+    from spillway.agents.live.metrics import StageMetrics
+    from spillway.agents.live.stage.intake import Intake
+    from spillway.agents.live.stage.memory import Memory
+    from spillway.checkpoint.dedup import Span
 
 _SETTLE_SECONDS = 0.02
 _SETTLE_AT_ONCE = 50

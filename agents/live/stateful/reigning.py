@@ -8,41 +8,41 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any
 
-from agents.live.stage.parts import build_stateful_core
-from agents.live.stateful.primary import Primary
-from agents.live.stateful.publishing import Publishing, Where
-from agents.live.stateful.replaying import read_taken, replay
-from agents.live.stateful.transactions import TransactingWriter
-from agents.live.states.state_writer import StateWriter
-from agents.models.placement import Placement, arrays, refuse_unfit
-from agents.models.stateful import Machine, a_keys_state
-from checkpoint.capture import Capture
-from checkpoint.layout import CHUNK_BYTES
-from checkpoint.modes import MODES
-from checkpoint.pages import Pages
-from checkpoint.reign import Reign
-from lineage.errors import BrokerError, ModelError
-from lineage.replication import Manifest
-from topology.topics import table
+from spillway.agents.live.stage.parts import build_stateful_core
+from spillway.agents.live.stateful.primary import Primary
+from spillway.agents.live.stateful.publishing import Publishing, Where
+from spillway.agents.live.stateful.replaying import read_taken, replay
+from spillway.agents.live.stateful.transactions import TransactingWriter
+from spillway.agents.live.states.state_writer import StateWriter
+from spillway.agents.models.placement import Placement, arrays, refuse_unfit
+from spillway.agents.models.stateful import Machine, a_keys_state
+from spillway.checkpoint.capture import Capture
+from spillway.checkpoint.layout import CHUNK_BYTES
+from spillway.checkpoint.modes import MODES
+from spillway.checkpoint.pages import Pages
+from spillway.checkpoint.reign import Reign
+from spillway.lineage.errors import BrokerError, ModelError
+from spillway.lineage.replication import Manifest
+from spillway.topology.topics import table
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from agents.core.stateful_stage import StatefulCore
-    from agents.live.metrics import StateFigures
-    from agents.live.stage.config import StageProcessConfig
-    from agents.live.stateful.copies import Copies
-    from agents.live.stateful.means import Means
-    from agents.live.stateful.reading import ShardInput
-    from agents.live.states.sending import Sending
-    from agents.models.stateful import StatefulModel
-    from checkpoint.capture import Captured
-    from checkpoint.logs import Logs
-    from checkpoint.reign import Write
-    from checkpoint.retention import Retention
-    from checkpoint.versions import History
-    from lineage.marks import Place, Version
-    from lineage.replication import Batch, Contents, Entry, Output
+    from spillway.agents.core.stateful_stage import StatefulCore
+    from spillway.agents.live.metrics import StateFigures
+    from spillway.agents.live.stage.config import StageProcessConfig
+    from spillway.agents.live.stateful.copies import Copies
+    from spillway.agents.live.stateful.means import Means
+    from spillway.agents.live.stateful.reading import ShardInput
+    from spillway.agents.live.states.sending import Sending
+    from spillway.agents.models.stateful import StatefulModel
+    from spillway.checkpoint.capture import Captured
+    from spillway.checkpoint.logs import Logs
+    from spillway.checkpoint.reign import Write
+    from spillway.checkpoint.retention import Retention
+    from spillway.checkpoint.versions import History
+    from spillway.lineage.marks import Place, Version
+    from spillway.lineage.replication import Batch, Contents, Entry, Output
 
 log = logging.getLogger(__name__)
 
@@ -91,8 +91,8 @@ class VersionWriter:
         """`make` makes the writer, off the loop, from what it calls for each complete version.
 
         `history`: of the shard, as the logs have it; it has this epoch's base. `completed` is called on the loop.
-        `logs`: versions without a copy name the chunks of the newest copy again (`checkpoint.modes`); `release` is then
-        given the copies that none names any more. In other modes the reign says what is released.
+        `logs`: versions without a copy name the chunks of the newest copy again (`spillway.checkpoint.modes`);
+        `release` is then given the copies that none names any more. In other modes the reign says what is released.
         """
         self._claimant = claimant
         self._history = history

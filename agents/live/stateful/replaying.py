@@ -14,23 +14,23 @@ from typing import TYPE_CHECKING, Any
 
 from aiokafka.structs import ConsumerRecord
 
-from agents.core.request import Request
-from agents.live.spans import Span, read_spans
-from agents.live.stage.intake import PoisonError
-from agents.models.raised import words_of
-from agents.models.stateful import Machine
-from lineage.errors import CheckpointError
-from producers.header_pairs import header_pairs
+from spillway.agents.core.request import Request
+from spillway.agents.live.spans import Span, read_spans
+from spillway.agents.live.stage.intake import PoisonError
+from spillway.agents.models.raised import words_of
+from spillway.agents.models.stateful import Machine
+from spillway.lineage.errors import CheckpointError
+from spillway.producers.header_pairs import header_pairs
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from agents.core.request import Delivery
-    from agents.live.stage.intake import Intake
-    from agents.live.stateful.means import Means
-    from agents.live.stateful.work import StatefulWork
-    from agents.models.stateful import StatefulModel
-    from lineage.replication import Batch, Record
+    from spillway.agents.core.request import Delivery
+    from spillway.agents.live.stage.intake import Intake
+    from spillway.agents.live.stateful.means import Means
+    from spillway.agents.live.stateful.work import StatefulWork
+    from spillway.agents.models.stateful import StatefulModel
+    from spillway.lineage.replication import Batch, Record
 
 log = logging.getLogger(__name__)
 

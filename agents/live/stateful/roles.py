@@ -1,4 +1,4 @@
-"""The driver of a member's role: it tells `checkpoint.roles` what is read and heard, and does what follows.
+"""The driver of a member's role: it tells `spillway.checkpoint.roles` what is read and heard, and does what follows.
 
 All methods are the loop's. Times are `loop.time()`'s, which is the monotonic clock that beats are told by.
 """
@@ -12,21 +12,21 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
-from agents.live.states.log_reader import CONTROL
-from checkpoint.damage import Damage
-from checkpoint.promotion import Append, Load, Role, StandDown
-from checkpoint.roles import Ask, Emit, End, Prepare, ReadToEnd
-from lineage.replication import Base, Claim, Fence, Manifest, Yield
+from spillway.agents.live.states.log_reader import CONTROL
+from spillway.checkpoint.damage import Damage
+from spillway.checkpoint.promotion import Append, Load, Role, StandDown
+from spillway.checkpoint.roles import Ask, Emit, End, Prepare, ReadToEnd
+from spillway.lineage.replication import Base, Claim, Fence, Manifest, Yield
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from agents.live.states.log_reader import Read
-    from agents.live.states.sending import Appender
-    from checkpoint.roles import Roles, Step
-    from lineage.errors import SpillwayError
-    from lineage.marks import Place, Version
-    from lineage.replication import Beat, Report
+    from spillway.agents.live.states.log_reader import Read
+    from spillway.agents.live.states.sending import Appender
+    from spillway.checkpoint.roles import Roles, Step
+    from spillway.lineage.errors import SpillwayError
+    from spillway.lineage.marks import Place, Version
+    from spillway.lineage.replication import Beat, Report
 
 log = logging.getLogger(__name__)
 
@@ -136,7 +136,8 @@ class RoleDriver:
         self.core.caught_up(self._loop.time())
         self._do()
 
-    # What is heard (`agents.live.states.beats.Hearer`) -----------------------------------------------------------
+    # What is heard (`spillway.agents.live.states.beats.Hearer`)
+    # -----------------------------------------------------------
 
     def sent(self, at: float, sequence: int) -> None:
         self.core.beat_sent(at, sequence)

@@ -15,24 +15,24 @@ from typing import TYPE_CHECKING, Any, Final
 
 from confluent_kafka import KafkaException
 
-from agents.live.states import crash_points
-from agents.live.states.sending import DeliveryError
-from agents.live.states.state_writer import StateWriter
-from checkpoint import version_log
-from checkpoint.manifests import describe, seal
-from lineage.values.replication import encode
-from producers.cluster import idempotent_producer
-from producers.connection import TRANSACTIONAL
-from producers.patience import flush
+from spillway.agents.live.states import crash_points
+from spillway.agents.live.states.sending import DeliveryError
+from spillway.agents.live.states.state_writer import StateWriter
+from spillway.checkpoint import version_log
+from spillway.checkpoint.manifests import describe, seal
+from spillway.lineage.values.replication import encode
+from spillway.producers.cluster import idempotent_producer
+from spillway.producers.connection import TRANSACTIONAL
+from spillway.producers.patience import flush
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from confluent_kafka import KafkaError
 
-    from checkpoint.capture import Captured
-    from lineage.replication import Manifest, Output
-    from producers.connection import ClientSettings
+    from spillway.checkpoint.capture import Captured
+    from spillway.lineage.replication import Manifest, Output
+    from spillway.producers.connection import ClientSettings
 
 _CONNECT_SECONDS: Final = 30.0
 _WITHIN: Final = 60.0  # a broker that restarts is back by then

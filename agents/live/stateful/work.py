@@ -5,8 +5,9 @@ taken, and what a replay computes). A query that makes `compute` raise, or whose
 the rest is computed again without it, so that nothing of it is in what `update` is given.
 
 An update that raises leaves a state that may be half changed, and the queries' results have left already: it is told
-with an `UpdateError`, which names the queries, and the shard goes back to a version before (`agents.core.deaths`).
-Where an update may raise, the batch is tried on a copy of the state first, and the queries that raise there alone fail.
+with an `UpdateError`, which names the queries, and the shard goes back to a version before
+(`spillway.agents.core.deaths`). Where an update may raise, the batch is tried on a copy of the state first, and the
+queries that raise there alone fail.
 """
 
 from __future__ import annotations
@@ -15,24 +16,24 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from agents.core.actions import Failed, Result
-from agents.core.deaths import Care
-from agents.live.stage.batch_work import BatchWork, Executed
-from agents.live.states import crash_points
-from agents.models.contract import answer_of
-from agents.models.flagged import answered
-from agents.models.inputs import given_inputs
-from agents.models.raised import words_of
-from lineage import reasons
-from lineage.errors import ModelError, WireError
+from spillway.agents.core.actions import Failed, Result
+from spillway.agents.core.deaths import Care
+from spillway.agents.live.stage.batch_work import BatchWork, Executed
+from spillway.agents.live.states import crash_points
+from spillway.agents.models.contract import answer_of
+from spillway.agents.models.flagged import answered
+from spillway.agents.models.inputs import given_inputs
+from spillway.agents.models.raised import words_of
+from spillway.lineage import reasons
+from spillway.lineage.errors import ModelError, WireError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from agents.core.batching import Batch
-    from agents.core.request import Request
-    from agents.models.inputs import Inputs
-    from agents.models.stateful import Machine
+    from spillway.agents.core.batching import Batch
+    from spillway.agents.core.request import Request
+    from spillway.agents.models.inputs import Inputs
+    from spillway.agents.models.stateful import Machine
 
 _NAMED = 5  # queries in an error's text
 

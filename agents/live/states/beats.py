@@ -5,7 +5,8 @@ all the time.
 
 Two threads, so that neither a loop nor a state that is being written holds a beat up: one sends a beat every 100 ms, by
 a producer of its own, and sleeps in between; the other, with a consumer of its own, reads the topic from its end. What
-is posted, by whichever of `Hearer`'s calls, is what `checkpoint.leases.Emission` and `checkpoint.silence.Watch` want:
+is posted, by whichever of `Hearer`'s calls, is what `spillway.checkpoint.leases.Emission` and
+`spillway.checkpoint.silence.Watch` want:
 
 * `sent`: a beat is about to be handed over; the time was taken before that, and this is posted before what comes back.
 * `heard`: a beat of this shard was read, one's own (`beat.member`) included, and when it was read.
@@ -25,24 +26,24 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from confluent_kafka import OFFSET_END, KafkaException, Producer
 
-from agents.live.states import crash_points
-from agents.live.states.partition_reading import PartitionReading
-from agents.live.states.worker import Worker
-from checkpoint.leases import BEAT_SECONDS
-from lineage.errors import BrokerError, WireError
-from lineage.marks import INITIAL
-from lineage.replication import Beat, Report
-from lineage.values.replication import ReplicationDecoder, encode
-from topology.topics import beat as beat_topic
-from topology.topics import control
+from spillway.agents.live.states import crash_points
+from spillway.agents.live.states.partition_reading import PartitionReading
+from spillway.agents.live.states.worker import Worker
+from spillway.checkpoint.leases import BEAT_SECONDS
+from spillway.lineage.errors import BrokerError, WireError
+from spillway.lineage.marks import INITIAL
+from spillway.lineage.replication import Beat, Report
+from spillway.lineage.values.replication import ReplicationDecoder, encode
+from spillway.topology.topics import beat as beat_topic
+from spillway.topology.topics import control
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from agents.live.states.worker import Post
-    from lineage.errors import SpillwayError
-    from lineage.marks import Place, Version
-    from producers.connection import ClientSettings
+    from spillway.agents.live.states.worker import Post
+    from spillway.lineage.errors import SpillwayError
+    from spillway.lineage.marks import Place, Version
+    from spillway.producers.connection import ClientSettings
 
 log = logging.getLogger(__name__)
 

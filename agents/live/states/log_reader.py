@@ -26,40 +26,40 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, cast
 
 from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME
 
-from agents.live.clock import since_boot
-from agents.live.states.partition_reading import PartitionReading, Slot
-from agents.live.states.worker import Worker
-from checkpoint import claims, version_log
-from checkpoint.damage import Damage
-from checkpoint.following import Following
-from checkpoint.logs import Logs
-from lineage import reasons
-from lineage.errors import CheckpointError, WireError
-from lineage.marks import foreign
-from lineage.replication import Base, Claim, Fence, Manifest, Yield
-from lineage.values.replication import ReplicationDecoder
-from topology.topics import control, versions
+from spillway.agents.live.clock import since_boot
+from spillway.agents.live.states.partition_reading import PartitionReading, Slot
+from spillway.agents.live.states.worker import Worker
+from spillway.checkpoint import claims, version_log
+from spillway.checkpoint.damage import Damage
+from spillway.checkpoint.following import Following
+from spillway.checkpoint.logs import Logs
+from spillway.lineage import reasons
+from spillway.lineage.errors import CheckpointError, WireError
+from spillway.lineage.marks import foreign
+from spillway.lineage.replication import Base, Claim, Fence, Manifest, Yield
+from spillway.lineage.values.replication import ReplicationDecoder
+from spillway.topology.topics import control, versions
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
-    from agents.live.states.worker import Post
-    from lineage.errors import SpillwayError
-    from lineage.marks import Place
-    from producers.connection import ClientSettings
+    from spillway.agents.live.states.worker import Post
+    from spillway.lineage.errors import SpillwayError
+    from spillway.lineage.marks import Place
+    from spillway.producers.connection import ClientSettings
 
 __all__ = ["AWAY_SECONDS", "CONTROL", "Listener", "LogReader", "LogRecord", "LogRecords", "LogsFeed", "Read"]
 
 # What one record of a version log, or of the control log, says, and what happens with one that cannot be read.
 #
 # * In a version log any record that cannot be read, or stands under a key that is not its own, is *damaged*, whoever
-#   wrote it. It is handed on as `checkpoint.damage.Damage`, and stops its shard (rule 16).
+#   wrote it. It is handed on as `spillway.checkpoint.damage.Damage`, and stops its shard (rule 16).
 # * In the control log such a record is reported with its place, counted, and passed over: a claim gives nothing without
 #   its fence, and of two claimants that take the same epoch, as neither has read the other's claim, the first fence in
 #   the version log is the one that counts.
 #
 # A manifest that requires a version of a shard which the pipeline does not have is reported here, and handed on: it
-# counts for nobody (`checkpoint.logs`).
+# counts for nobody (`spillway.checkpoint.logs`).
 
 log = logging.getLogger(__name__)
 
@@ -329,11 +329,13 @@ class LogReader:
             self._worker.tell(then)
 
 
-# What is durable and what is dead, kept up to date: `checkpoint.logs.Logs` fed by a reader of all version logs.
+# What is durable and what is dead, kept up to date: `spillway.checkpoint.logs.Logs` fed by a reader of all version
+# logs.
 #
 # For those who are no members of a shard: the gate, and the stateless stages behind stateful ones. `LogsFeed.logs` is
 # their `Durability`; it belongs to the thread that `post` calls in, which hears of every change by `on_change`. What
-# rests on a shard whose log is damaged waits until the damage is passed (`checkpoint.damage`); the rest goes on.
+# rests on a shard whose log is damaged waits until the damage is passed (`spillway.checkpoint.damage`); the rest goes
+# on.
 
 
 class LogsFeed:

@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 from confluent_kafka import OFFSET_BEGINNING, KafkaError, KafkaException, TopicPartition
 
-from lineage.errors import BrokerError, CheckpointError
-from producers.cluster import Reader
-from producers.patience import AnswerTime, passes
+from spillway.lineage.errors import BrokerError, CheckpointError
+from spillway.producers.cluster import Reader
+from spillway.producers.patience import AnswerTime, passes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from producers.connection import ClientSettings
+    from spillway.producers.connection import ClientSettings
 
 log = logging.getLogger(__name__)
 
@@ -118,7 +118,7 @@ class PartitionReading:
         return int(answer[1])
 
     def heed(self, quiet: float, within: float) -> None:
-        """For who asks for no ends: look whether the cluster still answers (`producers.cluster.Reader`)."""
+        """For who asks for no ends: look whether the cluster still answers (`spillway.producers.cluster.Reader`)."""
         self._reader.heed(quiet, within)
 
     def close(self) -> None:

@@ -1,7 +1,7 @@
 """An idempotent producer for one thread: few bytes in flight, and what is not acknowledged is an error.
 
 Whether a record stands whose delivery failed is not known: a request may have arrived whose answer did not. So nothing
-is sent again here; `DeliveryError` ends whoever writes, and reading the log tells (`checkpoint.version_log`).
+is sent again here; `DeliveryError` ends whoever writes, and reading the log tells (`spillway.checkpoint.version_log`).
 """
 
 from __future__ import annotations
@@ -11,22 +11,22 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from confluent_kafka import KafkaException
 
-from agents.live.states import crash_points
-from agents.live.states.worker import Worker
-from checkpoint import claims, version_log
-from lineage.errors import BrokerError, CheckpointError
-from lineage.replication import Base, Claim, Fence, Yield
-from lineage.values.replication import encode
-from producers.cluster import idempotent_producer
-from topology.topics import STATE_BYTES, control, versions
+from spillway.agents.live.states import crash_points
+from spillway.agents.live.states.worker import Worker
+from spillway.checkpoint import claims, version_log
+from spillway.lineage.errors import BrokerError, CheckpointError
+from spillway.lineage.replication import Base, Claim, Fence, Yield
+from spillway.lineage.values.replication import encode
+from spillway.producers.cluster import idempotent_producer
+from spillway.topology.topics import STATE_BYTES, control, versions
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from agents.live.states.worker import Post
-    from lineage.errors import SpillwayError
-    from lineage.marks import Place
-    from producers.connection import ClientSettings
+    from spillway.agents.live.states.worker import Post
+    from spillway.lineage.errors import SpillwayError
+    from spillway.lineage.marks import Place
+    from spillway.producers.connection import ClientSettings
 
 
 DELIVERY_SECONDS: Final = 120.0  # a broker that restarts is back before; then librdkafka sends the rest itself
@@ -137,8 +137,8 @@ class Sending:
 # Appends fences, bases, claims and yields, each once.
 #
 # One thread with a producer of its own, so that none of them waits behind a state that is being written. Nobody appends
-# a key twice: after a fence that would move a record behind it, where it is void (`checkpoint.version_log`). Where it
-# is not known whether a record stands, `on_failed` is called and the process must end.
+# a key twice: after a fence that would move a record behind it, where it is void (`spillway.checkpoint.version_log`).
+# Where it is not known whether a record stands, `on_failed` is called and the process must end.
 
 Appended = Fence | Base | Claim | Yield
 

@@ -1,9 +1,9 @@
 """A backup follows its shard's partition of the state topic, so that it can take over without reading (rules 6 and 16).
 
-One thread with a consumer of its own feeds a `checkpoint.standby.Standby`, and applies to it what its owner says is
-durable, the newest at once where several have become so. Its owner tells it what it reads of the shard's version log:
-records that count (`heard`), from the first on, and `begin` when that log was caught up with; the chunks are read from
-the beginning then, so that of old ones nothing is held.
+One thread with a consumer of its own feeds a `spillway.checkpoint.standby.Standby`, and applies to it what its owner
+says is durable, the newest at once where several have become so. Its owner tells it what it reads of the shard's
+version log: records that count (`heard`), from the first on, and `begin` when that log was caught up with; the chunks
+are read from the beginning then, so that of old ones nothing is held.
 
 A chunk that a version needs and that has not come is waited for up to the end of the partition; then the partition is
 read once more from its start; then `on_missing` is posted, as a newer version may be durable whose writer has had the
@@ -23,26 +23,26 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from agents.live.clock import since_boot
-from agents.live.states.partition_reading import PartitionReading
-from agents.live.states.worker import Worker
-from checkpoint.assembly import ChunkError
-from checkpoint.chunks import decode_key
-from checkpoint.following import Following
-from checkpoint.standby import Given, Search, Standby, Step
-from lineage.errors import CheckpointError
-from lineage.replication import Base, Fence, Manifest
-from topology.topics import state
+from spillway.agents.live.clock import since_boot
+from spillway.agents.live.states.partition_reading import PartitionReading
+from spillway.agents.live.states.worker import Worker
+from spillway.checkpoint.assembly import ChunkError
+from spillway.checkpoint.chunks import decode_key
+from spillway.checkpoint.following import Following
+from spillway.checkpoint.standby import Given, Search, Standby, Step
+from spillway.lineage.errors import CheckpointError
+from spillway.lineage.replication import Base, Fence, Manifest
+from spillway.topology.topics import state
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from agents.live.states.worker import Post
-    from checkpoint.versions import History
-    from lineage.errors import SpillwayError
-    from lineage.marks import Place, Version
-    from lineage.replication import Entry, InputPlace
-    from producers.connection import ClientSettings
+    from spillway.agents.live.states.worker import Post
+    from spillway.checkpoint.versions import History
+    from spillway.lineage.errors import SpillwayError
+    from spillway.lineage.marks import Place, Version
+    from spillway.lineage.replication import Entry, InputPlace
+    from spillway.producers.connection import ClientSettings
 
 log = logging.getLogger(__name__)
 

@@ -20,29 +20,29 @@ import threading
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from agents.live.states import crash_points
-from agents.live.states.sending import DELIVERY_SECONDS, ROOM_BYTES, Sending
-from agents.live.states.worker import Worker
-from checkpoint import version_log
-from checkpoint.chunks import ChunkLog, encode_key
-from checkpoint.manifests import describe, seal
-from checkpoint.retention import Rewindable
-from lineage.errors import CheckpointError
-from lineage.values.replication import encode
-from topology.topics import state, versions
+from spillway.agents.live.states import crash_points
+from spillway.agents.live.states.sending import DELIVERY_SECONDS, ROOM_BYTES, Sending
+from spillway.agents.live.states.worker import Worker
+from spillway.checkpoint import version_log
+from spillway.checkpoint.chunks import ChunkLog, encode_key
+from spillway.checkpoint.manifests import describe, seal
+from spillway.checkpoint.retention import Rewindable
+from spillway.lineage.errors import CheckpointError
+from spillway.lineage.values.replication import encode
+from spillway.topology.topics import state, versions
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable
 
-    from agents.live.states.worker import Post
-    from checkpoint.capture import Captured
-    from checkpoint.chunks import Writing
-    from checkpoint.retention import Retention
-    from checkpoint.versions import History
-    from lineage.errors import SpillwayError
-    from lineage.marks import Place, Version
-    from lineage.replication import ChunkKey, Manifest
-    from producers.connection import ClientSettings
+    from spillway.agents.live.states.worker import Post
+    from spillway.checkpoint.capture import Captured
+    from spillway.checkpoint.chunks import Writing
+    from spillway.checkpoint.retention import Retention
+    from spillway.checkpoint.versions import History
+    from spillway.lineage.errors import SpillwayError
+    from spillway.lineage.marks import Place, Version
+    from spillway.lineage.replication import ChunkKey, Manifest
+    from spillway.producers.connection import ClientSettings
 
 RETAIN: Final = 1
 """Where every version changes the whole state, each that is kept is another state in the log, beside the newest one and

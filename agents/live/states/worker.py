@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from lineage.errors import CheckpointError, SpillwayError
+from spillway.lineage.errors import CheckpointError, SpillwayError
 
 log = logging.getLogger(__name__)
 

@@ -11,20 +11,20 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING, NamedTuple
 
-from agents.core.joins import Rule
-from agents.sim.faults.world import model
-from agents.sim.faults.world.broker import EGRESS, INGRESS, OUTCOMES, Standing
-from lineage import reasons
-from lineage.marks import Mark, Version
-from lineage.message import PREDICTION, Outcome
+from spillway.agents.core.joins import Rule
+from spillway.agents.sim.faults.world import model
+from spillway.agents.sim.faults.world.broker import EGRESS, INGRESS, OUTCOMES, Standing
+from spillway.lineage import reasons
+from spillway.lineage.marks import Mark, Version
+from spillway.lineage.message import PREDICTION, Outcome
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from agents.sim.faults.play import Play
-    from agents.sim.faults.world.broker import Place, Record
-    from agents.sim.faults.world.world import Source, Told
-    from checkpoint.logs import Logs
+    from spillway.agents.sim.faults.play import Play
+    from spillway.agents.sim.faults.world.broker import Place, Record
+    from spillway.agents.sim.faults.world.world import Source, Told
+    from spillway.checkpoint.logs import Logs
 
 
 # What every message of a run came from: the records that its sender made it of, theirs, and so on to the ingress.

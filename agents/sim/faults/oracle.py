@@ -1,7 +1,7 @@
 """What must be true after a run, whatever went wrong on the way. It reads all topics, what was compacted away included.
 
 (a) every accepted query has exactly one outcome; another report that comes after the time for which the gate remembers
-    what it has released (`agents.core.outcomes`) may bring another;
+    what it has released (`spillway.agents.core.outcomes`) may bring another;
 (b) what was released rests on versions of the recovered history alone: those that it came from, be it a result, a drop
     or a failure, and, version by version, those that they came from, of what was lost as of what came;
 (c) along that history every version begins with the state that the one before ended with; what a reign began with, and
@@ -11,14 +11,15 @@
 (e) all is at rest, and every shard has one primary;
 (f) every request that came to a stateful stage, and is live, is recorded there exactly once;
 (i) where an input has lost what its reader needed, that reader has said so, and nothing else is missing; one that was
-    cut and has grown past its reader's position since cannot be told from one that is whole (`checkpoint.inputs`);
+    cut and has grown past its reader's position since cannot be told from one that is whole
+    (`spillway.checkpoint.inputs`);
 (j) a stateless stage that rests on no state executes a request once in an assignment of its partition, and never one
     that was committed before (noticed by the process itself);
 (g), (h) every live message, and every outcome, follows from what it was made of, and nobody who waits for one lacks it
-    (`agents.sim.faults.meaning`).
+    (`spillway.agents.sim.faults.meaning`).
 
 The judge knows the recovered history from the logs, and what came from what from the records that each message was made
-of (`agents.sim.faults.meaning`); of the marks on messages it believes nothing.
+of (`spillway.agents.sim.faults.meaning`); of the marks on messages it believes nothing.
 """
 
 from __future__ import annotations
@@ -30,26 +31,26 @@ from dataclasses import dataclass, field
 from math import inf
 from typing import TYPE_CHECKING, Any
 
-from agents.core.outcomes import RELEASED_SECONDS
-from agents.sim.faults.meaning import Meaning, Provenance
-from agents.sim.faults.play import Play
-from agents.sim.faults.schedule.drawing import drawn
-from agents.sim.faults.shard.host import Logged, Standby
-from agents.sim.faults.world import model
-from agents.sim.faults.world.broker import EGRESS, OUTCOMES, Standing, state_of, versions_of
-from checkpoint.logs import Logs
-from lineage.errors import CheckpointError
-from lineage.marks import INITIAL, Mark, Version
-from lineage.message import Outcome
-from lineage.replication import Batch, Manifest
+from spillway.agents.core.outcomes import RELEASED_SECONDS
+from spillway.agents.sim.faults.meaning import Meaning, Provenance
+from spillway.agents.sim.faults.play import Play
+from spillway.agents.sim.faults.schedule.drawing import drawn
+from spillway.agents.sim.faults.shard.host import Logged, Standby
+from spillway.agents.sim.faults.world import model
+from spillway.agents.sim.faults.world.broker import EGRESS, OUTCOMES, Standing, state_of, versions_of
+from spillway.checkpoint.logs import Logs
+from spillway.lineage.errors import CheckpointError
+from spillway.lineage.marks import INITIAL, Mark, Version
+from spillway.lineage.message import Outcome
+from spillway.lineage.replication import Batch, Manifest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
     from contextlib import AbstractContextManager
 
-    from agents.sim.faults.schedule.scenario import Scenario, Topology
-    from agents.sim.faults.world.broker import Place
-    from checkpoint.modes import Mode
+    from spillway.agents.sim.faults.schedule.scenario import Scenario, Topology
+    from spillway.agents.sim.faults.world.broker import Place
+    from spillway.checkpoint.modes import Mode
 
 
 class Judge:

@@ -6,26 +6,35 @@ import heapq
 from functools import partial
 from typing import TYPE_CHECKING
 
-from agents.core.gate import GATE
-from agents.sim.faults.processes.gate import ABORTED, UNKNOWN, GateProcess
-from agents.sim.faults.processes.living import Replica
-from agents.sim.faults.processes.stateless import BareProcess, StatelessProcess
-from agents.sim.faults.schedule.scenario import Kind
-from agents.sim.faults.shard.member import MemberProcess
-from agents.sim.faults.world.broker import CONTROL, INGRESS, OUTCOMES, STATE, VERSIONS, Record, keyed, versions_of
-from agents.sim.faults.world.model import key_of
-from agents.sim.faults.world.world import START, StateWorld
-from lineage.keys import partition_for
-from lineage.replication import Yield
+from spillway.agents.core.gate import GATE
+from spillway.agents.sim.faults.processes.gate import ABORTED, UNKNOWN, GateProcess
+from spillway.agents.sim.faults.processes.living import Replica
+from spillway.agents.sim.faults.processes.stateless import BareProcess, StatelessProcess
+from spillway.agents.sim.faults.schedule.scenario import Kind
+from spillway.agents.sim.faults.shard.member import MemberProcess
+from spillway.agents.sim.faults.world.broker import (
+    CONTROL,
+    INGRESS,
+    OUTCOMES,
+    STATE,
+    VERSIONS,
+    Record,
+    keyed,
+    versions_of,
+)
+from spillway.agents.sim.faults.world.model import key_of
+from spillway.agents.sim.faults.world.world import START, StateWorld
+from spillway.lineage.keys import partition_for
+from spillway.lineage.replication import Yield
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from agents.sim.faults.processes.living import Living
-    from agents.sim.faults.schedule.scenario import Fault, Scenario
-    from agents.sim.faults.shard.primary import Primary
-    from agents.sim.faults.world.broker import Place
-    from agents.sim.faults.world.world import Process
+    from spillway.agents.sim.faults.processes.living import Living
+    from spillway.agents.sim.faults.schedule.scenario import Fault, Scenario
+    from spillway.agents.sim.faults.shard.primary import Primary
+    from spillway.agents.sim.faults.world.broker import Place
+    from spillway.agents.sim.faults.world.world import Process
 
 _STEPS = 300_000  # more events than any run needs: a run that does not end is an error, not a hang
 _SESSION = 0.3  # seconds until partitions are taken from who does not let them go

@@ -18,8 +18,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from agents.models.torch_learner import Learner
 from benchmarks.hams.pipelines.scenes import digits
+from spillway.agents.models.torch_learner import Learner
 
 SIDE = 16  # pixels
 Batch = Sequence[dict[str, Any]]

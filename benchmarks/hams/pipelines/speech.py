@@ -16,8 +16,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from agents.models.torch_streams import Streams
 from benchmarks.hams.pipelines.weights import Weights, fit, trained
+from spillway.agents.models.torch_streams import Streams
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -17,9 +17,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from agents.models.per_key import PerKey
-from agents.models.torch_streams import Streams
 from benchmarks.hams.pipelines.weights import Weights, fit, trained
+from spillway.agents.models.per_key import PerKey
+from spillway.agents.models.torch_streams import Streams
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -14,9 +14,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from agents.models.torch_streams import Streams
 from benchmarks.hams.pipelines.scenes import drives
 from benchmarks.hams.pipelines.weights import Weights, fit, trained
+from spillway.agents.models.torch_streams import Streams
 
 SEEN = 12  # of a detection: y, x and ten probabilities
 WIDTH = 48

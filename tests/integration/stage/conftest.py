@@ -14,16 +14,16 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from prometheus_client.parser import text_string_to_metric_families
 
-from agents.live.topics import ensure
-from lineage import headers
-from lineage.keys import partition_for
-from lineage.message import Query
-from lineage.values import codec
-from producers import cluster
-from producers.connection import ClientSettings
+from spillway.agents.live.topics import ensure
+from spillway.lineage import headers
+from spillway.lineage.keys import partition_for
+from spillway.lineage.message import Query
+from spillway.lineage.values import codec
+from spillway.producers import cluster
+from spillway.producers.connection import ClientSettings
+from spillway.topology.load import load
+from spillway.topology.topics import topic_plan
 from tests import waiting
-from topology.load import load
-from topology.topics import topic_plan
 
 MODELS = '''
 import os, time
@@ -135,7 +135,7 @@ class Stage:
         return self._spawn([str(Path(__file__).with_name("run_stage.py")), json.dumps(told)], log)
 
     def gate(self) -> subprocess.Popen[bytes]:
-        command = ["-P", "-m", "agents.cli.main", "serve", str(self.file), "--gate"]
+        command = ["-P", "-m", "spillway.agents.cli.main", "serve", str(self.file), "--gate"]
         command += ["--bootstrap", self.bootstrap, "--run-dir", str(self.folder / "run")]
         return self._spawn(command, (self.folder / "gate.log").open("ab"))
 

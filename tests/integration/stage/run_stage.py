@@ -5,11 +5,11 @@ import logging
 import sys
 from pathlib import Path
 
-from agents.core.stage import StageCore
-from agents.live.stage.process import StageProcessConfig, run
-from agents.supervise.ownership import Ownership
-from producers.connection import ClientSettings
-from topology.load import load
+from spillway.agents.core.stage import StageCore
+from spillway.agents.live.stage.process import StageProcessConfig, run
+from spillway.agents.supervise.ownership import Ownership
+from spillway.producers.connection import ClientSettings
+from spillway.topology.load import load
 
 
 def main() -> int:

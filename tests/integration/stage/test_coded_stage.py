@@ -8,11 +8,11 @@ import numpy as np
 import psutil
 import pytest
 
-from agents.chaos.schedule import Kind, Load, Often, schedule
-from agents.chaos.strikes import Strikes, model_of
-from agents.coding.card import Card, Tensor, digest_of, weights_file, write_card, write_reference
-from agents.live.sizes import Sizes
-from topology.sizes import Size, key_of
+from spillway.agents.chaos.schedule import Kind, Load, Often, schedule
+from spillway.agents.chaos.strikes import Strikes, model_of
+from spillway.agents.coding.card import Card, Tensor, digest_of, weights_file, write_card, write_reference
+from spillway.agents.live.sizes import Sizes
+from spillway.topology.sizes import Size, key_of
 
 PIPELINE = """
 partitions: 4
@@ -24,7 +24,7 @@ stages:
     coding: {k: 2, parity: parity, finish: 'stage_models:finished', group_wait: 20ms}
 """
 W = np.arange(12.0).reshape(3, 4) - 5
-PARITY = "agents.coding.parity:Parity"
+PARITY = "spillway.agents.coding.parity:Parity"
 SLOTS = 7  # the front, four workers, two parity workers
 QUERIES, SECONDS = 800, 10.0
 
@@ -194,4 +194,4 @@ def test_what_was_made_and_then_the_default_wait_for_the_last_moment(stage, unti
     for count, parities in ((5, 3), (2, 1)):
         with Sizes(one.settings, one.name) as table:
             table.write({key_of("f"): Size(count, "test", "", time.time(), 9, "")})
-        until(lambda parities=parities: len(workers_of(process, "agents.coding.parity:Parity")) == parities)
+        until(lambda parities=parities: len(workers_of(process, "spillway.agents.coding.parity:Parity")) == parities)

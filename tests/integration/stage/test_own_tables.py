@@ -1,11 +1,11 @@
 """A table of which each of several fronts follows only the partitions that it owns."""
 
-from agents.live.topics import ensure
-from lineage.keys import partition_for
-from producers.cluster import idempotent_producer
-from producers.published import Row, encode_row, key_of_shared
+from spillway.agents.live.topics import ensure
+from spillway.lineage.keys import partition_for
+from spillway.producers.cluster import idempotent_producer
+from spillway.producers.published import Row, encode_row, key_of_shared
+from spillway.topology.topics import topic_plan
 from tests.waiting import PATIENT_SECONDS
-from topology.topics import topic_plan
 
 PIPELINE = """
 partitions: 4

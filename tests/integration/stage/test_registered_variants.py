@@ -9,9 +9,9 @@ import pytest
 from sklearn.datasets import load_digits
 from sklearn.tree import DecisionTreeClassifier
 
-from agents.cli.main import run
-from agents.registry.register import register_model
-from producers.models import put
+from spillway.agents.cli.main import run
+from spillway.agents.registry.register import register_model
+from spillway.producers.models import put
 
 PIPELINE = """
 partitions: 2

@@ -8,7 +8,7 @@ from collections import Counter
 import pytest
 import trustme
 
-from lineage.message import PREDICTION
+from spillway.lineage.message import PREDICTION
 from tests.certificates import folder_of
 
 MODELS = """
@@ -50,7 +50,7 @@ def far(stage, authority, tmp_path):
     def worker(name="w", file=made.file, tls=tmp_path / "certs"):
         started[name] += 1
         log = (made.folder / f"{name}.log").open("ab")
-        command = ["-P", "-m", "agents.cli.main", "worker", str(file), "far"]
+        command = ["-P", "-m", "spillway.agents.cli.main", "worker", str(file), "far"]
         return made._spawn([*command, "--connect", f"127.0.0.1:{port}", "--tls", str(tls)], log)
 
     made.worker = worker

@@ -4,8 +4,8 @@ import time
 
 import pytest
 
-from lineage.message import PREDICTION
-from producers.client import Client
+from spillway.lineage.message import PREDICTION
+from spillway.producers.client import Client
 from tests.fenced_broker import fenced_broker
 from tests.waiting import PATIENT_SECONDS
 

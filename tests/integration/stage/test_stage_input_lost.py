@@ -2,7 +2,7 @@
 
 import pytest
 
-from lineage.keys import partition_for
+from spillway.lineage.keys import partition_for
 from tests.input_damage import commit_ahead, delete_records
 
 PARTITIONS = 4

@@ -4,7 +4,7 @@ import signal
 
 import pytest
 
-from lineage import reasons
+from spillway.lineage import reasons
 from tests.input_damage import delete_records
 from tests.waiting import PATIENT_SECONDS
 

@@ -9,12 +9,12 @@ from dataclasses import replace
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from agents.core.journal import replay
-from agents.live.stage.parts import build_core
-from lineage import metric_names as names
-from lineage.message import PlanWord
-from lineage.schemas import MARKER
-from lineage.values import codec
+from spillway.agents.core.journal import replay
+from spillway.agents.live.stage.parts import build_core
+from spillway.lineage import metric_names as names
+from spillway.lineage.message import PlanWord
+from spillway.lineage.schemas import MARKER
+from spillway.lineage.values import codec
 
 CHAIN = """
 partitions: 4

@@ -9,9 +9,9 @@ import pytest
 from aiokafka import AIOKafkaProducer
 from aiokafka.record.default_records import _DefaultRecordBatchBuilderPy
 
-from lineage import headers, reasons
-from lineage.message import Outcome, Query
-from lineage.values import codec
+from spillway.lineage import headers, reasons
+from spillway.lineage.message import Outcome, Query
+from spillway.lineage.values import codec
 from tests.worker_processes import workers_of
 
 FRAGILE = """

@@ -5,12 +5,12 @@ import time
 
 import pytest
 
-from agents.core.journal import replay
-from agents.live.stage.parts import build_core
-from lineage import headers, reasons
-from lineage import metric_names as names
-from lineage.message import DROPPED, PREDICTION
-from producers.client import Client
+from spillway.agents.core.journal import replay
+from spillway.agents.live.stage.parts import build_core
+from spillway.lineage import headers, reasons
+from spillway.lineage import metric_names as names
+from spillway.lineage.message import DROPPED, PREDICTION
+from spillway.producers.client import Client
 from tests.waiting import PATIENT_SECONDS
 
 CHAIN = """
@@ -114,7 +114,7 @@ def gated(chain, until):
 @pytest.mark.parametrize("policy", ["pard", "expired"])
 def test_a_client_whose_clock_is_off_is_served_as_if_it_were_right(chain, gated, until, monkeypatch, policy, shift):
     gated(policy)
-    monkeypatch.setattr("producers.client.queries.time", Shifted(shift))
+    monkeypatch.setattr("spillway.producers.client.queries.time", Shifted(shift))
     with Client(chain.name, chain.settings, slo=PATIENT_SECONDS) as client:
         futures = [client.submit({"x": number}) for number in range(40)]
         outcomes = [future.result(PATIENT_SECONDS) for future in futures]

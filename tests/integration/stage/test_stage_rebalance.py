@@ -6,10 +6,10 @@ import time
 
 import pytest
 
-from agents.core.journal import replay
-from agents.live.stage.parts import build_core
-from checkpoint.dedup import PartitionMemory
-from lineage import headers
+from spillway.agents.core.journal import replay
+from spillway.agents.live.stage.parts import build_core
+from spillway.checkpoint.dedup import PartitionMemory
+from spillway.lineage import headers
 
 TWO = """
 partitions: 8

@@ -7,11 +7,11 @@ import avro.schema
 import fastavro
 from confluent_kafka import Producer
 
-from lineage import reasons
-from lineage.limits import Limits
-from lineage.schemas import MARKER, OWN_SCHEMAS, SchemaBook
-from lineage.values.structures import pack_map
-from topology.topics import schemas
+from spillway.lineage import reasons
+from spillway.lineage.limits import Limits
+from spillway.lineage.schemas import MARKER, OWN_SCHEMAS, SchemaBook
+from spillway.lineage.values.structures import pack_map
+from spillway.topology.topics import schemas
 
 
 def foreign_writer():

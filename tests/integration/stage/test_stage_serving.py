@@ -3,7 +3,7 @@ import signal
 import psutil
 import pytest
 
-from lineage import headers, trace
+from spillway.lineage import headers, trace
 
 
 def test_every_query_is_answered_once_with_its_own_result(stage, until):

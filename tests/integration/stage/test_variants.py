@@ -6,8 +6,8 @@ import numpy as np
 import psutil
 import pytest
 
-from agents.live.sizes import Sizes
-from topology.sizes import Size, key_of
+from spillway.agents.live.sizes import Sizes
+from spillway.topology.sizes import Size, key_of
 
 PIPELINE = """
 partitions: 4
@@ -262,7 +262,7 @@ def workers_of(process):
 
     def works(child):
         try:
-            return any("agents.workers.local" in part for part in child.cmdline())
+            return any("spillway.agents.workers.local" in part for part in child.cmdline())
         except psutil.NoSuchProcess:
             return False  # it ended just now
 

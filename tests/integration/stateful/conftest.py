@@ -14,19 +14,19 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from agents.live.groups import member_label
-from agents.live.states.beats import Reporter
-from agents.live.topics import ensure
-from lineage import headers
-from lineage.keys import partition_for
-from lineage.message import Query
-from lineage.values import codec
-from producers.connection import ClientSettings
+from spillway.agents.live.groups import member_label
+from spillway.agents.live.states.beats import Reporter
+from spillway.agents.live.topics import ensure
+from spillway.lineage import headers
+from spillway.lineage.keys import partition_for
+from spillway.lineage.message import Query
+from spillway.lineage.values import codec
+from spillway.producers.connection import ClientSettings
+from spillway.topology.load import load
+from spillway.topology.topics import topic_plan
 from tests.state_oracle import Judge
 from tests.state_topics import Recorder
 from tests.waiting import until
-from topology.load import load
-from topology.topics import topic_plan
 
 ROOT = Path(__file__).parents[3]
 

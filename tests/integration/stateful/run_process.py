@@ -6,16 +6,16 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from agents.core.input_tail import InputTail
-from agents.core.stage import StageCore
-from agents.live.gate import process as gate_process
-from agents.live.stage import process as stage_process
-from agents.live.stage.config import StageProcessConfig
-from agents.live.stateful import process as member_process
-from agents.live.stateful import reading
-from producers.connection import ClientSettings
+from spillway.agents.core.input_tail import InputTail
+from spillway.agents.core.stage import StageCore
+from spillway.agents.live.gate import process as gate_process
+from spillway.agents.live.stage import process as stage_process
+from spillway.agents.live.stage.config import StageProcessConfig
+from spillway.agents.live.stateful import process as member_process
+from spillway.agents.live.stateful import reading
+from spillway.producers.connection import ClientSettings
+from spillway.topology.load import load
 from tests.crash_points import arm
-from topology.load import load
 
 
 def _bound(of: type[Any], options: dict[str, Any], name: str) -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from lineage.keys import partition_for
+from spillway.lineage.keys import partition_for
 from tests.input_damage import delete_records, make_again
 from tests.waiting import until
 

@@ -4,7 +4,7 @@ import signal
 
 import pytest
 
-from lineage.message import PREDICTION
+from spillway.lineage.message import PREDICTION
 from tests.waiting import until
 
 MODELS = "tests.integration.stateful.models"

@@ -5,8 +5,8 @@ import time
 
 import pytest
 
-from lineage import reasons
-from lineage.message import FAILED, PREDICTION
+from spillway.lineage import reasons
+from spillway.lineage.message import FAILED, PREDICTION
 
 MODELS = "tests.integration.stateful.models"
 ALONE = """

@@ -2,7 +2,7 @@
 
 import pytest
 
-from lineage.message import FAILED, PREDICTION
+from spillway.lineage.message import FAILED, PREDICTION
 
 COUNT = """
 partitions: 4

@@ -7,10 +7,10 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from agents.broker import EmbeddedBroker
-from agents.cli.options import cache_dir
-from agents.live.states.worker import Mailbox
-from producers.connection import ClientSettings
+from spillway.agents.broker import EmbeddedBroker
+from spillway.agents.cli.options import cache_dir
+from spillway.agents.live.states.worker import Mailbox
+from spillway.producers.connection import ClientSettings
 from tests.waiting import BROKER_SECONDS, PATIENT_SECONDS, Bound
 
 STAGE = "learn"

@@ -7,10 +7,10 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from agents.live.states.beats import Beats, Reporter, Standing, _Mouth
-from checkpoint.leases import Emission, Lease
-from checkpoint.silence import Peer, Watch
-from lineage.marks import Version
+from spillway.agents.live.states.beats import Beats, Reporter, Standing, _Mouth
+from spillway.checkpoint.leases import Emission, Lease
+from spillway.checkpoint.silence import Peer, Watch
+from spillway.lineage.marks import Version
 
 from .conftest import PLACE, STAGE, Bench, Told
 from .test_state_writer import Primary

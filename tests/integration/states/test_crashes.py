@@ -7,22 +7,22 @@ from pathlib import Path
 
 import pytest
 
-from checkpoint.assembly import assemble
-from checkpoint.chunks import decode_key
-from checkpoint.manifests import open_contents
-from lineage.values.replication import ReplicationDecoder
+from spillway.checkpoint.assembly import assemble
+from spillway.checkpoint.chunks import decode_key
+from spillway.checkpoint.manifests import open_contents
+from spillway.lineage.values.replication import ReplicationDecoder
 
 ROOT = Path(__file__).resolve().parents[3]
 PROGRAM = """
 import sys, time
 import numpy as np
-from agents.live.states.worker import Mailbox
-from agents.live.states.state_writer import StateWriter
-from checkpoint.capture import Capture
-from checkpoint.retention import Retention
-from lineage.marks import INITIAL, Version
-from lineage.replication import Manifest
-from producers.connection import ClientSettings
+from spillway.agents.live.states.worker import Mailbox
+from spillway.agents.live.states.state_writer import StateWriter
+from spillway.checkpoint.capture import Capture
+from spillway.checkpoint.retention import Retention
+from spillway.lineage.marks import INITIAL, Version
+from spillway.lineage.replication import Manifest
+from spillway.producers.connection import ClientSettings
 from tests.crash_points import arm
 
 bootstrap, pipeline, point = sys.argv[1:]

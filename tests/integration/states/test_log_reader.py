@@ -6,14 +6,14 @@ import time
 import pytest
 from confluent_kafka import Producer
 
-from agents.live.states.log_reader import CONTROL, LogReader, LogsFeed
-from agents.live.states.sending import Appender
-from checkpoint import version_log
-from checkpoint.damage import Damage
-from lineage.errors import CheckpointError
-from lineage.marks import INITIAL, Mark, Version
-from lineage.replication import Base, Claim, Fence, Manifest, Yield
-from lineage.values.replication import encode
+from spillway.agents.live.states.log_reader import CONTROL, LogReader, LogsFeed
+from spillway.agents.live.states.sending import Appender
+from spillway.checkpoint import version_log
+from spillway.checkpoint.damage import Damage
+from spillway.lineage.errors import CheckpointError
+from spillway.lineage.marks import INITIAL, Mark, Version
+from spillway.lineage.replication import Base, Claim, Fence, Manifest, Yield
+from spillway.lineage.values.replication import encode
 
 from .conftest import PLACE, STAGE, Bench, Told
 

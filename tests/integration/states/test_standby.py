@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 from confluent_kafka import Producer
 
-from agents.live.states.log_reader import LogReader
-from agents.live.states.standby import StandbyReader
-from checkpoint.logs import Logs
-from lineage.errors import CheckpointError
-from lineage.marks import INITIAL
-from lineage.replication import Base, Fence, Manifest
+from spillway.agents.live.states.log_reader import LogReader
+from spillway.agents.live.states.standby import StandbyReader
+from spillway.checkpoint.logs import Logs
+from spillway.lineage.errors import CheckpointError
+from spillway.lineage.marks import INITIAL
+from spillway.lineage.replication import Base, Fence, Manifest
 from tests.waiting import Bound
 
 from .conftest import PLACE, STAGE, Told

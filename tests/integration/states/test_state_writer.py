@@ -7,18 +7,18 @@ import numpy as np
 import psutil
 import pytest
 
-from agents.live.states.log_reader import LogReader
-from agents.live.states.state_writer import StateWriter
-from checkpoint.assembly import assemble
-from checkpoint.capture import Capture
-from checkpoint.chunks import decode_key
-from checkpoint.manifests import open_contents
-from checkpoint.retention import Retention
-from checkpoint.versions import History
-from lineage.errors import CheckpointError
-from lineage.marks import INITIAL, Version
-from lineage.replication import Batch, InputPlace, Manifest, Record
-from lineage.values.replication import ReplicationDecoder
+from spillway.agents.live.states.log_reader import LogReader
+from spillway.agents.live.states.state_writer import StateWriter
+from spillway.checkpoint.assembly import assemble
+from spillway.checkpoint.capture import Capture
+from spillway.checkpoint.chunks import decode_key
+from spillway.checkpoint.manifests import open_contents
+from spillway.checkpoint.retention import Retention
+from spillway.checkpoint.versions import History
+from spillway.lineage.errors import CheckpointError
+from spillway.lineage.marks import INITIAL, Version
+from spillway.lineage.replication import Batch, InputPlace, Manifest, Record
+from spillway.lineage.values.replication import ReplicationDecoder
 from tests.waiting import Bound
 
 from .conftest import PLACE, Bench, Told

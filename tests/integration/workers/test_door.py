@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 import trustme
 
-from agents.workers import frames
-from agents.workers.links import Links
-from agents.workers.tls import context_of
-from lineage.errors import UsageError
+from spillway.agents.workers import frames
+from spillway.agents.workers.links import Links
+from spillway.agents.workers.tls import context_of
+from spillway.lineage.errors import UsageError
 from tests import waiting
 from tests.certificates import folder_of
 from tests.integration.workers.test_links import SECONDS, Heard, query
@@ -54,7 +54,7 @@ def listening_with(heard, folder):
 @pytest.fixture
 def patient(monkeypatch):
     """A front that loses nobody for silence: those whom a test plays answer no pings, and a host may stall."""
-    monkeypatch.setattr("agents.workers.links.SILENT_SECONDS", 10 * SECONDS)
+    monkeypatch.setattr("spillway.agents.workers.links.SILENT_SECONDS", 10 * SECONDS)
 
 
 @pytest.fixture

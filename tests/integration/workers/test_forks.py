@@ -8,15 +8,15 @@ from pathlib import Path
 import psutil
 import pytest
 
-from agents.workers import processes
-from agents.workers.links import Links
-from agents.workers.single import SingleWorker
+from spillway.agents.workers import processes
+from spillway.agents.workers.links import Links
+from spillway.agents.workers.single import SingleWorker
+from spillway.topology.sections import WorkersSpec
+from spillway.topology.spec import StageSpec
 from tests.integration.stage.conftest import Stage
 from tests.integration.workers.forking import ACTS
 from tests.integration.workers.test_links import SECONDS, Heard, query
 from tests.waiting import until
-from topology.sections import WorkersSpec
-from topology.spec import StageSpec
 
 MODEL = "tests.integration.workers.forking:Forks"
 

@@ -10,12 +10,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from agents.workers import frames
-from agents.workers.links import Links
-from agents.workers.processes import command_of
-from lineage.errors import ModelError
-from topology.sections import WorkersSpec
-from topology.spec import StageSpec
+from spillway.agents.workers import frames
+from spillway.agents.workers.links import Links
+from spillway.agents.workers.processes import command_of
+from spillway.lineage.errors import ModelError
+from spillway.topology.sections import WorkersSpec
+from spillway.topology.spec import StageSpec
 
 SECONDS = 60.0
 MODELS = "tests.integration.workers.models"

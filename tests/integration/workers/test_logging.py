@@ -6,11 +6,11 @@ import sys
 
 import pytest
 
-from agents.workers import links as links_module
-from agents.workers.processes import command_of
+from spillway.agents.workers import links as links_module
+from spillway.agents.workers.processes import command_of
+from spillway.topology.sections import WorkersSpec
+from spillway.topology.spec import StageSpec
 from tests.integration.workers.test_links import SECONDS, Heard, query
-from topology.sections import WorkersSpec
-from topology.spec import StageSpec
 
 MODEL = """
 import logging
@@ -33,7 +33,7 @@ class Says:
         return [{} for _ in batch]
 """
 AS_A_THREAD = """
-from agents.cli import log
+from spillway.agents.cli import log
 
 log.to_stderr()
 import said_models

@@ -5,7 +5,7 @@ import torch
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
-from lineage.values.tensors import DTYPES
+from spillway.lineage.values.tensors import DTYPES
 
 TORCH_DTYPES = [torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int64, torch.int8, torch.bool]
 TORCH_DTYPES += [torch.uint8, torch.int16, torch.int32, torch.complex64, torch.complex128]

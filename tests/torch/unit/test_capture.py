@@ -6,14 +6,14 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from checkpoint.assembly import Assembler
-from checkpoint.capture import Capture
-from checkpoint.chunks import ChunkLog
-from checkpoint.manifests import describe
-from checkpoint.pages import Pages
-from checkpoint.state import StateError
-from lineage.errors import CheckpointError
-from lineage.marks import Version
+from spillway.checkpoint.assembly import Assembler
+from spillway.checkpoint.capture import Capture
+from spillway.checkpoint.chunks import ChunkLog
+from spillway.checkpoint.manifests import describe
+from spillway.checkpoint.pages import Pages
+from spillway.checkpoint.state import StateError
+from spillway.lineage.errors import CheckpointError
+from spillway.lineage.marks import Version
 from tests.unit.checkpoint.states import same
 
 from .states import states

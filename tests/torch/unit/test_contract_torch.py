@@ -5,9 +5,9 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from lineage import reasons  # noqa: E402
-from lineage.values import codec  # noqa: E402
-from lineage.values.plain import Bfloat16  # noqa: E402
+from spillway.lineage import reasons  # noqa: E402
+from spillway.lineage.values import codec  # noqa: E402
+from spillway.lineage.values.plain import Bfloat16  # noqa: E402
 from tests.unit.workers import answers  # noqa: E402
 from tests.unit.workers.answers import Worker, in_thread, shown  # noqa: E402
 

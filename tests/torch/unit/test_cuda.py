@@ -11,8 +11,8 @@ import threading
 import pytest
 import torch
 
-from checkpoint.capture import Capture
-from checkpoint.pages import Pages
+from spillway.checkpoint.capture import Capture
+from spillway.checkpoint.pages import Pages
 from tests.unit.checkpoint.states import same
 from tests.unit.checkpoint.test_staging import read_back
 
@@ -24,10 +24,10 @@ WORDS = 1 << 22  # 16 MB
 
 def test_it_is_imported_by_nobody_who_has_no_gpu():
     script = (
-        "import sys, numpy, checkpoint.chunks; from checkpoint.capture import Capture\n"
+        "import sys, numpy, spillway.checkpoint.chunks; from spillway.checkpoint.capture import Capture\n"
         "Capture().take({'w': numpy.zeros(3)}).blocks\n"
-        "import agents.models.placement, agents.live.stateful.reigning\n"
-        "assert 'checkpoint.cuda' not in sys.modules and 'torch' not in sys.modules"
+        "import spillway.agents.models.placement, spillway.agents.live.stateful.reigning\n"
+        "assert 'spillway.checkpoint.cuda' not in sys.modules and 'torch' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", script], check=True)
 
@@ -122,7 +122,7 @@ def test_a_copy_waits_for_its_own_update(device, busy):
 @needs_gpu
 def test_an_update_does_not_overtake_a_copy_that_is_held_up(device):
     """The side stream is kept busy in front of the copy; the update is given before the copy has begun."""
-    from checkpoint.cuda import device_of
+    from spillway.checkpoint.cuda import device_of
 
     weights = torch.zeros(WORDS, device=device)
     capture = Capture()
@@ -142,7 +142,7 @@ def test_an_update_does_not_overtake_a_copy_that_is_held_up(device):
 
 @needs_gpu
 def test_tensors_that_the_model_lets_go_are_copied_before_their_memory_is_used_again(device):
-    from checkpoint.cuda import device_of
+    from spillway.checkpoint.cuda import device_of
 
     state = {"w": torch.zeros(WORDS, device=device)}
     capture = Capture()
@@ -194,7 +194,7 @@ def test_the_touched_keys_of_a_keyed_state_are_captured(device):
 
 @needs_gpu
 def test_a_state_from_the_log_goes_back_to_where_initialize_has_it(device):
-    from agents.models.placement import Placement
+    from spillway.agents.models.placement import Placement
 
     class Model:
         def initialize(self):
@@ -223,9 +223,9 @@ def test_a_state_from_the_log_goes_back_to_where_initialize_has_it(device):
 
 @needs_gpu
 def test_a_learner_goes_on_from_its_captured_state_as_if_nothing_had_been(device):
-    from agents.models.placement import Placement
-    from agents.models.stateful import Machine
-    from agents.models.torch_learner import Learner
+    from spillway.agents.models.placement import Placement
+    from spillway.agents.models.stateful import Machine
+    from spillway.agents.models.torch_learner import Learner
 
     def learner():
         return Learner(
@@ -264,7 +264,7 @@ def test_a_learner_goes_on_from_its_captured_state_as_if_nothing_had_been(device
 
 @needs_gpu
 def test_streams_goes_on_with_keys_from_the_log_beside_its_own(device):
-    from agents.models.torch_streams import Streams
+    from spillway.agents.models.torch_streams import Streams
 
     streams = Streams(
         lambda: torch.nn.LSTM(4, 8),

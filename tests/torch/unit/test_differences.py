@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from hypothesis import given
 
-from checkpoint.differences import What, between, between_keys
+from spillway.checkpoint.differences import What, between, between_keys
 
 from .states import states
 

@@ -5,15 +5,15 @@ import pytest
 import torch
 from torch import nn
 
-from agents.coding.codes import SameParity, Sum
-from agents.coding.data import groups, read_data
-from agents.coding.making import Maker
-from agents.coding.parity import Parity
-from agents.coding.training import Effort, initialise, targets
-from agents.models.inputs import Inputs
 from examples.parm import networks
-from lineage.errors import ModelError
-from topology.load import load
+from spillway.agents.coding.codes import SameParity, Sum
+from spillway.agents.coding.data import groups, read_data
+from spillway.agents.coding.making import Maker
+from spillway.agents.coding.parity import Parity
+from spillway.agents.coding.training import Effort, initialise, targets
+from spillway.agents.models.inputs import Inputs
+from spillway.lineage.errors import ModelError
+from spillway.topology.load import load
 
 MLP = "examples.parm.networks:Mlp"
 

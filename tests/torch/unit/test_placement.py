@@ -3,7 +3,7 @@
 import numpy as np
 import torch
 
-from agents.models.placement import Placement
+from spillway.agents.models.placement import Placement
 
 
 def placed(initial, state, *, keyed=False):

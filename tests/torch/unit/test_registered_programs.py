@@ -5,14 +5,14 @@ import pytest
 import torch
 from torch import nn
 
-from agents.models.inputs import Inputs
-from agents.registry.archive import check_archive
-from agents.registry.generator import generate
-from agents.registry.programs import in_int8
-from agents.registry.register import store
-from agents.registry.served import Registered
-from agents.registry.validation import Validation
-from lineage.errors import ModelError
+from spillway.agents.models.inputs import Inputs
+from spillway.agents.registry.archive import check_archive
+from spillway.agents.registry.generator import generate
+from spillway.agents.registry.programs import in_int8
+from spillway.agents.registry.register import store
+from spillway.agents.registry.served import Registered
+from spillway.agents.registry.validation import Validation
+from spillway.lineage.errors import ModelError
 
 
 def network():

@@ -10,9 +10,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from checkpoint import state_files
-from checkpoint.safetensors import DTYPES
-from lineage.errors import CheckpointError
+from spillway.checkpoint import state_files
+from spillway.checkpoint.safetensors import DTYPES
+from spillway.lineage.errors import CheckpointError
 from tests.unit.checkpoint.states import same
 
 from .states import states

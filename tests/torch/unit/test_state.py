@@ -10,11 +10,11 @@ import pytest
 import torch
 from hypothesis import given
 
-from checkpoint import names
-from checkpoint.state import StateError, digest, flatten, of_key, unflatten
-from lineage.errors import CheckpointError
-from lineage.replication import Entry
-from lineage.values.tensors import Bfloat16
+from spillway.checkpoint import names
+from spillway.checkpoint.state import StateError, digest, flatten, of_key, unflatten
+from spillway.lineage.errors import CheckpointError
+from spillway.lineage.replication import Entry
+from spillway.lineage.values.tensors import Bfloat16
 from tests.unit.checkpoint.states import same
 
 from .states import keys, states
@@ -157,10 +157,10 @@ def test_torch_is_neither_needed_nor_imported():
     script = """
 import sys
 import numpy as np
-from checkpoint.assembly import Assembler
-from checkpoint.capture import Capture
-from checkpoint.state import flatten, unflatten
-from lineage.replication import Entry
+from spillway.checkpoint.assembly import Assembler
+from spillway.checkpoint.capture import Capture
+from spillway.checkpoint.state import flatten, unflatten
+from spillway.lineage.replication import Entry
 taken = Capture().take({"x": np.zeros(3)})
 entry = Entry("b", "torch", "bfloat16", (2,))
 state = unflatten([entry, Entry("f", "torch", "float32", (1,))], [np.array([0x3F80, 0], "<u2"), np.ones(1, "<f4")], {})

@@ -9,14 +9,14 @@ from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agents.live.operator.histories import Kept, Standing
-from agents.live.operator.stored import read_file, write_file
 from benchmarks.state_copy import state_copy
-from checkpoint import safetensors
-from checkpoint.state_files import MAX_TENSORS, read, written
-from lineage.errors import CheckpointError, UsageError
-from lineage.marks import Version
-from lineage.replication import Manifest
+from spillway.agents.live.operator.histories import Kept, Standing
+from spillway.agents.live.operator.stored import read_file, write_file
+from spillway.checkpoint import safetensors
+from spillway.checkpoint.state_files import MAX_TENSORS, read, written
+from spillway.lineage.errors import CheckpointError, UsageError
+from spillway.lineage.marks import Version
+from spillway.lineage.replication import Manifest
 from tests.unit.checkpoint.states import same
 
 from .states import keys, states

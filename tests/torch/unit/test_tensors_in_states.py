@@ -4,16 +4,16 @@ import numpy as np
 import pytest
 import torch
 
-from agents.models.placement import UnfitStateError, arrays, refuse_unfit
-from agents.models.state import check_state, copied, fingerprint
-from agents.models.torch_learner import Learner
-from checkpoint.state import flatten
-from lineage import reasons
-from lineage.errors import ModelError, WireError
-from lineage.message import Query
-from lineage.replication import NUMPY
-from lineage.values.codec import encode_query
-from lineage.values.tensors import Bfloat16
+from spillway.agents.models.placement import UnfitStateError, arrays, refuse_unfit
+from spillway.agents.models.state import check_state, copied, fingerprint
+from spillway.agents.models.torch_learner import Learner
+from spillway.checkpoint.state import flatten
+from spillway.lineage import reasons
+from spillway.lineage.errors import ModelError, WireError
+from spillway.lineage.message import Query
+from spillway.lineage.replication import NUMPY
+from spillway.lineage.values.codec import encode_query
+from spillway.lineage.values.tensors import Bfloat16
 from tests.unit.lineage.test_tensors import there_and_back
 from tests.unit.models.test_rehearsal import state
 

@@ -6,7 +6,7 @@ import pytest
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device on this machine")
 
-from agents.models.torch_module import TorchModel  # noqa: E402 - imports torch
+from spillway.agents.models.torch_module import TorchModel  # noqa: E402 - imports torch
 
 
 class Head(torch.nn.Module):

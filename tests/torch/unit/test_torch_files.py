@@ -7,11 +7,11 @@ torch = pytest.importorskip("torch")
 
 from sklearn.datasets import load_digits  # noqa: E402
 
-from agents.models.inputs import Inputs  # noqa: E402
-from agents.models.loading import load_model  # noqa: E402
-from agents.workers.single import SingleWorker  # noqa: E402
-from lineage.errors import ModelError  # noqa: E402
-from topology.spec import StageSpec  # noqa: E402
+from spillway.agents.models.inputs import Inputs  # noqa: E402
+from spillway.agents.models.loading import load_model  # noqa: E402
+from spillway.agents.workers.single import SingleWorker  # noqa: E402
+from spillway.lineage.errors import ModelError  # noqa: E402
+from spillway.topology.spec import StageSpec  # noqa: E402
 
 X, Y = load_digits(return_X_y=True)
 X = (X / 16).astype(np.float32)

@@ -3,8 +3,8 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from agents.models.inputs import Inputs  # noqa: E402
-from agents.models.torch_module import TorchModel  # noqa: E402
+from spillway.agents.models.inputs import Inputs  # noqa: E402
+from spillway.agents.models.torch_module import TorchModel  # noqa: E402
 
 
 def inputs(**values):

@@ -4,15 +4,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agents.core.batching import Batcher
-from agents.core.durations import RunningEstimate
-from agents.core.policies import make
-from agents.core.policies.fifo import Fifo
-from agents.core.policy import Policy, Refusal, StageState, StageView
-from agents.core.request import Delivery, Request
-from agents.core.workers import BATCH_BYTES
-from lineage import reasons
-from lineage.errors import UsageError
+from spillway.agents.core.batching import Batcher
+from spillway.agents.core.durations import RunningEstimate
+from spillway.agents.core.policies import make
+from spillway.agents.core.policies.fifo import Fifo
+from spillway.agents.core.policy import Policy, Refusal, StageState, StageView
+from spillway.agents.core.request import Delivery, Request
+from spillway.agents.core.workers import BATCH_BYTES
+from spillway.lineage import reasons
+from spillway.lineage.errors import UsageError
 
 
 def request(name: str, deadline: float = 1e9, partition: int = 0) -> Request:

@@ -2,11 +2,11 @@
 
 import pytest
 
-from agents.core.batching import Batcher
-from agents.core.durations import ProfiledEstimate, RunningEstimate, estimate_of
-from agents.core.policies import make
-from agents.core.policy import StageFacts, StageView
-from agents.core.request import Request
+from spillway.agents.core.batching import Batcher
+from spillway.agents.core.durations import ProfiledEstimate, RunningEstimate, estimate_of
+from spillway.agents.core.policies import make
+from spillway.agents.core.policy import StageFacts, StageView
+from spillway.agents.core.request import Request
 
 
 def test_nothing_known_expects_nothing():

@@ -8,14 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agents.core.batching import Batcher
-from agents.core.durations import estimate_of
-from agents.core.limits import limits
-from agents.core.offline import HELD_SECONDS, ROOM, UNSERVED_SECONDS
-from agents.core.policies import make
-from agents.core.policy import StageFacts, StageView
-from agents.core.request import Request
-from lineage.reasons import NO_SPARE_TIME
+from spillway.agents.core.batching import Batcher
+from spillway.agents.core.durations import estimate_of
+from spillway.agents.core.limits import limits
+from spillway.agents.core.offline import HELD_SECONDS, ROOM, UNSERVED_SECONDS
+from spillway.agents.core.policies import make
+from spillway.agents.core.policy import StageFacts, StageView
+from spillway.agents.core.request import Request
+from spillway.lineage.reasons import NO_SPARE_TIME
 
 POLICIES = ["naive", "expired", "pard", "spillway", "nexus", "clipper++"]
 NOW = 1_000.0

@@ -2,12 +2,12 @@
 
 import pytest
 
-from agents.core.batching import Batcher
-from agents.core.durations import ProfiledEstimate
-from agents.core.policies.fifo import Fifo
-from agents.core.policy import Refusal, Shortfall, StageView
-from agents.core.request import Request
-from lineage import reasons
+from spillway.agents.core.batching import Batcher
+from spillway.agents.core.durations import ProfiledEstimate
+from spillway.agents.core.policies.fifo import Fifo
+from spillway.agents.core.policy import Refusal, Shortfall, StageView
+from spillway.agents.core.request import Request
+from spillway.lineage import reasons
 
 
 class Choosy(Fifo):

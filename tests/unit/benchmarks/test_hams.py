@@ -10,8 +10,8 @@ from benchmarks.hams.cells import Cell, Measured, throughput_of, variant
 from benchmarks.hams.progress import Progress
 from benchmarks.hams.services import EACH_BATCH, MODES, SERVICES, label, replication
 from benchmarks.hams.setting import Setting
-from lineage.errors import BrokerError
-from producers.connection import ClientSettings
+from spillway.lineage.errors import BrokerError
+from spillway.producers.connection import ClientSettings
 
 COMPARED = ("none", "nspb", "remus")
 

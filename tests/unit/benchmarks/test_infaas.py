@@ -21,8 +21,8 @@ from benchmarks.infaas.contest import (
     two_models,
 )
 from benchmarks.shapes import SHAPES
-from topology.variants.family import HOSTS
-from topology.variants.needs import Needs
+from spillway.topology.variants.family import HOSTS
+from spillway.topology.variants.needs import Needs
 
 NEEDS = {MODEL: Needs("classification", 0.3, model=MODEL)}
 SYSTEMS = one_model(0.3)

@@ -15,7 +15,7 @@ from benchmarks.inferline.contest import STRATEGIES, Setup, play
 from benchmarks.inferline.scalers import IDLE, AutoScale
 from benchmarks.inferline.scene import CHOICES, gamma, price, scene
 from benchmarks.inferline.serving import Serving, served
-from topology.spec import PipelineSpec
+from spillway.topology.spec import PipelineSpec
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -8,9 +8,9 @@ import pytest
 from benchmarks.live import agrees, swapped
 from benchmarks.live_cell import sized
 from benchmarks.live_hops import Way, measured_hops
-from lineage.message import DROPPED, PREDICTION, Outcome, StageTiming
-from lineage.metric_names import GATE
-from topology.load import load
+from spillway.lineage.message import DROPPED, PREDICTION, Outcome, StageTiming
+from spillway.lineage.metric_names import GATE
+from spillway.topology.load import load
 
 APPLICATION = """\
 name: app

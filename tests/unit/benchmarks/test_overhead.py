@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from agents.bench.overhead import _numbers, text
-from agents.bench.overhead_requests import count
-from lineage.errors import UsageError
+from spillway.agents.bench.overhead import _numbers, text
+from spillway.agents.bench.overhead_requests import count
+from spillway.lineage.errors import UsageError
 
 WHO = {5000: "gate", 5001: "first"}
 TOPICS = {"aA-_": "chain.second.versions"}

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from agents.cli.commands.bench import MOVED
 from benchmarks import stolen
 from benchmarks.__main__ import BENCHMARKS, benchmarks
 from benchmarks.output import Table
@@ -19,8 +18,9 @@ from benchmarks.policies_cells import Cell, bound_of, hops_of, outcome, prepared
 from benchmarks.shapes import RATE, SHAPES, varied
 from benchmarks.stolen import StolenMeter, with_note
 from benchmarks.workloads import problems, read_manifest
-from lineage.errors import UsageError
-from lineage.metric_names import GATE
+from spillway.agents.cli.commands.bench import MOVED
+from spillway.lineage.errors import UsageError
+from spillway.lineage.metric_names import GATE
 
 
 def test_cells_that_say_nothing_are_left_out():

@@ -8,8 +8,6 @@ from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agents.core.policies.fifo import Expired, Naive
-from agents.core.policy import Shortfall, StageFacts, StageView
 from benchmarks.rag import batcher, command
 from benchmarks.rag.conversation import read_spec
 from benchmarks.rag.engine import TokenEngine
@@ -18,6 +16,8 @@ from benchmarks.rag.generation import Generation, TokenProfile
 from benchmarks.rag.pipeline import POLICIES, simulate_rag
 from benchmarks.rag.plan import Batches, Generator, Needs, Queries, Threads, TokenPlan, TokenStage
 from benchmarks.rag.policies import Foresight
+from spillway.agents.core.policies.fifo import Expired, Naive
+from spillway.agents.core.policy import Shortfall, StageFacts, StageView
 
 # Binary fractions: sums of them are exact.
 PLAIN = TokenProfile(alpha=1.0, beta=0.25, gamma=0.125)

@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
-from agents.learning.selection import Exp3, Exp4
 from benchmarks.clipper import stragglers
 from benchmarks.clipper.selection import Style, replay
 from examples.clipper.training import TRAINED_ON, digits
 from examples.selection import training
+from spillway.agents.learning.selection import Exp3, Exp4
 
 ROWS, LABELS = digits()
 

@@ -4,11 +4,11 @@ from concurrent.futures import Future
 
 import pytest
 
-from agents.cli.main import run
 from benchmarks.__main__ import benchmarks
 from benchmarks.velox import latency, learned
 from benchmarks.velox.steady import Steady
-from lineage.errors import SpillwayError
+from spillway.agents.cli.main import run
+from spillway.lineage.errors import SpillwayError
 
 
 def rows(text):

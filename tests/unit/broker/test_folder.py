@@ -9,8 +9,8 @@ from types import SimpleNamespace
 import psutil
 import pytest
 
-from agents.broker.folder import DataFolder, Membership, RunningBroker
-from lineage.errors import BrokerError, UsageError
+from spillway.agents.broker.folder import DataFolder, Membership, RunningBroker
+from spillway.lineage.errors import BrokerError, UsageError
 
 
 def me(**changes):

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from agents.broker import EmbeddedBroker, EmbeddedCluster, embedded, jars
-from agents.broker.cluster import free_ports
-from agents.broker.embedded import PORT_TAKEN, diagnose
-from agents.broker.folder import DataFolder, Membership, RunningBroker
-from agents.broker.settings import java_options, server_properties
-from lineage.errors import BrokerError, UsageError
+from spillway.agents.broker import EmbeddedBroker, EmbeddedCluster, embedded, jars
+from spillway.agents.broker.cluster import free_ports
+from spillway.agents.broker.embedded import PORT_TAKEN, diagnose
+from spillway.agents.broker.folder import DataFolder, Membership, RunningBroker
+from spillway.agents.broker.settings import java_options, server_properties
+from spillway.lineage.errors import BrokerError, UsageError
 
 GOOD = b"a jar"
 

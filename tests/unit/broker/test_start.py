@@ -6,9 +6,9 @@ import sys
 import psutil
 import pytest
 
-from agents.broker import embedded
-from agents.broker.embedded import EmbeddedBroker
-from agents.broker.folder import RunningBroker
+from spillway.agents.broker import embedded
+from spillway.agents.broker.embedded import EmbeddedBroker
+from spillway.agents.broker.folder import RunningBroker
 
 
 @pytest.fixture

@@ -1,11 +1,11 @@
 """Those who live in a random history: the log that they share, readers, and a shard's members."""
 
-from checkpoint.claims import Claims
-from checkpoint.promotion import Append, Load
-from checkpoint.retention import Retention
-from checkpoint.versions import Mark, Version
-from lineage.marks import merged
-from lineage.replication import Manifest
+from spillway.checkpoint.claims import Claims
+from spillway.checkpoint.promotion import Append, Load
+from spillway.checkpoint.retention import Retention
+from spillway.checkpoint.versions import Mark, Version
+from spillway.lineage.marks import merged
+from spillway.lineage.replication import Manifest
 
 
 class Log:

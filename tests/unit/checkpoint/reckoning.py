@@ -1,8 +1,8 @@
 """The fate of every version by its definition: slowly, from whole logs that were never compacted."""
 
-from checkpoint.logs import Fate
-from checkpoint.versions import INITIAL
-from lineage.replication import Base, Fence, Manifest
+from spillway.checkpoint.logs import Fate
+from spillway.checkpoint.versions import INITIAL
+from spillway.lineage.replication import Base, Fence, Manifest
 
 
 def valid(records):

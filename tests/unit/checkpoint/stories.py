@@ -1,8 +1,8 @@
 """Short words for what is written to version logs, and the failover of Fig. 6."""
 
-from checkpoint.logs import Logs
-from checkpoint.version_log import Base, Fence, Manifest
-from checkpoint.versions import INITIAL, Mark, Version
+from spillway.checkpoint.logs import Logs
+from spillway.checkpoint.version_log import Base, Fence, Manifest
+from spillway.checkpoint.versions import INITIAL, Mark, Version
 
 A, B, C = ("a", 0), ("b", 0), ("c", 0)
 

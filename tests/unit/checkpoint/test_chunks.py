@@ -10,16 +10,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from checkpoint import chunks as chunks_module
-from checkpoint.assembly import Assembler, ChunkError, assemble
-from checkpoint.blocks import DIGEST_BYTES, digest_of
-from checkpoint.capture import Capture
-from checkpoint.chunks import ChunkLog, Writing, decode_key, encode_key, expendable
-from checkpoint.layout import spans_of
-from checkpoint.manifests import describe, open_contents, seal, version_digest
-from lineage.errors import CheckpointError
-from lineage.marks import Version
-from lineage.replication import Batch, ChunkKey, Contents, Entry, InputPlace, Manifest, Record
+from spillway.checkpoint import chunks as chunks_module
+from spillway.checkpoint.assembly import Assembler, ChunkError, assemble
+from spillway.checkpoint.blocks import DIGEST_BYTES, digest_of
+from spillway.checkpoint.capture import Capture
+from spillway.checkpoint.chunks import ChunkLog, Writing, decode_key, encode_key, expendable
+from spillway.checkpoint.layout import spans_of
+from spillway.checkpoint.manifests import describe, open_contents, seal, version_digest
+from spillway.lineage.errors import CheckpointError
+from spillway.lineage.marks import Version
+from spillway.lineage.replication import Batch, ChunkKey, Contents, Entry, InputPlace, Manifest, Record
 
 from .states import same
 

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from checkpoint.claims import Claim, Claims, key
+from spillway.checkpoint.claims import Claim, Claims, key
 
 A = ("a", 0)
 

@@ -3,14 +3,22 @@
 import numpy as np
 import pytest
 
-from checkpoint.assembly import ChunkError, assemble
-from checkpoint.capture import Capture
-from checkpoint.chunks import ChunkLog, decode_key, encode_key
-from checkpoint.manifests import Copying, describe, open_contents, seal, successor, version_digest, with_state_of
-from checkpoint.pages import Pages
-from lineage.errors import CheckpointError
-from lineage.marks import INITIAL, Version
-from lineage.replication import Batch, Contents, InputPlace, Manifest, Output, Record
+from spillway.checkpoint.assembly import ChunkError, assemble
+from spillway.checkpoint.capture import Capture
+from spillway.checkpoint.chunks import ChunkLog, decode_key, encode_key
+from spillway.checkpoint.manifests import (
+    Copying,
+    describe,
+    open_contents,
+    seal,
+    successor,
+    version_digest,
+    with_state_of,
+)
+from spillway.checkpoint.pages import Pages
+from spillway.lineage.errors import CheckpointError
+from spillway.lineage.marks import INITIAL, Version
+from spillway.lineage.replication import Batch, Contents, InputPlace, Manifest, Output, Record
 
 from .states import same
 

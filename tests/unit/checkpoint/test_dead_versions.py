@@ -2,9 +2,9 @@
 
 import pytest
 
-from checkpoint.logs import Fate
-from checkpoint.versions import INITIAL, Version
-from lineage.errors import CheckpointError
+from spillway.checkpoint.logs import Fate
+from spillway.checkpoint.versions import INITIAL, Version
+from spillway.lineage.errors import CheckpointError
 from tests.unit.checkpoint.stories import A, B, C, Story, fig_6, mark
 
 DURABLE, DEAD, OPEN, UNREAD = Fate.DURABLE, Fate.DEAD, Fate.OPEN, Fate.UNREAD

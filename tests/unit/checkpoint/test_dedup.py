@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from checkpoint.dedup import HopLane, IngressLane, PartitionMemory
-from checkpoint.notes import decode, merge
-from lineage.hops import Hop
+from spillway.checkpoint.dedup import HopLane, IngressLane, PartitionMemory
+from spillway.checkpoint.notes import decode, merge
+from spillway.lineage.hops import Hop
 
 
 def hop(sequence, committed=0, stage="a", epoch=1):
@@ -192,7 +192,7 @@ def test_the_ingress_memory_is_bounded_and_says_when_that_cost_it():
 def test_merged_spans_survive_their_note():
     spans = merge([(10, 20), (5_000, 5_001), (12, 40), (600, 700), (9_000, 9_100)], 9_050)
     assert spans == ((10, 40), (600, 700), (5_000, 5_001), (9_000, 9_050))
-    from checkpoint.notes import Note
+    from spillway.checkpoint.notes import Note
 
     text = Note(spans, 7).encode(9_050)
     assert text == "r1:10-40,600-700,5000-5001,9000;e7"

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from checkpoint.following import Following
-from checkpoint.inputs import Bounds, InputLostError, WaysOut, is_lost
+from spillway.checkpoint.following import Following
+from spillway.checkpoint.inputs import Bounds, InputLostError, WaysOut, is_lost
 
 
 def test_the_first_end_that_is_reached_is_caught_up_with():

@@ -2,12 +2,12 @@
 
 import pytest
 
-from checkpoint.claims import Claims
-from checkpoint.leases import TABLE, Emission, Lease, Order, Right, Turn
-from checkpoint.logs import Logs
-from checkpoint.promotion import Load, Member
-from checkpoint.roles import Emit, ReadToEnd, Roles
-from checkpoint.versions import INITIAL
+from spillway.checkpoint.claims import Claims
+from spillway.checkpoint.leases import TABLE, Emission, Lease, Order, Right, Turn
+from spillway.checkpoint.logs import Logs
+from spillway.checkpoint.promotion import Load, Member
+from spillway.checkpoint.roles import Emit, ReadToEnd, Roles
+from spillway.checkpoint.versions import INITIAL
 
 LEASE = Lease()  # 1 s, less .2 s of margin; beats every .1 s
 

@@ -2,11 +2,11 @@
 
 import pytest
 
-from checkpoint.durability import Stateless
-from checkpoint.logs import Fate, Logs
-from checkpoint.version_log import Base, Manifest, Void
-from checkpoint.versions import INITIAL, Mark, Version
-from lineage.errors import CheckpointError
+from spillway.checkpoint.durability import Stateless
+from spillway.checkpoint.logs import Fate, Logs
+from spillway.checkpoint.version_log import Base, Manifest, Void
+from spillway.checkpoint.versions import INITIAL, Mark, Version
+from spillway.lineage.errors import CheckpointError
 from tests.unit.checkpoint.stories import A, B, C, Story, fig_6, mark
 
 DURABLE, DEAD, OPEN, UNREAD = Fate.DURABLE, Fate.DEAD, Fate.OPEN, Fate.UNREAD

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from checkpoint.notes import Note, decode, merge
-from checkpoint.offsets import PartitionOffsets, Runs, contains, union
-from lineage.errors import CheckpointError
+from spillway.checkpoint.notes import Note, decode, merge
+from spillway.checkpoint.offsets import PartitionOffsets, Runs, contains, union
+from spillway.lineage.errors import CheckpointError
 
 
 @given(st.data())

@@ -4,9 +4,20 @@ import random
 
 import pytest
 
-from checkpoint import owners
-from checkpoint.owners import LEASE_ASKS, TAKE_OVER_SECONDS, Answer, Ask, Candidate, Claim, Leave, Owner, Owners, Tenure
-from lineage.errors import CheckpointError
+from spillway.checkpoint import owners
+from spillway.checkpoint.owners import (
+    LEASE_ASKS,
+    TAKE_OVER_SECONDS,
+    Answer,
+    Ask,
+    Candidate,
+    Claim,
+    Leave,
+    Owner,
+    Owners,
+    Tenure,
+)
+from spillway.lineage.errors import CheckpointError
 
 FIRST, SECOND, THIRD = (Owner("here", pid, 1_000.0 + pid, "m") for pid in (1, 2, 3))
 ALL = ("gate.0", "a.0", "a.1")

@@ -4,12 +4,12 @@ from itertools import combinations
 
 import pytest
 
-from checkpoint.claims import Claim, Claims
-from checkpoint.logs import Logs
-from checkpoint.promotion import TABLE, Append, Event, Load, Member, Role, StandDown
-from checkpoint.version_log import Base, Fence, Manifest
-from checkpoint.versions import INITIAL, Mark, Version
-from lineage.errors import CheckpointError
+from spillway.checkpoint.claims import Claim, Claims
+from spillway.checkpoint.logs import Logs
+from spillway.checkpoint.promotion import TABLE, Append, Event, Load, Member, Role, StandDown
+from spillway.checkpoint.version_log import Base, Fence, Manifest
+from spillway.checkpoint.versions import INITIAL, Mark, Version
+from spillway.lineage.errors import CheckpointError
 
 A = ("a", 0)
 

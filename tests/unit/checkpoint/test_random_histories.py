@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from checkpoint.claims import Claims
-from checkpoint.logs import Backlog, Fate, Logs, _Shard
-from checkpoint.promotion import Event, Member, Role
-from checkpoint.version_log import Base, Fence, Manifest, VersionLog
-from checkpoint.versions import INITIAL, History
-from lineage.errors import CheckpointError
+from spillway.checkpoint.claims import Claims
+from spillway.checkpoint.logs import Backlog, Fate, Logs, _Shard
+from spillway.checkpoint.promotion import Event, Member, Role
+from spillway.checkpoint.version_log import Base, Fence, Manifest, VersionLog
+from spillway.checkpoint.versions import INITIAL, History
+from spillway.lineage.errors import CheckpointError
 from tests.unit.checkpoint import members
 from tests.unit.checkpoint.members import Log, Reader
 from tests.unit.checkpoint.reckoning import fates, valid

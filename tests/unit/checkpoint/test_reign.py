@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from checkpoint.modes import MODES, Mode
-from checkpoint.reign import Copy, Emit, Reign, Release, Seal, Write
-from lineage.marks import INITIAL, Mark, Version
-from lineage.replication import Batch, InputPlace, Record
+from spillway.checkpoint.modes import MODES, Mode
+from spillway.checkpoint.reign import Copy, Emit, Reign, Release, Seal, Write
+from spillway.lineage.marks import INITIAL, Mark, Version
+from spillway.lineage.replication import Batch, InputPlace, Record
 
 PLACE = ("learn", 0)
 

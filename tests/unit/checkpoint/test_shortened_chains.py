@@ -4,14 +4,14 @@ import random
 
 import pytest
 
-from checkpoint.logs import Fate, Logs
-from checkpoint.promotion import Append, Load, Member
-from checkpoint.versions import INITIAL, LINK_SECONDS, MOST_LINKS, History, Version
-from lineage import reasons
-from lineage.errors import CheckpointError, WireError
-from lineage.marks import Mark
-from lineage.replication import Base, Fence, Manifest
-from lineage.values.replication import ReplicationDecoder, encode
+from spillway.checkpoint.logs import Fate, Logs
+from spillway.checkpoint.promotion import Append, Load, Member
+from spillway.checkpoint.versions import INITIAL, LINK_SECONDS, MOST_LINKS, History, Version
+from spillway.lineage import reasons
+from spillway.lineage.errors import CheckpointError, WireError
+from spillway.lineage.marks import Mark
+from spillway.lineage.replication import Base, Fence, Manifest
+from spillway.lineage.values.replication import ReplicationDecoder, encode
 
 A, B = ("a", 0), ("b", 0)
 DAY_US = 86_400_000_000
@@ -145,7 +145,7 @@ def test_nothing_is_cut_by_who_has_not_read_what_others_require():
 
 @pytest.mark.parametrize("at_us", [0, BEGUN_US], ids=["no times", "one moment"])
 def test_many_reigns_within_a_short_time_are_bounded_too(at_us, monkeypatch):
-    monkeypatch.setattr("checkpoint.versions.MOST_LINKS", 50)
+    monkeypatch.setattr("spillway.checkpoint.versions.MOST_LINKS", 50)
     shards = Shards()
     for _ in range(300):
         shards.reign(A, at_us)

@@ -2,8 +2,8 @@
 
 from random import Random
 
-from checkpoint.leases import Emission, Lease
-from checkpoint.silence import Peer, Watch
+from spillway.checkpoint.leases import Emission, Lease
+from spillway.checkpoint.silence import Peer, Watch
 
 LEASE = Lease()  # 1 s, less .2 s of margin; beats every .1 s
 

@@ -4,11 +4,11 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from checkpoint.reign import Held, Slots
-from checkpoint.retention import Rewindable
-from lineage.errors import CheckpointError
-from lineage.marks import Version
-from lineage.replication import ChunkKey
+from spillway.checkpoint.reign import Held, Slots
+from spillway.checkpoint.retention import Rewindable
+from spillway.lineage.errors import CheckpointError
+from spillway.lineage.marks import Version
+from spillway.lineage.replication import ChunkKey
 
 
 class TwoSlots(Slots):

@@ -5,14 +5,14 @@ import threading
 import numpy as np
 import pytest
 
-from checkpoint.assembly import Assembler
-from checkpoint.capture import Capture
-from checkpoint.chunks import ChunkLog
-from checkpoint.manifests import describe
-from checkpoint.pages import Pages
-from checkpoint.state import StateError
-from lineage.errors import CheckpointError
-from lineage.marks import Version
+from spillway.checkpoint.assembly import Assembler
+from spillway.checkpoint.capture import Capture
+from spillway.checkpoint.chunks import ChunkLog
+from spillway.checkpoint.manifests import describe
+from spillway.checkpoint.pages import Pages
+from spillway.checkpoint.state import StateError
+from spillway.lineage.errors import CheckpointError
+from spillway.lineage.marks import Version
 
 from .imagined_device import Device, on_device
 from .states import same

@@ -7,17 +7,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from checkpoint.assembly import ChunkError, assemble
-from checkpoint.capture import Capture
-from checkpoint.chunks import ChunkLog, decode_key, encode_key
-from checkpoint.manifests import describe, open_contents, seal
-from checkpoint.pages import Pages
-from checkpoint.retention import Rewindable
-from checkpoint.standby import Standby
-from checkpoint.versions import History
-from lineage.errors import CheckpointError
-from lineage.marks import INITIAL, Version
-from lineage.replication import Batch, ChunkKey, Manifest, Record
+from spillway.checkpoint.assembly import ChunkError, assemble
+from spillway.checkpoint.capture import Capture
+from spillway.checkpoint.chunks import ChunkLog, decode_key, encode_key
+from spillway.checkpoint.manifests import describe, open_contents, seal
+from spillway.checkpoint.pages import Pages
+from spillway.checkpoint.retention import Rewindable
+from spillway.checkpoint.standby import Standby
+from spillway.checkpoint.versions import History
+from spillway.lineage.errors import CheckpointError
+from spillway.lineage.marks import INITIAL, Version
+from spillway.lineage.replication import Batch, ChunkKey, Manifest, Record
 
 from .states import same
 

@@ -2,10 +2,10 @@
 
 import pytest
 
-from checkpoint.retention import Retention
-from checkpoint.version_log import Base, Fence, Manifest, VersionLog, Void, key
-from checkpoint.versions import INITIAL, History, Version
-from lineage.errors import CheckpointError
+from spillway.checkpoint.retention import Retention
+from spillway.checkpoint.version_log import Base, Fence, Manifest, VersionLog, Void, key
+from spillway.checkpoint.versions import INITIAL, History, Version
+from spillway.lineage.errors import CheckpointError
 
 FIRST = History(((1, INITIAL),))
 SECOND = FIRST.begun(2, Version(1, 2))

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from checkpoint.versions import INITIAL, History, Version
-from lineage.errors import CheckpointError
+from spillway.checkpoint.versions import INITIAL, History, Version
+from spillway.lineage.errors import CheckpointError
 
 
 def v(epoch, n):

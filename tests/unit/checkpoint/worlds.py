@@ -8,11 +8,11 @@ primaries of one epoch, a log that contradicts itself.
 from itertools import count
 from random import Random
 
-from checkpoint import version_log
-from checkpoint.logs import Fate, Logs
-from checkpoint.promotion import Member, Role
-from lineage.errors import CheckpointError
-from lineage.replication import Claim
+from spillway.checkpoint import version_log
+from spillway.checkpoint.logs import Fate, Logs
+from spillway.checkpoint.promotion import Member, Role
+from spillway.lineage.errors import CheckpointError
+from spillway.lineage.replication import Claim
 from tests.unit.checkpoint.members import Log, Process, Reader
 
 # Upstream shards of each shard.

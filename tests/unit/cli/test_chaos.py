@@ -2,7 +2,7 @@
 
 import pytest
 
-from agents.cli import main
+from spillway.agents.cli import main
 
 SPEC = """
 name: p

@@ -2,7 +2,7 @@
 
 import pytest
 
-from agents.cli.main import run
+from spillway.agents.cli.main import run
 
 MODELS = """
 class Good:

@@ -8,17 +8,17 @@ from pathlib import Path
 import psutil
 import pytest
 
-from agents.broker.folder import DataFolder, RunningBroker
-from agents.cli.cluster import find_cluster
-from agents.supervise.registry import ServeEntry
-from lineage.errors import BrokerError, UsageError
-from producers.cluster import require_listening
+from spillway.agents.broker.folder import DataFolder, RunningBroker
+from spillway.agents.cli.cluster import find_cluster
+from spillway.agents.supervise.registry import ServeEntry
+from spillway.lineage.errors import BrokerError, UsageError
+from spillway.producers.cluster import require_listening
 
 
 @pytest.fixture(autouse=True)
 def elsewhere(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("agents.cli.cluster.require_listening", lambda _bootstrap: None)
+    monkeypatch.setattr("spillway.agents.cli.cluster.require_listening", lambda _bootstrap: None)
 
 
 def served(run_dir, **changes):
@@ -58,7 +58,9 @@ def test_else_it_says_what_to_do(tmp_path):
 
 
 def test_a_cluster_at_whose_address_nothing_listens_is_refused_at_once(tmp_path, monkeypatch):
-    monkeypatch.setattr("agents.cli.cluster.require_listening", lambda bootstrap: require_listening(bootstrap, 0.0))
+    monkeypatch.setattr(
+        "spillway.agents.cli.cluster.require_listening", lambda bootstrap: require_listening(bootstrap, 0.0)
+    )
     with socket.socket() as silent:
         silent.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{silent.getsockname()[1]}"
@@ -76,7 +78,7 @@ def test_a_local_kafka_that_is_being_started_is_told_so(tmp_path, monkeypatch, n
     def refuse(bootstrap):
         raise BrokerError(f"nothing listens at {bootstrap}")
 
-    monkeypatch.setattr("agents.cli.cluster.require_listening", refuse)
+    monkeypatch.setattr("spillway.agents.cli.cluster.require_listening", refuse)
     folder = DataFolder(Path(".spillway/broker"))
     assert not folder.starting()
     with folder.claimed():

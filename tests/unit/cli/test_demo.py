@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from agents.cli import main
-from agents.cli.commands.demo import demos
+from spillway.agents.cli import main
+from spillway.agents.cli.commands.demo import demos
 
 ROOT = Path(__file__).parents[3]
 

@@ -4,8 +4,8 @@ import time
 import pytest
 from confluent_kafka import Producer
 
-from agents.cli import log
-from agents.cli.log import Repetitions, Services
+from spillway.agents.cli import log
+from spillway.agents.cli.log import Repetitions, Services
 
 REFUSED = (
     "[thrd:b:1/bootstrap]: b:1/bootstrap: Connect to ipv4#b:1 failed: Connection refused (after 0ms in state CONNECT)"
@@ -104,6 +104,6 @@ def test_what_fausts_services_say_of_their_start_is_for_debugging(monkeypatch):
     assert not services.filter(logging.makeLogRecord(line))
     assert services.filter(logging.makeLogRecord({**line, "levelno": logging.ERROR}))
     assert not services.filter(logging.makeLogRecord({**line, "msg": "Executing _on_partitions_assigned"}))
-    assert services.filter(logging.makeLogRecord({**line, "msg": "takes part", "name": "agents.live"}))
+    assert services.filter(logging.makeLogRecord({**line, "msg": "takes part", "name": "spillway.agents.live"}))
     monkeypatch.setattr(logging.getLogger(), "level", logging.DEBUG)
     assert services.filter(logging.makeLogRecord(line))

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from agents.cli.main import run
-from agents.supervise.serving import NotServedError
+from spillway.agents.cli.main import run
+from spillway.agents.supervise.serving import NotServedError
 
 PIPELINE = str(Path("examples/hello/pipeline.yaml").absolute())
 
@@ -70,9 +70,9 @@ def test_a_letter_is_not_retried_where_nobody_serves(capsys, monkeypatch):
     def unserved(*_):
         raise NotServedError("nobody serves it")
 
-    monkeypatch.setattr("agents.cli.commands.dead.Letters", Letters)
-    monkeypatch.setattr("agents.cli.commands.dead.require_served", unserved)
-    monkeypatch.setattr("agents.cli.commands.dead.Client", lambda *_: pytest.fail("it was asked"))
+    monkeypatch.setattr("spillway.agents.cli.commands.dead.Letters", Letters)
+    monkeypatch.setattr("spillway.agents.cli.commands.dead.require_served", unserved)
+    monkeypatch.setattr("spillway.agents.cli.commands.dead.Client", lambda *_: pytest.fail("it was asked"))
     assert run(["dead", "retry", PIPELINE, "0/0", "--bootstrap", "b:1"]) == 1
     assert "nobody serves it" in capsys.readouterr().err
 
@@ -90,9 +90,9 @@ def test_a_folder_that_cannot_be_written_is_one_line(tmp_path):
     words = ["state", "list", PIPELINE, "greet", "--bootstrap", "127.0.0.1:1"]
     assert run(["check", str(tmp_path / "file" / "pipeline.yaml")]) == 2
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("agents.cli.main.root.main", lambda *_, **__: (tmp_path / "file" / "logs").mkdir())
+        patch.setattr("spillway.agents.cli.main.root.main", lambda *_, **__: (tmp_path / "file" / "logs").mkdir())
         assert run(words) == 2
-        patch.setattr("agents.cli.main.root.main", lambda *_, **__: os.kill(2**22 - 1, signal.SIGTERM))
+        patch.setattr("spillway.agents.cli.main.root.main", lambda *_, **__: os.kill(2**22 - 1, signal.SIGTERM))
         with pytest.raises(ProcessLookupError):  # not a file's: that is a bug of ours, and has its traceback
             run(words)
 
@@ -110,9 +110,9 @@ def test_what_cannot_be_asked_is_not_done(capsys, monkeypatch, tmp_path):
 
 
 def test_ctrl_c_while_the_command_is_imported_is_one_line():
-    code = "import sys, os, signal; sys.modules['agents.cli.main'] = None; import spillway.entry as entry\n"
+    code = "import sys, os, signal; sys.modules['spillway.agents.cli.main'] = None; import spillway.entry as entry\n"
     code += "import builtins; real = builtins.__import__\n"
-    code += "def late(name, *rest):\n    if name == 'agents.cli.main': os.kill(os.getpid(), signal.SIGINT)\n"
+    code += "def late(name, *rest):\n    if name == 'spillway.agents.cli.main': os.kill(os.getpid(), signal.SIGINT)\n"
     code += "    return real(name, *rest)\n"
     code += "builtins.__import__ = late; entry.main()\n"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from agents.cli.main import run
-from agents.supervise import registry
-from agents.supervise.registry import ServeEntry
+from spillway.agents.cli.main import run
+from spillway.agents.supervise import registry
+from spillway.agents.supervise.registry import ServeEntry
 
 PIPELINE = "name: digits\nslo: 1s\nstages:\n  - {name: ink, model: 'm:M'}\n"
 

@@ -6,8 +6,8 @@ import sys
 import click
 import pytest
 
-from agents.cli import main
-from lineage.errors import BrokerError, SpecError
+from spillway.agents.cli import main
+from spillway.lineage.errors import BrokerError, SpecError
 
 
 def stub(monkeypatch, action):
@@ -15,7 +15,7 @@ def stub(monkeypatch, action):
     def status():
         return action()
 
-    monkeypatch.setattr("agents.cli.commands.status.status", status)
+    monkeypatch.setattr("spillway.agents.cli.commands.status.status", status)
 
 
 def raising(error):
@@ -81,7 +81,7 @@ def test_every_listed_command_can_be_imported_and_has_an_example():
 
 def test_help_imports_nothing_heavy():
     code = (
-        "import sys; from agents.cli import main; main.run(['--help']); "
+        "import sys; from spillway.agents.cli import main; main.run(['--help']); "
         "heavy = {'torch', 'faust', 'matplotlib', 'numpy', 'aiokafka', 'confluent_kafka', 'pydantic'}; "
         "print(heavy & sys.modules.keys(), file=sys.stderr)"
     )
@@ -111,13 +111,13 @@ def run(call, module, name):
 
 
 def test_the_command_ends_although_a_client_does_not():
-    ended = run("main()", "agents.cli.main", "main")
+    ended = run("main()", "spillway.agents.cli.main", "main")
     assert ended.returncode == 0, ended.stderr
     assert ended.stdout.startswith("spillway ")
 
 
 def test_what_was_written_is_out_and_the_code_is_kept():
-    ended = run("print('x' * 100_000, end=''); sys.stderr.write('why'); end(3)", "agents.cli.main", "end")
+    ended = run("print('x' * 100_000, end=''); sys.stderr.write('why'); end(3)", "spillway.agents.cli.main", "end")
     assert (ended.returncode, len(ended.stdout), ended.stderr) == (3, 100_000, "why")
 
 

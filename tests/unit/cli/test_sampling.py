@@ -4,10 +4,10 @@ import sys
 
 import pytest
 
-from agents.cli.commands.profile import given_samples
-from lineage.errors import UsageError
-from lineage.message import Query
-from lineage.values import codec
+from spillway.agents.cli.commands.profile import given_samples
+from spillway.lineage.errors import UsageError
+from spillway.lineage.message import Query
+from spillway.lineage.values import codec
 from tests.unit.producers.test_recording import message, record
 
 

@@ -3,10 +3,10 @@
 import pytest
 from click.testing import CliRunner
 
-from agents.cli.commands.ensemble import ensemble
-from agents.cli.commands.scale import scale
-from lineage.errors import UsageError
-from topology.problems import InvalidPipelineError
+from spillway.agents.cli.commands.ensemble import ensemble
+from spillway.agents.cli.commands.scale import scale
+from spillway.lineage.errors import UsageError
+from spillway.topology.problems import InvalidPipelineError
 
 SPEC = """
 name: p

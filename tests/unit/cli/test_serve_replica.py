@@ -3,8 +3,8 @@
 import pytest
 from click.testing import CliRunner
 
-from agents.cli.commands.serve import serve
-from lineage.errors import SpecError, UsageError
+from spillway.agents.cli.commands.serve import serve
+from spillway.lineage.errors import SpecError, UsageError
 
 SPEC = """
 name: p
@@ -23,9 +23,9 @@ stages:
     ],
 )
 def test_a_replica_beyond_the_stages_own_is_refused(tmp_path, monkeypatch, stage, replica, said):
-    monkeypatch.setattr("agents.cli.commands.serve._ensure_topics", lambda *_: None)
-    monkeypatch.setattr("agents.cli.log.to_stderr", lambda: None)
-    monkeypatch.setattr("agents.live.stage.process.run", lambda _config: pytest.fail("it was started"))
+    monkeypatch.setattr("spillway.agents.cli.commands.serve._ensure_topics", lambda *_: None)
+    monkeypatch.setattr("spillway.agents.cli.log.to_stderr", lambda: None)
+    monkeypatch.setattr("spillway.agents.live.stage.process.run", lambda _config: pytest.fail("it was started"))
     file = tmp_path / "p.yaml"
     file.write_text(SPEC)
     options = ["--bootstrap", "127.0.0.1:1", "--stage", stage, "--replica", str(replica)]
@@ -75,8 +75,8 @@ stages:
     ],
 )
 def test_a_journal_that_cannot_be_replayed_is_refused(tmp_path, monkeypatch, options, said):
-    monkeypatch.setattr("agents.cli.commands.serve._ensure_topics", lambda *_: None)
-    monkeypatch.setattr("agents.cli.log.to_stderr", lambda: None)
+    monkeypatch.setattr("spillway.agents.cli.commands.serve._ensure_topics", lambda *_: None)
+    monkeypatch.setattr("spillway.agents.cli.log.to_stderr", lambda: None)
     file = tmp_path / "p.yaml"
     file.write_text(JOURNALED)
     arguments = [str(file), "--journal", str(tmp_path / "journals"), "--bootstrap", "127.0.0.1:1", *options]
@@ -86,8 +86,8 @@ def test_a_journal_that_cannot_be_replayed_is_refused(tmp_path, monkeypatch, opt
 
 
 def test_a_journal_of_a_member_with_a_cache_is_refused_by_its_name(tmp_path, monkeypatch):
-    monkeypatch.setattr("agents.cli.commands.serve._ensure_topics", lambda *_: None)
-    monkeypatch.setattr("agents.cli.log.to_stderr", lambda: None)
+    monkeypatch.setattr("spillway.agents.cli.commands.serve._ensure_topics", lambda *_: None)
+    monkeypatch.setattr("spillway.agents.cli.log.to_stderr", lambda: None)
     file = tmp_path / "p.yaml"
     file.write_text(REMEMBERED)
     done = CliRunner().invoke(serve, [str(file), "--journal", str(tmp_path / "j"), "--bootstrap", "127.0.0.1:1"])

@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from agents.cli.state_telling import (
+from spillway.agents.cli.state_telling import (
     Grid,
     contents_facts,
     counted,
@@ -17,13 +17,13 @@ from agents.cli.state_telling import (
     warn_of_replays,
     when,
 )
-from agents.live.operator.histories import Kept, Standing
-from checkpoint.differences import between, between_keys
-from checkpoint.small_values import pack
-from lineage.marks import INITIAL, Version
-from lineage.replication import Batch, Contents, Entry, InputPlace, Manifest, Record
-from topology.sections import StateSpec
-from topology.spec import StageSpec
+from spillway.agents.live.operator.histories import Kept, Standing
+from spillway.checkpoint.differences import between, between_keys
+from spillway.checkpoint.small_values import pack
+from spillway.lineage.marks import INITIAL, Version
+from spillway.lineage.replication import Batch, Contents, Entry, InputPlace, Manifest, Record
+from spillway.topology.sections import StateSpec
+from spillway.topology.spec import StageSpec
 
 
 def test_a_grid_is_aligned_columns_where_nobody_watches(capsys):

@@ -7,13 +7,13 @@ import time
 import pytest
 from click.testing import CliRunner
 
-from agents.cli.commands import status as command
-from agents.live.metrics import StageMetrics
-from agents.live.registry import serve_metrics
-from agents.supervise.child import Child, ChildPlan
-from agents.supervise.lifecycle import RestartPolicy
-from agents.supervise.registry import ServeEntry
-from agents.supervise.service import PlaceMetrics
+from spillway.agents.cli.commands import status as command
+from spillway.agents.live.metrics import StageMetrics
+from spillway.agents.live.registry import serve_metrics
+from spillway.agents.supervise.child import Child, ChildPlan
+from spillway.agents.supervise.lifecycle import RestartPolicy
+from spillway.agents.supervise.registry import ServeEntry
+from spillway.agents.supervise.service import PlaceMetrics
 
 
 def child(tmp_path, stage, deaths):

@@ -8,11 +8,11 @@ import time
 import pytest
 from click.testing import CliRunner
 
-from agents.cli.commands import status as command
-from agents.live.gate.metrics import GateMetrics
-from agents.live.registry import serve_metrics
-from agents.supervise.registry import ServeEntry
-from agents.supervise.service import PlaceMetrics
+from spillway.agents.cli.commands import status as command
+from spillway.agents.live.gate.metrics import GateMetrics
+from spillway.agents.live.registry import serve_metrics
+from spillway.agents.supervise.registry import ServeEntry
+from spillway.agents.supervise.service import PlaceMetrics
 from tests import mock_cluster
 
 DEAF = "deaf"

@@ -4,11 +4,11 @@ from types import SimpleNamespace
 
 from click.testing import CliRunner
 
-from agents.cli.commands import topics
-from agents.live.groups import group_ids
-from agents.live.leftovers import Left
-from topology.load import load
-from topology.topics import topic_plan
+from spillway.agents.cli.commands import topics
+from spillway.agents.live.groups import group_ids
+from spillway.agents.live.leftovers import Left
+from spillway.topology.load import load
+from spillway.topology.topics import topic_plan
 
 PIPELINE = """
 name: p
@@ -22,7 +22,7 @@ def test_a_pipelines_learners_and_stages_that_left_go_with_it(tmp_path, monkeypa
     file = tmp_path / "p.yaml"
     file.write_text(PIPELINE)
     deleted = []
-    monkeypatch.setattr("agents.cli.cluster.find_cluster", lambda *_, **__: SimpleNamespace(bootstrap="here"))
+    monkeypatch.setattr("spillway.agents.cli.cluster.find_cluster", lambda *_, **__: SimpleNamespace(bootstrap="here"))
     monkeypatch.setattr(topics.live_topics, "present", lambda _settings, names: list(names))
     gone = Left("p.old", ["p.old", "p.old.0.0"], 0)
     monkeypatch.setattr(topics.leftovers, "left", lambda _settings, spec: [gone] if spec.name == "p" else [])

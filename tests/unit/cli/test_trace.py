@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from agents.cli.main import run
-from producers.load import traces
+from spillway.agents.cli.main import run
+from spillway.producers.load import traces
 
 
 @pytest.fixture

@@ -8,11 +8,11 @@ from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agents.cli.commands import ensemble as command
-from agents.learning.selection import Exp4
-from producers.published import Row, encode_row, key_of_shared
-from topology.ensembles import record_key
-from topology.load import parse
+from spillway.agents.cli.commands import ensemble as command
+from spillway.agents.learning.selection import Exp4
+from spillway.producers.published import Row, encode_row, key_of_shared
+from spillway.topology.ensembles import record_key
+from spillway.topology.load import parse
 
 FILE = """
 name: p
@@ -30,7 +30,7 @@ def told(tmp_path, rows, served=None, selection="exp4"):
     table = {key if isinstance(key, bytes) else key.encode(): encode_row(Row(*row)) for key, row in rows.items()}
     records = {} if served is None else {record_key("kind"): SimpleNamespace(section=served)}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("agents.cli.cluster.find_cluster", lambda *_, **__: None)
+        patch.setattr("spillway.agents.cli.cluster.find_cluster", lambda *_, **__: None)
         sizes = SimpleNamespace(require=dict, ensembles=lambda: records)
         patch.setattr(command, "Sizes", lambda *_: nullcontext(sizes))
         patch.setattr(command, "Table", lambda _settings, topic: nullcontext(SimpleNamespace(require=lambda: table)))

@@ -9,20 +9,20 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from agents.cli import main
-from agents.coding.card import check_card, outdated, read_card, read_reference
-from agents.coding.codes import CODES, Concatenation, code_of
-from agents.coding.data import encoded, groups, read_data, recorded_data
-from agents.coding.evaluation import check_metric, evaluate, grade
-from agents.coding.making import Maker, deployed_answers
-from agents.coding.parity import Parity
-from agents.models.inputs import Inputs
-from lineage.errors import ModelError, UsageError
-from lineage.message import Query
-from lineage.values import codec
-from producers.recording import RecordingWriter
+from spillway.agents.cli import main
+from spillway.agents.coding.card import check_card, outdated, read_card, read_reference
+from spillway.agents.coding.codes import CODES, Concatenation, code_of
+from spillway.agents.coding.data import encoded, groups, read_data, recorded_data
+from spillway.agents.coding.evaluation import check_metric, evaluate, grade
+from spillway.agents.coding.making import Maker, deployed_answers
+from spillway.agents.coding.parity import Parity
+from spillway.agents.models.inputs import Inputs
+from spillway.lineage.errors import ModelError, UsageError
+from spillway.lineage.message import Query
+from spillway.lineage.values import codec
+from spillway.producers.recording import RecordingWriter
+from spillway.topology.load import parse
 from tests.unit.producers.test_recording import ABOUT, message
-from topology.load import parse
 
 LINEAR = "parity_models:Linear"
 

@@ -3,14 +3,14 @@
 from dataclasses import replace
 from typing import Any
 
-from agents.core.actions import Ok
-from agents.core.batching import Batcher
-from agents.core.policies import make
-from agents.core.policy import StageView
-from agents.core.request import Delivery
-from agents.core.stage import StageCore
-from lineage.hops import Hop
-from lineage.marks import Mark, Version
+from spillway.agents.core.actions import Ok
+from spillway.agents.core.batching import Batcher
+from spillway.agents.core.policies import make
+from spillway.agents.core.policy import StageView
+from spillway.agents.core.request import Delivery
+from spillway.agents.core.stage import StageCore
+from spillway.lineage.hops import Hop
+from spillway.lineage.marks import Mark, Version
 from tests.unit.core.shapes import SHAPES
 
 NOW = 1_000.0

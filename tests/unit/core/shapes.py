@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from agents.core.joins import Rule
-from topology.routing import Graph
-from topology.spec import PipelineSpec, StageSpec
+from spillway.agents.core.joins import Rule
+from spillway.topology.routing import Graph
+from spillway.topology.spec import PipelineSpec, StageSpec
 
 
 @dataclass(frozen=True)

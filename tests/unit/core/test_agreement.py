@@ -2,7 +2,7 @@
 
 import random
 
-from agents.core.agreement import AGAIN, LEAST, SEEN, Agreement
+from spillway.agents.core.agreement import AGAIN, LEAST, SEEN, Agreement
 from tests.unit.core.builders import NOW
 
 

@@ -11,14 +11,14 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agents.core.input_tail import InputTail
-from agents.core.request import Delivery, Taken
-from agents.core.stateful_stage import StatefulShare
-from checkpoint.notes import decode
-from lineage.hops import Hop
-from lineage.limits import Limits
-from lineage.replication import Contents, InputPlace
-from lineage.values.contents import pack_contents
+from spillway.agents.core.input_tail import InputTail
+from spillway.agents.core.request import Delivery, Taken
+from spillway.agents.core.stateful_stage import StatefulShare
+from spillway.checkpoint.notes import decode
+from spillway.lineage.hops import Hop
+from spillway.lineage.limits import Limits
+from spillway.lineage.replication import Contents, InputPlace
+from spillway.lineage.values.contents import pack_contents
 
 MOST = 12  # records in a tail
 ROOM = 4  # records that a reign has in hand

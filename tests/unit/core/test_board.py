@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agents.core.board import (
+from spillway.agents.core.board import (
     APART,
     FUTURE,
     NEGATIVE,
@@ -24,9 +24,9 @@ from agents.core.board import (
     state_of,
     word_of,
 )
-from agents.core.policy import StageState
-from lineage.message import PlanWord
-from lineage.values.codec import Decoder, encode_word
+from spillway.agents.core.policy import StageState
+from spillway.lineage.message import PlanWord
+from spillway.lineage.values.codec import Decoder, encode_word
 
 NOW = 1_800_000_000.0
 WORD = PlanWord(

@@ -5,12 +5,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agents.core.actions import Failed, Ok
-from agents.core.cache import PredictionCache
-from agents.live.stage.cached import Keys, kept
-from lineage import reasons
-from lineage.message import Query
-from lineage.values.tensors import Bfloat16
+from spillway.agents.core.actions import Failed, Ok
+from spillway.agents.core.cache import PredictionCache
+from spillway.agents.live.stage.cached import Keys, kept
+from spillway.lineage import reasons
+from spillway.lineage.message import Query
+from spillway.lineage.values.tensors import Bfloat16
 from tests.unit.core.builders import NOW, delivery, shown, stage_core
 
 

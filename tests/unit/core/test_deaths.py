@@ -2,9 +2,9 @@
 
 import pytest
 
-from agents.core.batching import Batch
-from agents.core.deaths import Care, Deaths, Suspects, place_of
-from agents.core.request import Delivery, Request
+from spillway.agents.core.batching import Batch
+from spillway.agents.core.deaths import Care, Deaths, Suspects, place_of
+from spillway.agents.core.request import Delivery, Request
 
 ALONE, TOGETHER = frozenset({(0, 7)}), frozenset({(0, 6), (0, 7), (0, 8)})
 

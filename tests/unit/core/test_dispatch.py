@@ -10,12 +10,12 @@ import random
 import numpy as np
 import pytest
 
-from agents.coding.codes import Sum
-from agents.core.actions import DEFAULT, Ok
-from agents.core.agreement import AGAIN, Agreement
-from agents.core.cache import PredictionCache
-from agents.core.dispatch import FLOOR, Dispatch
-from agents.core.policy import StageState
+from spillway.agents.coding.codes import Sum
+from spillway.agents.core.actions import DEFAULT, Ok
+from spillway.agents.core.agreement import AGAIN, Agreement
+from spillway.agents.core.cache import PredictionCache
+from spillway.agents.core.dispatch import FLOOR, Dispatch
+from spillway.agents.core.policy import StageState
 from tests.unit.core.builders import NOW, delivery, stage_core
 
 QUERIES = 60

@@ -4,12 +4,12 @@ from dataclasses import dataclass
 
 import pytest
 
-from agents.core.gate import GateCore
-from agents.core.joins import MIN_WAIT_SECONDS
-from agents.core.outcomes import RELEASED_SECONDS, ReleasedMemory, merged
-from checkpoint.notes import decode
-from lineage import reasons
-from lineage.message import DROPPED, FAILED, PREDICTION, Outcome, StageTiming
+from spillway.agents.core.gate import GateCore
+from spillway.agents.core.joins import MIN_WAIT_SECONDS
+from spillway.agents.core.outcomes import RELEASED_SECONDS, ReleasedMemory, merged
+from spillway.checkpoint.notes import decode
+from spillway.lineage import reasons
+from spillway.lineage.message import DROPPED, FAILED, PREDICTION, Outcome, StageTiming
 from tests.unit.core.builders import NOW, delivery
 from tests.unit.core.shapes import SHAPES
 

@@ -4,9 +4,9 @@ from dataclasses import dataclass
 
 import pytest
 
-from agents.core.gate import GateCore
-from lineage.marks import Mark, Version
-from lineage.message import DROPPED, FAILED, PREDICTION, Outcome
+from spillway.agents.core.gate import GateCore
+from spillway.lineage.marks import Mark, Version
+from spillway.lineage.message import DROPPED, FAILED, PREDICTION, Outcome
 from tests.unit.core.builders import NEW, NOW, OLD, OTHER, Known, marked
 from tests.unit.core.shapes import SHAPES
 

@@ -4,8 +4,8 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from agents.core.input_tail import InputTail
-from checkpoint.notes import Note
+from spillway.agents.core.input_tail import InputTail
+from spillway.checkpoint.notes import Note
 
 
 @dataclass(frozen=True)

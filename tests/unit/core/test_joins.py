@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agents.core import joins
-from agents.core.joins import JoinTable, Rule, Verdict
+from spillway.agents.core import joins
+from spillway.agents.core.joins import JoinTable, Rule, Verdict
 from tests.unit.core.builders import NOW, delivery
 
 SENDERS = ("b", "c", "d")

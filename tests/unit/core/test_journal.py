@@ -7,20 +7,20 @@ from random import Random
 
 import pytest
 
-from agents.core.actions import Ok
-from agents.core.batching import Batcher
-from agents.core.gate import GateCore
-from agents.core.journal import Recorded, replay
-from agents.core.policies import make
-from agents.core.policies.fifo import Fifo
-from agents.core.policy import Refusal, StageState, StageView
-from agents.core.request import Loss
-from agents.core.stage import StageCore
-from agents.sim.faults.play import run
-from agents.sim.faults.schedule.scenario import TOPOLOGIES, Guards
-from agents.sim.faults.world.world import StateWorld
-from lineage import reasons
-from lineage.errors import UsageError
+from spillway.agents.core.actions import Ok
+from spillway.agents.core.batching import Batcher
+from spillway.agents.core.gate import GateCore
+from spillway.agents.core.journal import Recorded, replay
+from spillway.agents.core.policies import make
+from spillway.agents.core.policies.fifo import Fifo
+from spillway.agents.core.policy import Refusal, StageState, StageView
+from spillway.agents.core.request import Loss
+from spillway.agents.core.stage import StageCore
+from spillway.agents.sim.faults.play import run
+from spillway.agents.sim.faults.schedule.scenario import TOPOLOGIES, Guards
+from spillway.agents.sim.faults.world.world import StateWorld
+from spillway.lineage import reasons
+from spillway.lineage.errors import UsageError
 from tests.unit.core.builders import delivery
 from tests.unit.core.shapes import SHAPES
 from tests.unit.faults.mutations import stateless

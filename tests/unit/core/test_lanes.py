@@ -7,18 +7,18 @@ import random
 
 import pytest
 
-from agents.core.actions import DEFAULT, Failed, Ok
-from agents.core.batching import Batcher
-from agents.core.cache import PredictionCache
-from agents.core.journal import Recorded
-from agents.core.laned_stage import LanedCore
-from agents.core.lanes import Lanes, Query, number_of, parts_of
-from agents.core.policies import make
-from agents.core.policy import StageView
-from agents.core.request import Request
-from agents.core.routes.ensemble import Ensemble, Joint, Rules, Weights
-from agents.learning.selection import POLICIES
-from lineage.flags import bounded, checked
+from spillway.agents.core.actions import DEFAULT, Failed, Ok
+from spillway.agents.core.batching import Batcher
+from spillway.agents.core.cache import PredictionCache
+from spillway.agents.core.journal import Recorded
+from spillway.agents.core.laned_stage import LanedCore
+from spillway.agents.core.lanes import Lanes, Query, number_of, parts_of
+from spillway.agents.core.policies import make
+from spillway.agents.core.policy import StageView
+from spillway.agents.core.request import Request
+from spillway.agents.core.routes.ensemble import Ensemble, Joint, Rules, Weights
+from spillway.agents.learning.selection import POLICIES
+from spillway.lineage.flags import bounded, checked
 from tests.unit.core.builders import NOW, delivery
 from tests.unit.core.shapes import SHAPES
 

@@ -10,14 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agents.core.batching import Batcher
-from agents.core.limits import Aimd, Quantile, limits
-from agents.core.policies import make
-from agents.core.policy import StageView
-from agents.core.request import Request
-from agents.sim.simulation import simulate
-from lineage.errors import UsageError
-from topology.load import parse
+from spillway.agents.core.batching import Batcher
+from spillway.agents.core.limits import Aimd, Quantile, limits
+from spillway.agents.core.policies import make
+from spillway.agents.core.policy import StageView
+from spillway.agents.core.request import Request
+from spillway.agents.sim.simulation import simulate
+from spillway.lineage.errors import UsageError
+from spillway.topology.load import parse
 
 OBJECTIVE = 0.02
 

@@ -2,9 +2,9 @@
 
 import pytest
 
-from agents.core.actions import Failed, Ok
-from agents.core.cache import PredictionCache
-from agents.core.lanes import number_of, parts_of
+from spillway.agents.core.actions import Failed, Ok
+from spillway.agents.core.cache import PredictionCache
+from spillway.agents.core.lanes import number_of, parts_of
 from tests.unit.core.builders import NOW, delivery
 from tests.unit.core.test_lanes import answer, batcher, laned, route
 

@@ -5,7 +5,7 @@ import weakref
 
 import pytest
 
-from lineage.message import PREDICTION, Outcome
+from spillway.lineage.message import PREDICTION, Outcome
 from tests.unit.core.builders import NEW, NOW, OLD, OTHER, Known, finish, marked, stage_core
 from tests.unit.core.builders import delivery as told
 from tests.unit.core.test_held_outcomes import Report, gate

@@ -12,14 +12,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
-from agents.core.actions import EmitKind, Failed, Ok
-from agents.core.lanes import number_of
-from agents.core.routes.ensemble import Ensemble, Joint, Rules, Weights
-from agents.learning.chosen import selection_of
-from agents.learning.selection import POLICIES
-from agents.live.stage.members import MemberWork
-from lineage.errors import UsageError, WireError
-from lineage.flags import checked
+from spillway.agents.core.actions import EmitKind, Failed, Ok
+from spillway.agents.core.lanes import number_of
+from spillway.agents.core.routes.ensemble import Ensemble, Joint, Rules, Weights
+from spillway.agents.learning.chosen import selection_of
+from spillway.agents.learning.selection import POLICIES
+from spillway.agents.live.stage.members import MemberWork
+from spillway.lineage.errors import UsageError, WireError
+from spillway.lineage.flags import checked
 from tests.unit.core.builders import NOW, delivery
 from tests.unit.core.test_lanes import MEMBERS, laned
 from tests.unit.lineage.strategies import values

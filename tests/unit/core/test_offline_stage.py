@@ -1,11 +1,11 @@
 """Offline queries through a stage's core: caches, dispatch and default answers are for online ones; so is the room."""
 
-from agents.core.actions import Ok
-from agents.core.cache import PredictionCache
-from agents.core.dispatch import Dispatch
-from agents.core.offline import HELD_SECONDS
-from lineage.message import DROPPED
-from lineage.reasons import NO_SPARE_TIME
+from spillway.agents.core.actions import Ok
+from spillway.agents.core.cache import PredictionCache
+from spillway.agents.core.dispatch import Dispatch
+from spillway.agents.core.offline import HELD_SECONDS
+from spillway.lineage.message import DROPPED
+from spillway.lineage.reasons import NO_SPARE_TIME
 from tests.unit.core.builders import NOW, delivery, finish, shown, stage_core
 from tests.unit.core.test_variants_route import Stage
 

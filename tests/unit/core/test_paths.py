@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agents.core.calibration import (
+from spillway.agents.core.calibration import (
     EXECUTION,
     KEPT,
     QUEUEING,
@@ -19,7 +19,7 @@ from agents.core.calibration import (
     Calibration,
     Histogram,
 )
-from agents.core.paths import ANY, MOST_CHOICES, MOST_CLASSES, PathPredictor
+from spillway.agents.core.paths import ANY, MOST_CHOICES, MOST_CLASSES, PathPredictor
 
 POSE, FACE, BOTH, NONE = ("pose",), ("face",), ("face", "pose"), ()
 

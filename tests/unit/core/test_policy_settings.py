@@ -2,11 +2,11 @@
 
 import pytest
 
-from agents.cli.main import run
-from agents.core.policies import POLICIES, make, period_of, selected, words_for
-from agents.core.policy import StageView
-from lineage.errors import UsageError
-from topology.load import parse
+from spillway.agents.cli.main import run
+from spillway.agents.core.policies import POLICIES, make, period_of, selected, words_for
+from spillway.agents.core.policy import StageView
+from spillway.lineage.errors import UsageError
+from spillway.topology.load import parse
 
 
 @pytest.mark.parametrize("name", list(POLICIES))

@@ -2,11 +2,11 @@
 
 import pytest
 
-from agents.core.actions import Ok
-from agents.core.pool import Drain, Pool, Start
-from agents.core.stage import DEATHS, UNSERVED_SECONDS
-from agents.core.workers import Phase
-from lineage import reasons
+from spillway.agents.core.actions import Ok
+from spillway.agents.core.pool import Drain, Pool, Start
+from spillway.agents.core.stage import DEATHS, UNSERVED_SECONDS
+from spillway.agents.core.workers import Phase
+from spillway.lineage import reasons
 from tests.unit.core.builders import NOW, delivery, finish, shown, stage_core
 
 

@@ -2,11 +2,11 @@
 
 import pytest
 
-from agents.core.actions import Ok
-from agents.core.joins import MIN_WAIT_SECONDS, Fetch
-from agents.core.request import Loss
-from lineage import reasons
-from lineage.message import FAILED
+from spillway.agents.core.actions import Ok
+from spillway.agents.core.joins import MIN_WAIT_SECONDS, Fetch
+from spillway.agents.core.request import Loss
+from spillway.lineage import reasons
+from spillway.lineage.message import FAILED
 from tests.unit.core.builders import NEW, NOW, OLD, Known, delivery, finish, marked, stage_core
 from tests.unit.core.test_gate import gate, report, turn
 

@@ -6,11 +6,11 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from agents.core.pool import Pool, Start
-from agents.core.workers import Phase
-from checkpoint.owners import Candidate, Claim, Leave, Owner, Tenure
-from topology.capacity.tuner import Basis, Planned, Tuner
-from topology.sizes import Size, claimed_as, key_of, takes_over
+from spillway.agents.core.pool import Pool, Start
+from spillway.agents.core.workers import Phase
+from spillway.checkpoint.owners import Candidate, Claim, Leave, Owner, Tenure
+from spillway.topology.capacity.tuner import Basis, Planned, Tuner
+from spillway.topology.sizes import Size, claimed_as, key_of, takes_over
 
 TICK = 0.5
 STAGES = {"a": Planned(2, 36.0), "b": Planned(3, 24.0)}
@@ -102,7 +102,8 @@ class Writer:
 
 
 class TunerProcess:
-    """As `agents.supervise.tuning` goes about it: one claim after the other, of all stages that nobody holds."""
+    """As `spillway.agents.supervise.tuning` goes about it: one claim after the other, of all stages that nobody
+    holds."""
 
     def __init__(self, world):
         self.world, self.me, self.orders = world, world.owner(), Counter()

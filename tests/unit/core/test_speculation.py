@@ -2,18 +2,18 @@
 
 import pytest
 
-from agents.core import joins
-from agents.core.actions import Failed, Ok
-from agents.core.joins import MIN_WAIT_SECONDS, JoinTable
-from agents.core.share import Share
-from agents.core.speculation import Speculation
-from checkpoint.durability import Awaited, Resting
-from checkpoint.logs import Logs
-from checkpoint.versions import INITIAL
-from lineage import reasons
-from lineage.hops import Hop
-from lineage.marks import Mark, Version
-from lineage.replication import Base, Fence
+from spillway.agents.core import joins
+from spillway.agents.core.actions import Failed, Ok
+from spillway.agents.core.joins import MIN_WAIT_SECONDS, JoinTable
+from spillway.agents.core.share import Share
+from spillway.agents.core.speculation import Speculation
+from spillway.checkpoint.durability import Awaited, Resting
+from spillway.checkpoint.logs import Logs
+from spillway.checkpoint.versions import INITIAL
+from spillway.lineage import reasons
+from spillway.lineage.hops import Hop
+from spillway.lineage.marks import Mark, Version
+from spillway.lineage.replication import Base, Fence
 from tests.unit.core.builders import NEW, NOW, OLD, OTHER, Known, delivery, finish, marked, shown, stage_core
 
 

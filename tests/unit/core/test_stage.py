@@ -2,11 +2,11 @@
 
 import pytest
 
-from agents.core.actions import EmitKind, Failed, Loss, Ok, timing_of
-from agents.core.joins import MIN_WAIT_SECONDS
-from agents.core.stage import StageCore
-from checkpoint.notes import decode
-from lineage import reasons
+from spillway.agents.core.actions import EmitKind, Failed, Loss, Ok, timing_of
+from spillway.agents.core.joins import MIN_WAIT_SECONDS
+from spillway.agents.core.stage import StageCore
+from spillway.checkpoint.notes import decode
+from spillway.lineage import reasons
 from tests.unit.core.builders import NOW, delivery, finish, shown, stage_core
 from tests.unit.core.shapes import SHAPES
 

@@ -4,21 +4,21 @@ from dataclasses import replace
 
 import pytest
 
-from agents.core.actions import Ok
-from agents.core.batching import Batcher
-from agents.core.deaths import Suspects
-from agents.core.joins import Rule
-from agents.core.policies import make
-from agents.core.policy import StageView
-from agents.core.request import Delivery
-from agents.core.stateful_stage import StatefulCore
-from agents.sim.faults.schedule.scenario import TOPOLOGIES
-from checkpoint.logs import Logs
-from checkpoint.modes import MODES
-from checkpoint.reign import Copy, Reign, Seal, Write
-from lineage.hops import Hop
-from lineage.marks import INITIAL, Mark, Version
-from lineage.replication import Base, Fence, InputPlace, Manifest
+from spillway.agents.core.actions import Ok
+from spillway.agents.core.batching import Batcher
+from spillway.agents.core.deaths import Suspects
+from spillway.agents.core.joins import Rule
+from spillway.agents.core.policies import make
+from spillway.agents.core.policy import StageView
+from spillway.agents.core.request import Delivery
+from spillway.agents.core.stateful_stage import StatefulCore
+from spillway.agents.sim.faults.schedule.scenario import TOPOLOGIES
+from spillway.checkpoint.logs import Logs
+from spillway.checkpoint.modes import MODES
+from spillway.checkpoint.reign import Copy, Reign, Seal, Write
+from spillway.lineage.hops import Hop
+from spillway.lineage.marks import INITIAL, Mark, Version
+from spillway.lineage.replication import Base, Fence, InputPlace, Manifest
 
 STATES = {
     **TOPOLOGIES,

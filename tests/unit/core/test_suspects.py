@@ -4,8 +4,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from agents.core.deaths import WATCHED, Suspects
-from agents.core.workers import Batch
+from spillway.agents.core.deaths import WATCHED, Suspects
+from spillway.agents.core.workers import Batch
 
 BATCH = ["a", "b", "c"]
 

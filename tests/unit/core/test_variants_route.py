@@ -2,20 +2,20 @@
 
 import pytest
 
-from agents.core.actions import Failed, Ok
-from agents.core.batching import Batcher
-from agents.core.laned_stage import LanedCore
-from agents.core.lanes import Lanes, number_of
-from agents.core.policies import make
-from agents.core.policy import StageView
-from agents.core.routes.reports import Reporter
-from agents.core.routes.variants import Answered, Variants
+from spillway.agents.core.actions import Failed, Ok
+from spillway.agents.core.batching import Batcher
+from spillway.agents.core.laned_stage import LanedCore
+from spillway.agents.core.lanes import Lanes, number_of
+from spillway.agents.core.policies import make
+from spillway.agents.core.policy import StageView
+from spillway.agents.core.routes.reports import Reporter
+from spillway.agents.core.routes.variants import Answered, Variants
+from spillway.topology.variant_sections import VariantsSpec
+from spillway.topology.variants.needs import needs_of
+from spillway.topology.variants.selection import Status
+from spillway.topology.variants.variant import variants_of
 from tests.unit.core.builders import NOW, delivery
 from tests.unit.core.shapes import SHAPES
-from topology.variant_sections import VariantsSpec
-from topology.variants.needs import needs_of
-from topology.variants.selection import Status
-from topology.variants.variant import variants_of
 
 OF = {
     "small": {"model": "m:S", "architecture": "a", "accuracy": 0.7, "batch": 2, "takes": {1: 0.01, 2: 0.015}},

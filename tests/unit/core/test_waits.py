@@ -1,7 +1,7 @@
 """Which partitions a stage and the gate say to stand still for versions of other stages."""
 
-from agents.core.gate import HELD_LIMIT, GateCore
-from lineage.message import PREDICTION, Outcome
+from spillway.agents.core.gate import HELD_LIMIT, GateCore
+from spillway.lineage.message import PREDICTION, Outcome
 from tests.unit.core.builders import NEW, NOW, OLD, OTHER, Known, delivery, finish, marked, stage_core
 from tests.unit.core.shapes import SHAPES
 

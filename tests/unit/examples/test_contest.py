@@ -1,7 +1,7 @@
 """The contest of policies asks for as many queries as the slowest stage answers in a while, by the planned batches."""
 
 from examples.plates import contest
-from topology.load import parse
+from spillway.topology.load import parse
 
 PIPELINE = """
 name: p

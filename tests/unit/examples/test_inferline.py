@@ -5,14 +5,14 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from agents.sim.estimator import Estimator
 from examples.inferline import slowed
 from examples.inferline.demonstration import windowed
 from examples.inferline.followed import Run, Workers
-from topology.capacity.hardware import options_of, read_catalogue
-from topology.capacity.planner import Sizing
-from topology.load import load
-from topology.profiles import read_profile_file
+from spillway.agents.sim.estimator import Estimator
+from spillway.topology.capacity.hardware import options_of, read_catalogue
+from spillway.topology.capacity.planner import Sizing
+from spillway.topology.load import load
+from spillway.topology.profiles import read_profile_file
 
 
 def sizes(file, profiles):

@@ -3,7 +3,7 @@
 import pytest
 
 from examples.parm.contest import SLOTS, STRATEGIES, WORKERS, write
-from topology.load import load
+from spillway.topology.load import load
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)

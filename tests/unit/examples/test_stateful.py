@@ -6,11 +6,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from agents.cli.main import run as command
-from agents.models.rehearsal import rehearse
-from agents.models.stateful import Machine, run
 from examples.stateful import bandit, payload, recommend
-from topology.load import load
+from spillway.agents.cli.main import run as command
+from spillway.agents.models.rehearsal import rehearse
+from spillway.agents.models.stateful import Machine, run
+from spillway.topology.load import load
 
 FOLDER = Path(__file__).parents[3] / "examples" / "stateful"
 FILES = sorted(FOLDER.glob("*.yaml"))

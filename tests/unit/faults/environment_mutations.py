@@ -1,17 +1,17 @@
 """The guards broken that concern what surrounds the members: room, replicas, clocks, what inputs lose."""
 
-from agents.core.gate import GateCore, GateShare
-from agents.core.input_tail import InputTail
-from agents.core.outcomes import ReleasedMemory
-from agents.core.share import Share
-from agents.core.speculation import Speculation
-from agents.core.stage import StageCore
-from agents.core.stateful_stage import StatefulCore, StatefulShare
-from agents.sim.faults.schedule.scenario import Guards
-from agents.sim.faults.world.follower import Follower
-from checkpoint.dedup import HopLane, PartitionMemory
-from checkpoint.logs import Logs
-from checkpoint.notes import Note
+from spillway.agents.core.gate import GateCore, GateShare
+from spillway.agents.core.input_tail import InputTail
+from spillway.agents.core.outcomes import ReleasedMemory
+from spillway.agents.core.share import Share
+from spillway.agents.core.speculation import Speculation
+from spillway.agents.core.stage import StageCore
+from spillway.agents.core.stateful_stage import StatefulCore, StatefulShare
+from spillway.agents.sim.faults.schedule.scenario import Guards
+from spillway.agents.sim.faults.world.follower import Follower
+from spillway.checkpoint.dedup import HopLane, PartitionMemory
+from spillway.checkpoint.logs import Logs
+from spillway.checkpoint.notes import Note
 
 
 class ShortTail(InputTail):

@@ -2,20 +2,20 @@
 
 from dataclasses import replace
 
-from agents.core.gate import GateCore, GateShare
-from agents.core.joins import JoinTable, Rule
-from agents.core.outbox import Outbox, StatefulOutbox
-from agents.core.outcomes import ReleasedMemory
-from agents.core.request import Taken
-from agents.core.share import Share
-from agents.core.speculation import Speculation
-from agents.core.stage import StageCore
-from agents.core.stateful_stage import StatefulCore, StatefulShare
-from agents.sim.faults.schedule.scenario import Guards
-from checkpoint.dedup import HopLane, PartitionMemory, said_by
-from checkpoint.logs import Logs
-from lineage.hops import Hop
-from lineage.marks import Mark, merged
+from spillway.agents.core.gate import GateCore, GateShare
+from spillway.agents.core.joins import JoinTable, Rule
+from spillway.agents.core.outbox import Outbox, StatefulOutbox
+from spillway.agents.core.outcomes import ReleasedMemory
+from spillway.agents.core.request import Taken
+from spillway.agents.core.share import Share
+from spillway.agents.core.speculation import Speculation
+from spillway.agents.core.stage import StageCore
+from spillway.agents.core.stateful_stage import StatefulCore, StatefulShare
+from spillway.agents.sim.faults.schedule.scenario import Guards
+from spillway.checkpoint.dedup import HopLane, PartitionMemory, said_by
+from spillway.checkpoint.logs import Logs
+from spillway.lineage.hops import Hop
+from spillway.lineage.marks import Mark, merged
 
 
 def made(base, **parts):

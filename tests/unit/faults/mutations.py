@@ -11,10 +11,10 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from agents.sim.faults.oracle import judged
-from agents.sim.faults.schedule.drawing import drawn
-from agents.sim.faults.schedule.scenario import Guards, Scenario
-from checkpoint.modes import NSPB
+from spillway.agents.sim.faults.oracle import judged
+from spillway.agents.sim.faults.schedule.drawing import drawn
+from spillway.agents.sim.faults.schedule.scenario import Guards, Scenario
+from spillway.checkpoint.modes import NSPB
 from tests.unit.faults import environment_mutations, join_mutations, state_mutations, stateless_mutations
 
 SEARCHED = 300

@@ -3,18 +3,18 @@
 from collections import deque
 from dataclasses import replace
 
-from agents.core.gate import GateCore
-from agents.core.stage import StageCore
-from agents.core.stateful_stage import StatefulCore, StatefulShare
-from agents.sim.faults.schedule.scenario import TOPOLOGIES, Fault, Guards, Kind, Scenario
-from checkpoint.dedup import HopLane, PartitionMemory
-from checkpoint.durability import Stateless
-from checkpoint.logs import Fate, Logs
-from checkpoint.promotion import Member
-from checkpoint.reign import Reign
-from checkpoint.versions import INITIAL
-from lineage.errors import CheckpointError
-from lineage.replication import Fence, Manifest
+from spillway.agents.core.gate import GateCore
+from spillway.agents.core.stage import StageCore
+from spillway.agents.core.stateful_stage import StatefulCore, StatefulShare
+from spillway.agents.sim.faults.schedule.scenario import TOPOLOGIES, Fault, Guards, Kind, Scenario
+from spillway.checkpoint.dedup import HopLane, PartitionMemory
+from spillway.checkpoint.durability import Stateless
+from spillway.checkpoint.logs import Fate, Logs
+from spillway.checkpoint.promotion import Member
+from spillway.checkpoint.reign import Reign
+from spillway.checkpoint.versions import INITIAL
+from spillway.lineage.errors import CheckpointError
+from spillway.lineage.replication import Fence, Manifest
 
 
 class HastyGate(GateCore):

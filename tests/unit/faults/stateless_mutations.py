@@ -1,13 +1,13 @@
 """The guards of stateless stages and the gate, broken: deduplication, the tracker, joins, what is read again."""
 
-from agents.core.gate import GateCore
-from agents.core.joins import JoinTable, Verdict
-from agents.core.outcomes import ReleasedMemory
-from agents.core.share import Share
-from agents.core.stage import StageCore
-from agents.sim.faults.schedule.scenario import Guards
-from checkpoint.dedup import PartitionMemory
-from checkpoint.offsets import PartitionOffsets
+from spillway.agents.core.gate import GateCore
+from spillway.agents.core.joins import JoinTable, Verdict
+from spillway.agents.core.outcomes import ReleasedMemory
+from spillway.agents.core.share import Share
+from spillway.agents.core.stage import StageCore
+from spillway.agents.sim.faults.schedule.scenario import Guards
+from spillway.checkpoint.dedup import PartitionMemory
+from spillway.checkpoint.offsets import PartitionOffsets
 
 
 class TakesEverything(PartitionMemory):

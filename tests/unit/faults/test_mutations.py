@@ -4,9 +4,9 @@ from functools import partial
 
 import pytest
 
-from agents.cli.commands.prove import limited
-from agents.sim.faults.oracle import problems, prove
-from agents.sim.faults.play import Play, run
+from spillway.agents.cli.commands.prove import limited
+from spillway.agents.sim.faults.oracle import problems, prove
+from spillway.agents.sim.faults.play import Play, run
 from tests.unit.faults.mutations import MUTATIONS, PINS
 
 

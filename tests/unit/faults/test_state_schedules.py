@@ -9,16 +9,16 @@ from random import Random
 
 import pytest
 
-from agents.sim.faults.oracle import problems, prove
-from agents.sim.faults.play import run
-from agents.sim.faults.schedule.drawing import DRAWN, drawn, may_choose, random_topology
-from agents.sim.faults.schedule.scenario import POINTS, TOPOLOGIES, Fault, Kind, Scenario
-from checkpoint.modes import MODES
-from lineage.errors import SpecError
+from spillway.agents.sim.faults.oracle import problems, prove
+from spillway.agents.sim.faults.play import run
+from spillway.agents.sim.faults.schedule.drawing import DRAWN, drawn, may_choose, random_topology
+from spillway.agents.sim.faults.schedule.scenario import POINTS, TOPOLOGIES, Fault, Kind, Scenario
+from spillway.checkpoint.modes import MODES
+from spillway.lineage.errors import SpecError
+from spillway.topology import dag
+from spillway.topology.load import parse
 from tests.oracle import outcome_problems, repetition_problems
 from tests.unit.faults.mutations import stateless
-from topology import dag
-from topology.load import parse
 
 FAILED_ONCE: tuple[int, ...] = ()  # seeds that showed a bug: put one here with the fix
 

@@ -5,18 +5,18 @@ import random
 
 import pytest
 
-from agents.core.lanes import Query
-from agents.core.request import Request
-from agents.core.routes.ensemble import Ensemble, Rules, Weights
-from agents.learning.chosen import selection_of
-from agents.learning.learner import Learner
-from agents.learning.selection import POLICIES, Observed
-from agents.models.inputs import Inputs
-from agents.models.stateful import SHARED, Machine
-from lineage.errors import UsageError
-from topology.ensembles import Served
-from topology.load import parse
-from topology.sections import EnsembleSpec
+from spillway.agents.core.lanes import Query
+from spillway.agents.core.request import Request
+from spillway.agents.core.routes.ensemble import Ensemble, Rules, Weights
+from spillway.agents.learning.chosen import selection_of
+from spillway.agents.learning.learner import Learner
+from spillway.agents.learning.selection import POLICIES, Observed
+from spillway.agents.models.inputs import Inputs
+from spillway.agents.models.stateful import SHARED, Machine
+from spillway.lineage.errors import UsageError
+from spillway.topology.ensembles import Served
+from spillway.topology.load import parse
+from spillway.topology.sections import EnsembleSpec
 
 MEMBERS = ["good", "fair", "bad"]
 RIGHT = {"good": 0.95, "fair": 0.7, "bad": 0.2}

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agents.learning.selection import (
+from spillway.agents.learning.selection import (
     POLICIES,
     Exp3,
     Exp4,
@@ -20,7 +20,7 @@ from agents.learning.selection import (
     combine,
     zero_one,
 )
-from lineage.errors import UsageError
+from spillway.lineage.errors import UsageError
 
 MEMBERS = ["a", "b", "c", "d", "e"]
 

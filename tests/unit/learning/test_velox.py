@@ -3,15 +3,15 @@
 import numpy as np
 import pytest
 
-from agents.learning.velox.als import als
-from agents.learning.velox.model import VeloxModel
-from agents.learning.velox.served import Served
-from agents.learning.velox.weights import ERRORS, dual, learn, naive
-from agents.models.inputs import Inputs
-from agents.models.rehearsal import rehearse
-from agents.models.stateful import SHARED, Machine
 from examples.velox.ratings import NOISE, World
-from lineage.errors import ModelError, UsageError
+from spillway.agents.learning.velox.als import als
+from spillway.agents.learning.velox.model import VeloxModel
+from spillway.agents.learning.velox.served import Served
+from spillway.agents.learning.velox.weights import ERRORS, dual, learn, naive
+from spillway.agents.models.inputs import Inputs
+from spillway.agents.models.rehearsal import rehearse
+from spillway.agents.models.stateful import SHARED, Machine
+from spillway.lineage.errors import ModelError, UsageError
 
 D = 4
 

@@ -7,18 +7,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agents.learning.velox import observed, thetas
-from agents.learning.velox.model import VeloxModel
-from agents.learning.velox.retraining import retrain
-from agents.learning.velox.served import Served
-from agents.learning.velox.staleness import NONE, Stale, tallied, together
-from agents.learning.velox.thetas import read_theta, write_theta
-from agents.learning.velox.weights import naive
-from agents.models.inputs import Inputs
-from agents.models.rehearsal import rehearse
-from agents.models.stateful import SHARED, Machine, fingerprints
-from checkpoint.state import flatten, unflatten
-from lineage.errors import ModelError, UsageError
+from spillway.agents.learning.velox import observed, thetas
+from spillway.agents.learning.velox.model import VeloxModel
+from spillway.agents.learning.velox.retraining import retrain
+from spillway.agents.learning.velox.served import Served
+from spillway.agents.learning.velox.staleness import NONE, Stale, tallied, together
+from spillway.agents.learning.velox.thetas import read_theta, write_theta
+from spillway.agents.learning.velox.weights import naive
+from spillway.agents.models.inputs import Inputs
+from spillway.agents.models.rehearsal import rehearse
+from spillway.agents.models.stateful import SHARED, Machine, fingerprints
+from spillway.checkpoint.state import flatten, unflatten
+from spillway.lineage.errors import ModelError, UsageError
 
 D = 4
 

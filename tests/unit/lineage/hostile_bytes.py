@@ -2,7 +2,7 @@
 
 import tracemalloc
 
-from lineage.errors import WireError
+from spillway.lineage.errors import WireError
 
 BOMB = (1 << 63) - 1
 

@@ -4,8 +4,8 @@ from itertools import accumulate
 
 from hypothesis import strategies as st
 
-from lineage.marks import Mark, Version
-from lineage.replication import (
+from spillway.lineage.marks import Mark, Version
+from spillway.lineage.replication import (
     Base,
     Batch,
     Beat,
@@ -22,7 +22,7 @@ from lineage.replication import (
     Report,
     Yield,
 )
-from lineage.schemas import (
+from spillway.lineage.schemas import (
     CHECKED,
     CONTENTS,
     HEADER_BYTES,
@@ -31,7 +31,7 @@ from lineage.schemas import (
     REPLICATION,
     SchemaBook,
 )
-from lineage.values.replication import ReplicationDecoder, sealed
+from spillway.lineage.values.replication import ReplicationDecoder, sealed
 
 from .schema_versions import NEXT, TWINS
 from .strategies import names, values

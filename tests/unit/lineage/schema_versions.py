@@ -3,7 +3,7 @@
 import json
 from pathlib import Path
 
-from lineage.schemas import CONTENTS, DEAD_LETTER, OUTCOME, OWN_TEXTS, QUERY
+from spillway.lineage.schemas import CONTENTS, DEAD_LETTER, OUTCOME, OWN_TEXTS, QUERY
 
 _FILES = {
     QUERY: "query.avsc",

@@ -6,8 +6,8 @@ import numpy as np
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
-from lineage.message import DROPPED, FAILED, PREDICTION, DeadLetter, Outcome, PlanWord, Query, StageTiming
-from lineage.values.tensors import DTYPES, Bfloat16
+from spillway.lineage.message import DROPPED, FAILED, PREDICTION, DeadLetter, Outcome, PlanWord, Query, StageTiming
+from spillway.lineage.values.tensors import DTYPES, Bfloat16
 
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 names = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)

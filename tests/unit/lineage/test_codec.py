@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 from hypothesis import given
 
-from lineage import reasons
-from lineage.errors import WireError
-from lineage.limits import Limits
-from lineage.message import FAILED, PREDICTION, DeadLetter, Outcome, Query, StageTiming
-from lineage.schemas import (
+from spillway.lineage import reasons
+from spillway.lineage.errors import WireError
+from spillway.lineage.limits import Limits
+from spillway.lineage.message import FAILED, PREDICTION, DeadLetter, Outcome, Query, StageTiming
+from spillway.lineage.schemas import (
     DEAD_LETTER,
     HEADER_BYTES,
     MARKER,
@@ -21,8 +21,8 @@ from lineage.schemas import (
     QUERY,
     SchemaBook,
 )
-from lineage.values.codec import Decoder, encode_dead_letter, encode_outcome, encode_query
-from lineage.values.resolution import resolve
+from spillway.lineage.values.codec import Decoder, encode_dead_letter, encode_outcome, encode_query
+from spillway.lineage.values.resolution import resolve
 
 from .strategies import dead_letters, outcomes, queries, same
 

@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lineage import reasons
-from lineage.errors import WireError
-from lineage.flags import CUT, MAX_BYTES, MAX_NAMES, RULES, bounded, checked, cut, is_cut, merge
-from lineage.message import Query
-from lineage.schemas import MARKER, OWN_TEXTS, QUERY, SchemaBook
-from lineage.values.codec import Decoder, encode_query
+from spillway.lineage import reasons
+from spillway.lineage.errors import WireError
+from spillway.lineage.flags import CUT, MAX_BYTES, MAX_NAMES, RULES, bounded, checked, cut, is_cut, merge
+from spillway.lineage.message import Query
+from spillway.lineage.schemas import MARKER, OWN_TEXTS, QUERY, SchemaBook
+from spillway.lineage.values.codec import Decoder, encode_query
 
 scalars = st.none() | st.booleans() | st.integers(-3, 3) | st.sampled_from([-0.5, 0.0, 0.5, 2.0]) | st.text("ab")
 values = st.recursive(

@@ -4,12 +4,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lineage import headers, hops, reasons
-from lineage.errors import WireError
-from lineage.headers import Headers
-from lineage.hops import Hop
-from lineage.ids import is_request_id, new_request_id
-from lineage.trace import TraceContext
+from spillway.lineage import headers, hops, reasons
+from spillway.lineage.errors import WireError
+from spillway.lineage.headers import Headers
+from spillway.lineage.hops import Hop
+from spillway.lineage.ids import is_request_id, new_request_id
+from spillway.lineage.trace import TraceContext
 
 MOST = 2**63 - 1
 ids = st.text(st.characters(min_codepoint=0x21, max_codepoint=0x7E), min_size=1, max_size=128)
@@ -251,7 +251,7 @@ def test_absurd_names_are_an_error(key, raw):
 
 
 def test_caches_of_names_are_bounded():
-    from lineage import headers
+    from spillway.lineage import headers
 
     for index in range(3_000):
         headers.decode([*BASE, ("spillway-path", b"a=b%d" % index), ("spillway-lost", b"c%d" % index)])

@@ -5,11 +5,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lineage import reasons
-from lineage.errors import WireError
-from lineage.limits import Limits
-from lineage.message import FAILED, DeadLetter, Outcome, PlanWord, Query, StageTiming
-from lineage.schemas import (
+from spillway.lineage import reasons
+from spillway.lineage.errors import WireError
+from spillway.lineage.limits import Limits
+from spillway.lineage.message import FAILED, DeadLetter, Outcome, PlanWord, Query, StageTiming
+from spillway.lineage.schemas import (
     DEAD_LETTER,
     HEADER_BYTES,
     MARKER,
@@ -19,8 +19,8 @@ from lineage.schemas import (
     WORD,
     SchemaBook,
 )
-from lineage.values.codec import Decoder, encode_dead_letter, encode_outcome, encode_query, encode_word
-from lineage.values.decoding import read_long
+from spillway.lineage.values.codec import Decoder, encode_dead_letter, encode_outcome, encode_query, encode_word
+from spillway.lineage.values.decoding import read_long
 
 from .hostile_bytes import BOMB, memory_held, refusal, text, varint
 from .schema_versions import TWINS, V0

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lineage import reasons
-from lineage.errors import WireError
-from lineage.marks import Version
-from lineage.replication import (
+from spillway.lineage import reasons
+from spillway.lineage.errors import WireError
+from spillway.lineage.marks import Version
+from spillway.lineage.replication import (
     Beat,
     ChunkKey,
     ChunkRef,
@@ -22,7 +22,7 @@ from lineage.replication import (
     Report,
     Yield,
 )
-from lineage.schemas import (
+from spillway.lineage.schemas import (
     CONTENTS,
     FENCE,
     HEADER_BYTES,
@@ -30,7 +30,7 @@ from lineage.schemas import (
     MARKER,
     OWN_PARSED,
 )
-from lineage.values.replication import encode, sealed
+from spillway.lineage.values.replication import encode, sealed
 
 from .hostile_bytes import BOMB, memory_held, refusal, text, varint
 from .replication_records import ALL_HEADERS, CHECKED_HEADERS, HEADERS, checked, read, shard_records

@@ -5,13 +5,20 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from lineage import reasons
-from lineage.errors import WireError
-from lineage.limits import Limits
-from lineage.message import PREDICTION, Outcome, Query, StageTiming
-from lineage.values.codec import Decoder, encode_query
-from lineage.values.json_text import read_inputs, read_outcome, read_value, show_outcome, show_value, write_outcome
-from lineage.values.tensors import DTYPES, Bfloat16
+from spillway.lineage import reasons
+from spillway.lineage.errors import WireError
+from spillway.lineage.limits import Limits
+from spillway.lineage.message import PREDICTION, Outcome, Query, StageTiming
+from spillway.lineage.values.codec import Decoder, encode_query
+from spillway.lineage.values.json_text import (
+    read_inputs,
+    read_outcome,
+    read_value,
+    show_outcome,
+    show_value,
+    write_outcome,
+)
+from spillway.lineage.values.tensors import DTYPES, Bfloat16
 
 from .hostile_bytes import refusal
 from .strategies import bfloat16s, outcomes, same, tensors

@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lineage import headers, hops, reasons
-from lineage.errors import WireError
-from lineage.headers import Headers
-from lineage.hops import Hop
-from lineage.marks import Mark, Version, merged, order
+from spillway.lineage import headers, hops, reasons
+from spillway.lineage.errors import WireError
+from spillway.lineage.headers import Headers
+from spillway.lineage.hops import Hop
+from spillway.lineage.marks import Mark, Version, merged, order
 
 stages = st.sampled_from(["a", "b", "tracker", "é" * 30])
 numbers = st.one_of(st.integers(1, 5), st.integers(1, 2**63 - 1))

@@ -5,11 +5,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client import metrics_core
 
-from agents.live.stage.intake import MAX_BUDGET_US, SKEW_US, Times, effective
-from lineage import metric_names, reasons
-from lineage.errors import UsageError
-from lineage.keys import murmur2, partition_for
-from lineage.limits import Limits
+from spillway.agents.live.stage.intake import MAX_BUDGET_US, SKEW_US, Times, effective
+from spillway.lineage import metric_names, reasons
+from spillway.lineage.errors import UsageError
+from spillway.lineage.keys import murmur2, partition_for
+from spillway.lineage.limits import Limits
 
 
 def constants(module):

@@ -10,11 +10,11 @@ import pytest
 from avro.compatibility import ReaderWriterCompatibilityChecker, SchemaCompatibilityType
 from hypothesis import given
 
-from lineage import reasons
-from lineage.errors import WireError
-from lineage.marks import Mark, Version
-from lineage.message import Query
-from lineage.replication import (
+from spillway.lineage import reasons
+from spillway.lineage.errors import WireError
+from spillway.lineage.marks import Mark, Version
+from spillway.lineage.message import Query
+from spillway.lineage.replication import (
     Batch,
     ChunkKey,
     ChunkRef,
@@ -24,7 +24,7 @@ from lineage.replication import (
     Manifest,
     Record,
 )
-from lineage.schemas import (
+from spillway.lineage.schemas import (
     CONTENTS,
     HEADER_BYTES,
     MANIFEST,
@@ -33,8 +33,8 @@ from lineage.schemas import (
     REPLICATION,
     SchemaBook,
 )
-from lineage.values.codec import Decoder, encode_query
-from lineage.values.replication import ReplicationDecoder, encode, sealed
+from spillway.lineage.values.codec import Decoder, encode_query
+from spillway.lineage.values.replication import ReplicationDecoder, encode, sealed
 
 from .replication_records import (
     BOOK,

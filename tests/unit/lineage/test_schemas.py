@@ -13,10 +13,10 @@ from fastavro.schema import to_parsing_canonical_form
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lineage import reasons
-from lineage.errors import WireError
-from lineage.message import DROPPED, DeadLetter, Outcome, Query, StageTiming
-from lineage.schemas import (
+from spillway.lineage import reasons
+from spillway.lineage.errors import WireError
+from spillway.lineage.message import DROPPED, DeadLetter, Outcome, Query, StageTiming
+from spillway.lineage.schemas import (
     DEAD_LETTER,
     HEADER_BYTES,
     MARKER,
@@ -31,7 +31,7 @@ from lineage.schemas import (
     SchemaBook,
     fingerprint_of,
 )
-from lineage.values.codec import Decoder, encode_query
+from spillway.lineage.values.codec import Decoder, encode_query
 
 from .schema_versions import NEXT, V0
 

@@ -7,12 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
-from lineage import reasons
-from lineage.errors import WireError
-from lineage.limits import Limits
-from lineage.message import Query
-from lineage.values.codec import Decoder, encode_query
-from lineage.values.tensors import DTYPES, Bfloat16, view
+from spillway.lineage import reasons
+from spillway.lineage.errors import WireError
+from spillway.lineage.limits import Limits
+from spillway.lineage.message import Query
+from spillway.lineage.values.codec import Decoder, encode_query
+from spillway.lineage.values.tensors import DTYPES, Bfloat16, view
 
 
 def there_and_back(array, limits=None):
@@ -120,9 +120,9 @@ def test_any_dtype_and_shape_is_a_view_or_one_typed_error(dtype, shape, data):
 WITHOUT_TORCH = """
 import sys
 import numpy as np
-import lineage.values.codec as codec, lineage.headers
-from lineage.message import Query
-from lineage.values.tensors import Bfloat16
+import spillway.lineage.values.codec as codec, spillway.lineage.headers
+from spillway.lineage.message import Query
+from spillway.lineage.values.tensors import Bfloat16
 bits = np.array([[0x3F80, 0xC000]], np.uint16)
 message = codec.encode_query(Query({"x": Bfloat16(bits), "n": np.zeros(2), "l": [1, None]}))
 decoded = codec.Decoder().query(message).inputs["x"]

@@ -7,13 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lineage import headers, reasons, trace
-from lineage.errors import WireError
-from lineage.limits import MAX_QUANTILES
-from lineage.message import PlanWord, Query
-from lineage.schemas import HEADER_BYTES, MARKER, OWN_PARSED, WORD, SchemaBook
-from lineage.trace import TraceContext
-from lineage.values.codec import Decoder, encode_query, encode_word
+from spillway.lineage import headers, reasons, trace
+from spillway.lineage.errors import WireError
+from spillway.lineage.limits import MAX_QUANTILES
+from spillway.lineage.message import PlanWord, Query
+from spillway.lineage.schemas import HEADER_BYTES, MARKER, OWN_PARSED, WORD, SchemaBook
+from spillway.lineage.trace import TraceContext
+from spillway.lineage.values.codec import Decoder, encode_query, encode_word
 
 from .schema_versions import NEXT
 from .strategies import plan_words, same

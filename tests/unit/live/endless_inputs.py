@@ -1,7 +1,7 @@
 """An input whose logs have every offset: nothing of it is ever stopped."""
 
-from agents.live.inputs import OF_STATES, Inputs
-from checkpoint.inputs import Bounds
+from spillway.agents.live.inputs import OF_STATES, Inputs
+from spillway.checkpoint.inputs import Bounds
 
 
 def endless() -> Inputs:

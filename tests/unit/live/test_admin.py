@@ -6,12 +6,12 @@ import pytest
 from confluent_kafka import IsolationLevel, KafkaError, KafkaException
 from confluent_kafka.admin import OffsetSpec
 
-from agents.live import admin
-from agents.live.gate import memory
-from agents.live.gate.fencing import OustedError, UnheardError
-from agents.live.spans import Span, near, offsets
-from lineage.errors import BrokerError
-from producers.patience import UnansweredError
+from spillway.agents.live import admin
+from spillway.agents.live.gate import memory
+from spillway.agents.live.gate.fencing import OustedError, UnheardError
+from spillway.agents.live.spans import Span, near, offsets
+from spillway.lineage.errors import BrokerError
+from spillway.producers.patience import UnansweredError
 
 
 class Client:

@@ -6,19 +6,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agents.core.actions import Failed, Ok
-from agents.core.dispatch import Extra
-from agents.core.request import Delivery, Request
-from agents.live.stage.batch_work import BatchWork, UserFunctions
-from agents.live.stage.emission import Carried
-from agents.live.stage.extras import CopyWork
-from agents.live.stage.intake import Signature
-from agents.models.flagged import Flagged, answered
-from lineage import reasons
-from lineage.errors import WireError
-from lineage.limits import Limits
-from lineage.message import Query, StageTiming
-from lineage.values import codec
+from spillway.agents.core.actions import Failed, Ok
+from spillway.agents.core.dispatch import Extra
+from spillway.agents.core.request import Delivery, Request
+from spillway.agents.live.stage.batch_work import BatchWork, UserFunctions
+from spillway.agents.live.stage.emission import Carried
+from spillway.agents.live.stage.extras import CopyWork
+from spillway.agents.live.stage.intake import Signature
+from spillway.agents.models.flagged import Flagged, answered
+from spillway.lineage import reasons
+from spillway.lineage.errors import WireError
+from spillway.lineage.limits import Limits
+from spillway.lineage.message import Query, StageTiming
+from spillway.lineage.values import codec
 
 DECODER = codec.Decoder()
 RECORD = SimpleNamespace(key="käte".encode(), topic="in")

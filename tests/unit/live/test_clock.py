@@ -4,8 +4,8 @@ from unittest.mock import Mock
 
 import pytest
 
-from agents.live import clock as module
-from agents.live.clock import Alarm, Clock
+from spillway.agents.live import clock as module
+from spillway.agents.live.clock import Alarm, Clock
 
 
 @pytest.fixture

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
-from agents.cli import main
-from agents.coding.card import (
+from spillway.agents.cli import main
+from spillway.agents.coding.card import (
     Card,
     Tensor,
     deployed_hash,
@@ -19,25 +19,25 @@ from agents.coding.card import (
     write_card,
     write_reference,
 )
-from agents.coding.codes import Concatenation, SameParity, Sum
-from agents.coding.deployed import Parities
-from agents.core.actions import Ok
-from agents.core.dispatch import Extra, Group, Recovery
-from agents.core.workers import Batch
-from agents.live.metrics import StageMetrics
-from agents.live.stage.batch_work import Prepared
-from agents.live.stage.coded import CodeWork, Coding, alike, load_coding
-from agents.live.stage.extras import Beside
-from agents.models.inputs import Inputs
-from agents.supervise.registry import Entry
-from agents.supervise.scrape import figures
-from agents.supervise.scrape import parse as parsed
-from agents.supervise.table import details
-from agents.workers.identity import model_hash
-from lineage.errors import ModelError, UsageError
+from spillway.agents.coding.codes import Concatenation, SameParity, Sum
+from spillway.agents.coding.deployed import Parities
+from spillway.agents.core.actions import Ok
+from spillway.agents.core.dispatch import Extra, Group, Recovery
+from spillway.agents.core.workers import Batch
+from spillway.agents.live.metrics import StageMetrics
+from spillway.agents.live.stage.batch_work import Prepared
+from spillway.agents.live.stage.coded import CodeWork, Coding, alike, load_coding
+from spillway.agents.live.stage.extras import Beside
+from spillway.agents.models.inputs import Inputs
+from spillway.agents.supervise.registry import Entry
+from spillway.agents.supervise.scrape import figures
+from spillway.agents.supervise.scrape import parse as parsed
+from spillway.agents.supervise.table import details
+from spillway.agents.workers.identity import model_hash
+from spillway.lineage.errors import ModelError, UsageError
+from spillway.topology.load import parse
+from spillway.topology.sections import CodingSpec
 from tests.unit.core.builders import NOW, delivery, stage_core
-from topology.load import parse
-from topology.sections import CodingSpec
 
 MATRIX = np.arange(12.0).reshape(3, 4) - 5
 CARD = Card(

@@ -10,15 +10,15 @@ from pathlib import Path
 import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
-from agents.live import committed
-from agents.live.committed import GroupOffsets, Withheld
+from spillway.agents.live import committed
+from spillway.agents.live.committed import GroupOffsets, Withheld
 from tests import mock_cluster
 
 ROOT = Path(__file__).parents[3]
 BEGIN = f"""
 from confluent_kafka import KafkaError, KafkaException
 from tests.mock_cluster import OFFSET_FETCH, MockCluster
-from producers.connection import ClientSettings
+from spillway.producers.connection import ClientSettings
 cluster = MockCluster()
 for name in ("p.ingress", "p.outcomes", "p.egress"):
     cluster.topic(name, 2)
@@ -26,7 +26,7 @@ settings = ClientSettings(bootstrap=cluster.bootstrap)
 REFUSAL = {KafkaError.NOT_COORDINATOR}
 """
 ASKED = """
-from agents.live.committed import GroupOffsets
+from spillway.agents.live.committed import GroupOffsets
 asks = GroupOffsets(settings.confluent(), "p.a")
 print(asks.once("p.ingress", [0, 1], 30.0))
 cluster.answer_with(OFFSET_FETCH, REFUSAL)
@@ -37,8 +37,8 @@ except KafkaException as error:
 print(asks.once("p.ingress", [0, 1], 30.0))
 """
 LOOKED = """
-from agents.supervise.groups import KafkaGroups, Watched
-from lineage.errors import BrokerError
+from spillway.agents.supervise.groups import KafkaGroups, Watched
+from spillway.lineage.errors import BrokerError
 groups = KafkaGroups(settings, "p", {"a": Watched("p.ingress", (0, 1), only=0)})
 print(sorted(groups.look(["a"])["a"].partitions))
 cluster.answer_with(OFFSET_FETCH, REFUSAL)
@@ -49,7 +49,7 @@ except BrokerError as error:
 print(sorted(groups.look(["a"])["a"].partitions))
 """
 MENDED = """
-from agents.live.gate.hanging import Mender
+from spillway.agents.live.gate.hanging import Mender
 mender = Mender(settings.confluent(), group="p.gate", outcomes="p.outcomes", outputs=["p.egress"])
 cluster.answer_with(OFFSET_FETCH, REFUSAL, REFUSAL, REFUSAL)
 mender.mend(None, 60.0)

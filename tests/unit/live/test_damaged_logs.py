@@ -6,16 +6,16 @@ import random
 import pytest
 from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME
 
-from agents.live.states import log_reader
-from agents.live.states.log_reader import CONTROL, LogRecords, LogsFeed
-from checkpoint import version_log
-from checkpoint.claims import Claims
-from checkpoint.damage import Damage, DamageError
-from checkpoint.logs import Fate, Logs
-from lineage.errors import CheckpointError
-from lineage.marks import INITIAL, Mark, Version
-from lineage.replication import Base, Claim, Fence, Manifest
-from lineage.values.replication import ReplicationDecoder, encode
+from spillway.agents.live.states import log_reader
+from spillway.agents.live.states.log_reader import CONTROL, LogRecords, LogsFeed
+from spillway.checkpoint import version_log
+from spillway.checkpoint.claims import Claims
+from spillway.checkpoint.damage import Damage, DamageError
+from spillway.checkpoint.logs import Fate, Logs
+from spillway.lineage.errors import CheckpointError
+from spillway.lineage.marks import INITIAL, Mark, Version
+from spillway.lineage.replication import Base, Claim, Fence, Manifest
+from spillway.lineage.values.replication import ReplicationDecoder, encode
 
 PLACE, UP = ("learn", 0), ("up", 0)
 SLOTS = {("p.learn.versions", 0): PLACE, ("p.control", 0): CONTROL}
@@ -125,7 +125,7 @@ def test_no_bit_of_a_claim_makes_another_winner():
     for each in damaged:
         claims, reader = Claims(), LogRecords(SLOTS, DECODER)
         found = reader.read(Message(*each, 0, "p.control"))
-        assert found is None  # it gives nothing without its fence (`checkpoint.claims`)
+        assert found is None  # it gives nothing without its fence (`spillway.checkpoint.claims`)
         assert claims.take(claim)
 
 
@@ -229,7 +229,7 @@ def test_the_gate_waits_for_what_rests_on_a_damaged_log_and_goes_on_when_it_is_p
 
 
 def test_the_member_of_a_damaged_shard_ends_and_says_where(monkeypatch):
-    from agents.live.stateful.member import ShardMember
+    from spillway.agents.live.stateful.member import ShardMember
     from tests.unit.live.stateful.shard_doubles import Shard
 
     roles = Shard(monkeypatch).members[0]

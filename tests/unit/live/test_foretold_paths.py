@@ -2,13 +2,13 @@
 
 import pytest
 
-from agents.core.actions import Ok
-from agents.core.journal import replay
-from agents.live.stage.parts import build_core
-from lineage.errors import UsageError
+from spillway.agents.core.actions import Ok
+from spillway.agents.core.journal import replay
+from spillway.agents.live.stage.parts import build_core
+from spillway.lineage.errors import UsageError
+from spillway.topology.load import parse
 from tests.unit.core.builders import NOW, delivery
 from tests.unit.live.test_intake_and_emission import intake, record
-from topology.load import parse
 
 PIPELINE = parse("""
 name: fork

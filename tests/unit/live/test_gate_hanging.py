@@ -5,10 +5,10 @@ import itertools
 import pytest
 from confluent_kafka import IsolationLevel
 
-from agents.live.gate import hanging
-from agents.live.gate.hanging import Mender
-from agents.live.gate.transaction import AbortedError
-from producers.connection import ClientSettings
+from spillway.agents.live.gate import hanging
+from spillway.agents.live.gate.hanging import Mender
+from spillway.agents.live.gate.transaction import AbortedError
+from spillway.producers.connection import ClientSettings
 
 OUTPUTS = ("p.egress", "p.dead")
 

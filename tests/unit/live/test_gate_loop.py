@@ -13,20 +13,20 @@ from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from agents.core import gate
-from agents.core.gate import GateCore
-from agents.core.joins import Fetch
-from agents.core.request import Delivery
-from agents.live.gate import conversion
-from agents.live.gate.loop import Gate, GateTopics, Means
-from agents.live.gate.memory import Rereading
-from agents.live.gate.metrics import GateMetrics
-from agents.live.gate.transaction import AbortedError
-from lineage.errors import BrokerError
-from lineage.headers import ACCEPT
-from lineage.hops import Hop
-from lineage.marks import Mark, Version
-from lineage.message import PREDICTION, Outcome
+from spillway.agents.core import gate
+from spillway.agents.core.gate import GateCore
+from spillway.agents.core.joins import Fetch
+from spillway.agents.core.request import Delivery
+from spillway.agents.live.gate import conversion
+from spillway.agents.live.gate.loop import Gate, GateTopics, Means
+from spillway.agents.live.gate.memory import Rereading
+from spillway.agents.live.gate.metrics import GateMetrics
+from spillway.agents.live.gate.transaction import AbortedError
+from spillway.lineage.errors import BrokerError
+from spillway.lineage.headers import ACCEPT
+from spillway.lineage.hops import Hop
+from spillway.lineage.marks import Mark, Version
+from spillway.lineage.message import PREDICTION, Outcome
 from tests import mock_cluster
 from tests.unit.core.builders import Known
 from tests.unit.core.shapes import SHAPES

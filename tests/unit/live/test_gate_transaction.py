@@ -6,10 +6,10 @@ from types import SimpleNamespace
 import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
-from agents.live.gate import transaction
-from agents.live.gate.fencing import FencedError
-from agents.live.gate.transaction import AbortedError, Aside, Record, SilentError, TransactionalWriter, Turn
-from producers.connection import ClientSettings
+from spillway.agents.live.gate import transaction
+from spillway.agents.live.gate.fencing import FencedError
+from spillway.agents.live.gate.transaction import AbortedError, Aside, Record, SilentError, TransactionalWriter, Turn
+from spillway.producers.connection import ClientSettings
 
 SILENCE = KafkaError(KafkaError._TIMED_OUT, "nothing is heard", retriable=True)
 FENCED = KafkaError(KafkaError.PRODUCER_FENCED, "another one has the id", fatal=True)

@@ -5,15 +5,15 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from agents.core.outcomes import Release
-from agents.live.gate.wire import Poison, Wire
-from lineage import headers, reasons
-from lineage.hops import Hop
-from lineage.limits import Limits
-from lineage.marks import Mark, Version
-from lineage.message import FAILED, PREDICTION, Outcome, Query
-from lineage.values import codec
-from lineage.values.codec import Decoder
+from spillway.agents.core.outcomes import Release
+from spillway.agents.live.gate.wire import Poison, Wire
+from spillway.lineage import headers, reasons
+from spillway.lineage.hops import Hop
+from spillway.lineage.limits import Limits
+from spillway.lineage.marks import Mark, Version
+from spillway.lineage.message import FAILED, PREDICTION, Outcome, Query
+from spillway.lineage.values import codec
+from spillway.lineage.values.codec import Decoder
 
 LIMITS = Limits(max_message_bytes=2_000)
 SAID = headers.Headers("r1", 1_000_000, 2_500_000, Hop("a", 0, 3, 7, 5), {"a": ("b",)}, (), None, [("x-user", b"u")])

@@ -7,10 +7,10 @@ from types import SimpleNamespace
 import pytest
 from aiokafka.errors import for_code
 
-from agents.live import group_members
-from agents.live.group_members import GroupMembers
-from lineage.errors import BrokerError
-from producers.connection import ClientSettings
+from spillway.agents.live import group_members
+from spillway.agents.live.group_members import GroupMembers
+from spillway.lineage.errors import BrokerError
+from spillway.producers.connection import ClientSettings
 
 NOT_COORDINATOR, NOT_AUTHORIZED = 16, 30
 

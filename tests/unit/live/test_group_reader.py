@@ -8,11 +8,11 @@ from types import SimpleNamespace
 import pytest
 from confluent_kafka import KafkaError, TopicPartition
 
-from agents.live.consumer import reader as reading
-from agents.live.consumer.reader import Commit, GroupReader
-from agents.live.groups import Membership
-from lineage.errors import BrokerError
-from producers.connection import ClientSettings
+from spillway.agents.live.consumer import reader as reading
+from spillway.agents.live.consumer.reader import Commit, GroupReader
+from spillway.agents.live.groups import Membership
+from spillway.lineage.errors import BrokerError
+from spillway.producers.connection import ClientSettings
 
 TOPIC = "t"
 

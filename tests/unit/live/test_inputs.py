@@ -5,8 +5,8 @@ import logging
 
 import pytest
 
-from agents.live.inputs import Inputs, of_gate, of_stage
-from checkpoint.inputs import Bounds
+from spillway.agents.live.inputs import Inputs, of_gate, of_stage
+from spillway.checkpoint.inputs import Bounds
 
 
 @pytest.fixture

@@ -5,17 +5,17 @@ import dataclasses
 import pytest
 from aiokafka.structs import ConsumerRecord
 
-from agents.core.actions import Emit, EmitKind, Loss
-from agents.core.request import Request
-from agents.live.metrics import StageMetrics
-from agents.live.stage.emission import Emission
-from agents.live.stage.intake import Intake, PoisonError
-from lineage import headers, reasons, trace
-from lineage.hops import Hop
-from lineage.limits import Limits
-from lineage.marks import Mark, Version
-from lineage.message import Outcome, Query, StageTiming
-from lineage.values import codec
+from spillway.agents.core.actions import Emit, EmitKind, Loss
+from spillway.agents.core.request import Request
+from spillway.agents.live.metrics import StageMetrics
+from spillway.agents.live.stage.emission import Emission
+from spillway.agents.live.stage.intake import Intake, PoisonError
+from spillway.lineage import headers, reasons, trace
+from spillway.lineage.hops import Hop
+from spillway.lineage.limits import Limits
+from spillway.lineage.marks import Mark, Version
+from spillway.lineage.message import Outcome, Query, StageTiming
+from spillway.lineage.values import codec
 
 APPENDED_MS = 1_700_000_000_000
 SENT_US = APPENDED_MS * 1000

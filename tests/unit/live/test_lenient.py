@@ -7,10 +7,10 @@ from aiokafka.record.default_records import _DefaultRecordBatchBuilderPy
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agents.live.consumer import lenient
-from agents.live.consumer.lenient import LenientReader, strange_headers
-from lineage.errors import BrokerError
-from producers.connection import ClientSettings
+from spillway.agents.live.consumer import lenient
+from spillway.agents.live.consumer.lenient import LenientReader, strange_headers
+from spillway.lineage.errors import BrokerError
+from spillway.producers.connection import ClientSettings
 from tests.mock_cluster import MockCluster, available
 from tests.unit.producers.test_header_pairs import write
 

@@ -1,8 +1,8 @@
 """Which dead letters still wait for somebody: those whose queries were not asked again."""
 
-from agents.live.operator.letters import ATTEMPT, RETRY_OF, Letter, retried
-from lineage.headers import REQUEST_ID
-from lineage.message import DeadLetter
+from spillway.agents.live.operator.letters import ATTEMPT, RETRY_OF, Letter, retried
+from spillway.lineage.headers import REQUEST_ID
+from spillway.lineage.message import DeadLetter
 
 
 def letter(offset, request_id, attempt=1, first=None):

@@ -6,18 +6,18 @@ from dataclasses import replace
 import pytest
 from confluent_kafka import TIMESTAMP_CREATE_TIME, TIMESTAMP_LOG_APPEND_TIME
 
-from agents.live.states import log_reader as log_records
-from agents.live.states.beats import _spoken
-from agents.live.states.log_reader import CONTROL, LogRecords
-from agents.live.states.standby import StandbyReader
-from checkpoint import claims, version_log
-from checkpoint.chunks import encode_key
-from checkpoint.damage import Damage
-from checkpoint.standby import Standby
-from lineage.marks import INITIAL, Mark, Version
-from lineage.replication import Base, Beat, ChunkKey, Claim, Fence, Manifest, Report, Yield
-from lineage.values.replication import ReplicationDecoder, encode
-from producers.connection import ClientSettings
+from spillway.agents.live.states import log_reader as log_records
+from spillway.agents.live.states.beats import _spoken
+from spillway.agents.live.states.log_reader import CONTROL, LogRecords
+from spillway.agents.live.states.standby import StandbyReader
+from spillway.checkpoint import claims, version_log
+from spillway.checkpoint.chunks import encode_key
+from spillway.checkpoint.damage import Damage
+from spillway.checkpoint.standby import Standby
+from spillway.lineage.marks import INITIAL, Mark, Version
+from spillway.lineage.replication import Base, Beat, ChunkKey, Claim, Fence, Manifest, Report, Yield
+from spillway.lineage.values.replication import ReplicationDecoder, encode
+from spillway.producers.connection import ClientSettings
 
 PLACE = ("learn", 0)
 VERSIONS, CLAIMS = ("p.learn.versions", 0), ("p.control", 0)
@@ -142,7 +142,7 @@ def test_schemas_are_looked_for_where_one_is_unknown():
 def test_a_manifest_that_rests_on_a_foreign_shard_is_told_of(caplog):
     manifest = Manifest(Version(1, 1), CHAIN, (Mark("away", 3, Version(1, 1)),), "m")
     read = records().read(Message(key_of(manifest), encode(manifest)))
-    assert read.record == manifest  # it is void for everybody who judges (`checkpoint.logs`)
+    assert read.record == manifest  # it is void for everybody who judges (`spillway.checkpoint.logs`)
     assert "requires away/3 e1.v1, of a shard that the pipeline does not have" in caplog.text
 
 

@@ -4,22 +4,22 @@ from types import SimpleNamespace
 
 import pytest
 
-from agents.core.dispatch import Extra, Group, Recovery
-from agents.core.request import Delivery, Request
-from agents.core.workers import Batch
-from agents.live.stage.batch_work import BatchWork, UserFunctions
-from agents.live.stage.emission import Carried
-from agents.live.stage.extras import CopyWork
-from agents.live.stage.lookups import Lookups
-from lineage.errors import WireError
-from lineage.headers import AFTER, Headers
-from lineage.keys import partition_for
-from lineage.limits import Limits
-from lineage.message import Query
-from lineage.values import codec
-from producers import published
-from producers.published import Row, encode_row, key_of_shared
-from topology.load import parse
+from spillway.agents.core.dispatch import Extra, Group, Recovery
+from spillway.agents.core.request import Delivery, Request
+from spillway.agents.core.workers import Batch
+from spillway.agents.live.stage.batch_work import BatchWork, UserFunctions
+from spillway.agents.live.stage.emission import Carried
+from spillway.agents.live.stage.extras import CopyWork
+from spillway.agents.live.stage.lookups import Lookups
+from spillway.lineage.errors import WireError
+from spillway.lineage.headers import AFTER, Headers
+from spillway.lineage.keys import partition_for
+from spillway.lineage.limits import Limits
+from spillway.lineage.message import Query
+from spillway.lineage.values import codec
+from spillway.producers import published
+from spillway.producers.published import Row, encode_row, key_of_shared
+from spillway.topology.load import parse
 
 PIPELINE = """
 name: p

@@ -5,13 +5,13 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from agents.live.stage.batch_work import Prepared
-from agents.live.stage.members import MemberWork
-from agents.live.stage.parts import Known, check_remembers
-from agents.models.inputs import Inputs
-from lineage.errors import ModelError
-from topology.sections import CacheSpec
-from topology.spec import StageSpec
+from spillway.agents.live.stage.batch_work import Prepared
+from spillway.agents.live.stage.members import MemberWork
+from spillway.agents.live.stage.parts import Known, check_remembers
+from spillway.agents.models.inputs import Inputs
+from spillway.lineage.errors import ModelError
+from spillway.topology.sections import CacheSpec
+from spillway.topology.spec import StageSpec
 
 
 def work(caches):

@@ -10,17 +10,17 @@ import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from agents.core.actions import DROPPED, Emit, EmitKind, Loss
-from agents.core.request import Request
-from agents.core.workers import Batch
-from agents.live.gate.metrics import GateMetrics
-from agents.live.metrics import BELIEVED_SECONDS, Distribution, StageMetrics, StateFigures, WaitsTold
-from agents.live.registry import LOOPBACK, Address, MetricsServer, serve_metrics, turns
-from agents.live.stage.batch_work import Executed
-from agents.live.stage.tally import Tally
-from agents.supervise.registry import Entry
-from agents.supervise.scrape import figures, parse
-from lineage.errors import UsageError
+from spillway.agents.core.actions import DROPPED, Emit, EmitKind, Loss
+from spillway.agents.core.request import Request
+from spillway.agents.core.workers import Batch
+from spillway.agents.live.gate.metrics import GateMetrics
+from spillway.agents.live.metrics import BELIEVED_SECONDS, Distribution, StageMetrics, StateFigures, WaitsTold
+from spillway.agents.live.registry import LOOPBACK, Address, MetricsServer, serve_metrics, turns
+from spillway.agents.live.stage.batch_work import Executed
+from spillway.agents.live.stage.tally import Tally
+from spillway.agents.supervise.registry import Entry
+from spillway.agents.supervise.scrape import figures, parse
+from spillway.lineage.errors import UsageError
 
 
 def samples(metrics):
@@ -216,7 +216,7 @@ def test_a_process_is_ready_once_it_serves_and_while_no_partition_is_stopped(tmp
 
 
 def test_a_loop_that_turns_is_told_from_one_that_does_not(monkeypatch):
-    monkeypatch.setattr("agents.live.registry.LOOP_SECONDS", 60.0)
+    monkeypatch.setattr("spillway.agents.live.registry.LOOP_SECONDS", 60.0)
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever)
     thread.start()
@@ -225,7 +225,7 @@ def test_a_loop_that_turns_is_told_from_one_that_does_not(monkeypatch):
     finally:
         loop.call_soon_threadsafe(loop.stop)
         thread.join()
-    monkeypatch.setattr("agents.live.registry.LOOP_SECONDS", 0.0)
+    monkeypatch.setattr("spillway.agents.live.registry.LOOP_SECONDS", 0.0)
     assert turns(loop)() == "the event loop has not turned for 0 s"
     loop.close()
 

@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agents.coding.codes import Sum
-from agents.core.actions import Ok
-from agents.core.agreement import Agreement
-from agents.core.dispatch import Dispatch, Extra, Group, Recovery
-from agents.core.workers import Batch
-from agents.live.stage.crew import Crew
-from agents.live.stage.extras import Beside, Extras
+from spillway.agents.coding.codes import Sum
+from spillway.agents.core.actions import Ok
+from spillway.agents.core.agreement import Agreement
+from spillway.agents.core.dispatch import Dispatch, Extra, Group, Recovery
+from spillway.agents.core.workers import Batch
+from spillway.agents.live.stage.crew import Crew
+from spillway.agents.live.stage.extras import Beside, Extras
 from tests.unit.core.builders import NOW, delivery, stage_core
 from tests.unit.core.test_odd_answers import ERRORS, Touchy, answers
 from tests.unit.live.test_coded import model, work_of

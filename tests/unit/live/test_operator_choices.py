@@ -3,16 +3,24 @@
 import numpy as np
 import pytest
 
-from agents.cli.commands.state import refuse_misfit
-from agents.live.operator.changes import check_rewind
-from agents.live.operator.histories import Histories, Kept, Standing, kept_version, place_of, stage_of, version_of
-from checkpoint.version_log import key
-from lineage.errors import CheckpointError, UsageError
-from lineage.marks import INITIAL, Version
-from lineage.replication import Base, Beat, Claim, Fence, Manifest
-from lineage.values.replication import ReplicationDecoder, encode
-from topology.sections import StateSpec
-from topology.spec import PipelineSpec, StageSpec
+from spillway.agents.cli.commands.state import refuse_misfit
+from spillway.agents.live.operator.changes import check_rewind
+from spillway.agents.live.operator.histories import (
+    Histories,
+    Kept,
+    Standing,
+    kept_version,
+    place_of,
+    stage_of,
+    version_of,
+)
+from spillway.checkpoint.version_log import key
+from spillway.lineage.errors import CheckpointError, UsageError
+from spillway.lineage.marks import INITIAL, Version
+from spillway.lineage.replication import Base, Beat, Claim, Fence, Manifest
+from spillway.lineage.values.replication import ReplicationDecoder, encode
+from spillway.topology.sections import StateSpec
+from spillway.topology.spec import PipelineSpec, StageSpec
 
 SPEC = PipelineSpec(
     name="p",

@@ -5,8 +5,8 @@ import asyncio
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from agents.live import output as module
-from agents.live.output import Output
+from spillway.agents.live import output as module
+from spillway.agents.live.output import Output
 
 
 class FakeProducer:

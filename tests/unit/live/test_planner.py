@@ -4,17 +4,17 @@ from dataclasses import replace
 
 import pytest
 
-from agents.core.batching import Batcher
-from agents.core.board import UNREADABLE
-from agents.core.policies.fifo import Fifo
-from agents.core.policy import StageFacts, StageState, StageView
-from agents.core.stage import StageCore
-from agents.live.metrics import StageMetrics
-from agents.live.plan.planner import Planner, without_words
-from lineage.message import PlanWord
-from lineage.values.codec import Decoder, encode_word
+from spillway.agents.core.batching import Batcher
+from spillway.agents.core.board import UNREADABLE
+from spillway.agents.core.policies.fifo import Fifo
+from spillway.agents.core.policy import StageFacts, StageState, StageView
+from spillway.agents.core.stage import StageCore
+from spillway.agents.live.metrics import StageMetrics
+from spillway.agents.live.plan.planner import Planner, without_words
+from spillway.lineage.message import PlanWord
+from spillway.lineage.values.codec import Decoder, encode_word
+from spillway.topology.spec import PipelineSpec
 from tests.unit.core.shapes import SHAPES
-from topology.spec import PipelineSpec
 
 SPEC = PipelineSpec.model_validate(
     {

@@ -18,11 +18,11 @@ from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from agents.live.consumer import reader as reading
-from agents.live.consumer.app import build
-from agents.live.consumer.reader import Commit
-from agents.live.groups import Membership
-from producers.connection import ClientSettings
+from spillway.agents.live.consumer import reader as reading
+from spillway.agents.live.consumer.app import build
+from spillway.agents.live.consumer.reader import Commit
+from spillway.agents.live.groups import Membership
+from spillway.producers.connection import ClientSettings
 from tests import mock_cluster
 from tests.modelled_client import Cluster
 

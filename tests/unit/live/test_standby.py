@@ -6,11 +6,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from agents.live.stage.config import StageProcessConfig
-from agents.live.stage.waiting import replica_in, wait_to_take
-from agents.supervise.registry import entries
-from lineage.errors import UsageError
-from producers.connection import ClientSettings
+from spillway.agents.live.stage.config import StageProcessConfig
+from spillway.agents.live.stage.waiting import replica_in, wait_to_take
+from spillway.agents.supervise.registry import entries
+from spillway.lineage.errors import UsageError
+from spillway.producers.connection import ClientSettings
 
 
 @pytest.fixture

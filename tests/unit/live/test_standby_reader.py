@@ -5,14 +5,14 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from agents.live.stateful.copies import Copies
-from agents.live.states import standby as module
-from agents.live.states.standby import StandbyReader
-from checkpoint.assembly import ChunkError
-from checkpoint.chunks import encode_key
-from checkpoint.logs import Logs
-from lineage.marks import INITIAL, Version
-from lineage.replication import Base, Fence, Manifest
+from spillway.agents.live.stateful.copies import Copies
+from spillway.agents.live.states import standby as module
+from spillway.agents.live.states.standby import StandbyReader
+from spillway.checkpoint.assembly import ChunkError
+from spillway.checkpoint.chunks import encode_key
+from spillway.checkpoint.logs import Logs
+from spillway.lineage.marks import INITIAL, Version
+from spillway.lineage.replication import Base, Fence, Manifest
 from tests.unit.checkpoint.test_standby import Shard
 
 PLACE = ("s", 0)

@@ -5,10 +5,10 @@ import threading
 
 import pytest
 
-from agents.live.states import log_reader
-from agents.live.states.log_reader import LogReader
-from agents.live.states.worker import Mailbox, Worker
-from lineage.errors import BrokerError, CheckpointError
+from spillway.agents.live.states import log_reader
+from spillway.agents.live.states.log_reader import LogReader
+from spillway.agents.live.states.worker import Mailbox, Worker
+from spillway.lineage.errors import BrokerError, CheckpointError
 
 
 def finished(run, post, on_failed):

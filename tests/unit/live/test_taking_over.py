@@ -5,13 +5,13 @@ from types import SimpleNamespace
 
 import pytest
 
-from agents.live.consumer.transport import Chunk
-from agents.live.gate import memory as gate_memory
-from agents.live.gate.states import GateStates
-from agents.live.stage.driver import StageDriver
-from agents.live.states import log_reader
-from agents.live.states.log_reader import LogsFeed
-from lineage.errors import BrokerError
+from spillway.agents.live.consumer.transport import Chunk
+from spillway.agents.live.gate import memory as gate_memory
+from spillway.agents.live.gate.states import GateStates
+from spillway.agents.live.stage.driver import StageDriver
+from spillway.agents.live.states import log_reader
+from spillway.agents.live.states.log_reader import LogsFeed
+from spillway.lineage.errors import BrokerError
 from tests.unit.live.endless_inputs import endless
 
 PLACES = (("learn", 0), ("learn", 1))

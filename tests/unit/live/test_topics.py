@@ -6,11 +6,11 @@ from unittest.mock import Mock
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from agents.live import topics
-from lineage.errors import TopicError
-from producers.connection import ClientSettings
-from topology.load import parse
-from topology.topics import UNCLEAN, topic_plan
+from spillway.agents.live import topics
+from spillway.lineage.errors import TopicError
+from spillway.producers.connection import ClientSettings
+from spillway.topology.load import parse
+from spillway.topology.topics import UNCLEAN, topic_plan
 
 PLAN = topic_plan(parse("{name: p, slo: 1, stages: [{name: a, model: 'm:M', state: shared}]}").spec)
 

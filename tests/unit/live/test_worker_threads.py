@@ -9,15 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agents.core.pool import Pool
-from agents.live.stage import crew as crew_module
-from agents.live.stage.crew import Crew
-from agents.live.stage.parts import build_core, note_sizes
-from agents.live.stage.threads import Threads
-from agents.models.execution import Runner
+from spillway.agents.core.pool import Pool
+from spillway.agents.live.stage import crew as crew_module
+from spillway.agents.live.stage.crew import Crew
+from spillway.agents.live.stage.parts import build_core, note_sizes
+from spillway.agents.live.stage.threads import Threads
+from spillway.agents.models.execution import Runner
+from spillway.topology.load import parse
+from spillway.topology.sizes import Size, key_of, sized
 from tests.waiting import Bound
-from topology.load import parse
-from topology.sizes import Size, key_of, sized
 
 
 class Driver:

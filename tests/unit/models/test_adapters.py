@@ -18,16 +18,16 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import LinearSVC
 
-from agents.cli.main import run
-from agents.models.adapters import skops_io
-from agents.models.declared import load_declared
-from agents.models.inputs import Inputs
-from agents.models.loading import load_model, look_up_model
-from agents.profiling.conditions import conditions_now
-from agents.workers.single import SingleWorker
-from lineage.errors import MissingExtraError, ModelError
-from topology.load import load, parse
-from topology.spec import StageSpec
+from spillway.agents.cli.main import run
+from spillway.agents.models.adapters import skops_io
+from spillway.agents.models.declared import load_declared
+from spillway.agents.models.inputs import Inputs
+from spillway.agents.models.loading import load_model, look_up_model
+from spillway.agents.profiling.conditions import conditions_now
+from spillway.agents.workers.single import SingleWorker
+from spillway.lineage.errors import MissingExtraError, ModelError
+from spillway.topology.load import load, parse
+from spillway.topology.spec import StageSpec
 
 X, Y = load_digits(return_X_y=True)
 X = (X / 16).astype(np.float32)

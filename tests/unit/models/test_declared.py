@@ -5,11 +5,11 @@ import threading
 import psutil
 import pytest
 
-from agents.models import slow
-from agents.models.declared import UndeclaredError, load_declared, try_model
-from agents.models.loading import load_function
-from agents.models.trial import Trial, Verdict, verdicts
-from lineage.errors import ModelError
+from spillway.agents.models import slow
+from spillway.agents.models.declared import UndeclaredError, load_declared, try_model
+from spillway.agents.models.loading import load_function
+from spillway.agents.models.trial import Trial, Verdict, verdicts
+from spillway.lineage.errors import ModelError
 from tests.unit.models import stateful_models
 from tests.waiting import PATIENT_SECONDS, until
 

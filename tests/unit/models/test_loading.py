@@ -5,13 +5,13 @@ import threading
 
 import pytest
 
-from agents.models import bare as emulated
-from agents.models.adapters import placed
-from agents.models.bare import EmulatedModel
-from agents.models.execution import Instances, Runner
-from agents.models.inputs import Inputs
-from agents.models.loading import load_function, load_model
-from lineage.errors import ModelError
+from spillway.agents.models import bare as emulated
+from spillway.agents.models.adapters import placed
+from spillway.agents.models.bare import EmulatedModel
+from spillway.agents.models.execution import Instances, Runner
+from spillway.agents.models.inputs import Inputs
+from spillway.agents.models.loading import load_function, load_model
+from spillway.lineage.errors import ModelError
 
 
 def inputs(**values):
@@ -62,9 +62,9 @@ def test_functions_are_found_and_must_be_callable(samples):
 
 def test_torch_is_not_imported_for_a_model_that_does_not(samples):
     code = (
-        "import sys; from agents.models.loading import load_model;"
-        "from agents.models.loading import limit_torch_threads;"
-        "import agents.models.execution, agents.workers.single, agents.models.bare;"
+        "import sys; from spillway.agents.models.loading import load_model;"
+        "from spillway.agents.models.loading import limit_torch_threads;"
+        "import spillway.agents.models.execution, spillway.agents.workers.single, spillway.agents.models.bare;"
         "load_model('s', 'sample_models:Doubler', {}); limit_torch_threads(1);"
         "sys.exit('torch' in sys.modules)"
     )
@@ -176,3 +176,13 @@ def test_a_file_that_an_argument_names_is_found_as_modules_are(tmp_path, monkeyp
     assert placed(given) == {**given, "weights": str(beside / "weights.bin")}
     (here / "weights.bin").touch()
     assert placed(given) == given
+
+
+@pytest.mark.parametrize(
+    "name", ["agents.learning.learner:Learner", "agents.registry.served:Registered", "agents.coding.parity:Parity"]
+)
+def test_a_reference_of_before_there_was_one_name_is_refused_with_the_new_one(name, tmp_path):
+    there = f"from spillway.agents.models.loading import load_model; load_model('s', {name!r}, {{}})"
+    code = f"import os; os.chdir({str(tmp_path)!r})\n{there}"
+    done = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True, check=False)
+    assert done.stderr.splitlines()[-1].endswith(f"; write it as 'spillway.{name}'")

@@ -5,11 +5,11 @@ import sys
 import numpy as np
 import pytest
 
-from agents.models.state import check_key, check_state, copied, fingerprint, size
-from checkpoint.small_values import MAX_SMALL_BYTES
-from checkpoint.state import flatten, unflatten
-from lineage.errors import ModelError
-from lineage.values.tensors import Bfloat16
+from spillway.agents.models.state import check_key, check_state, copied, fingerprint, size
+from spillway.checkpoint.small_values import MAX_SMALL_BYTES
+from spillway.checkpoint.state import flatten, unflatten
+from spillway.lineage.errors import ModelError
+from spillway.lineage.values.tensors import Bfloat16
 
 
 def test_tensors_and_small_values_nested_at_will_are_a_state():

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from agents.models.loading import load_model, load_stateful_model
-from agents.models.stateful import SHARED, Machine, check_model, fingerprints, is_stateful, run
-from lineage.errors import ModelError
+from spillway.agents.models.loading import load_model, load_stateful_model
+from spillway.agents.models.stateful import SHARED, Machine, check_model, fingerprints, is_stateful, run
+from spillway.lineage.errors import ModelError
 from tests.unit.models import stateful_models as models
 
 

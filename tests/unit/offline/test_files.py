@@ -5,8 +5,8 @@ import json
 import numpy as np
 import pytest
 
-from lineage.errors import UsageError, WireError
-from producers.offline.files import Inputs, Outputs
+from spillway.lineage.errors import UsageError, WireError
+from spillway.producers.offline.files import Inputs, Outputs
 
 ASKS = {"pipeline": "p", "parameters": {}}
 

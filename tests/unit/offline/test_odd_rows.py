@@ -9,15 +9,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lineage import reasons
-from lineage.errors import BrokerError, WireError
-from lineage.limits import DEFAULT_LIMITS
-from lineage.message import DROPPED, FAILED, PREDICTION, Outcome, Query
-from lineage.values.codec import encode_query
-from lineage.values.tensors import Bfloat16
-from producers.offline import job, listening
-from producers.offline.job import Job
-from producers.offline.listening import Released
+from spillway.lineage import reasons
+from spillway.lineage.errors import BrokerError, WireError
+from spillway.lineage.limits import DEFAULT_LIMITS
+from spillway.lineage.message import DROPPED, FAILED, PREDICTION, Outcome, Query
+from spillway.lineage.values.codec import encode_query
+from spillway.lineage.values.tensors import Bfloat16
+from spillway.producers.offline import job, listening
+from spillway.producers.offline.job import Job
+from spillway.producers.offline.listening import Released
 from tests.unit.lineage.strategies import values
 
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from lineage.message import PlanWord
-from producers.offline.pace import DOUBTED, LOOK, Pace
+from spillway.lineage.message import PlanWord
+from spillway.producers.offline.pace import DOUBTED, LOOK, Pace
 
 NOW = 1_000.0
 

@@ -1,6 +1,6 @@
 """The page of the traces and demonstrations: charts by caption, a table with and without a head, text escaped."""
 
-from agents.pages import page
+from spillway.agents.pages import page
 
 
 def written(tmp_path, **more):

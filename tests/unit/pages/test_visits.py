@@ -3,14 +3,14 @@
 import numpy as np
 import pytest
 
-from agents.cli.main import run
-from agents.pages.run_report import examples
-from agents.pages.visits import between, simulated_series, stage_loads, told
-from agents.sim.observe import Observer
-from agents.sim.simulation import simulate
-from lineage.message import DROPPED, PREDICTION, Outcome, StageTiming
-from producers.load.tally import Witness
-from topology.load import parse
+from spillway.agents.cli.main import run
+from spillway.agents.pages.run_report import examples
+from spillway.agents.pages.visits import between, simulated_series, stage_loads, told
+from spillway.agents.sim.observe import Observer
+from spillway.agents.sim.simulation import simulate
+from spillway.lineage.message import DROPPED, PREDICTION, Outcome, StageTiming
+from spillway.producers.load.tally import Witness
+from spillway.topology.load import parse
 
 SPEC = """
 name: small

@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from lineage.errors import BrokerError, UsageError
-from producers import cluster
-from producers.client.queries import QueryMaker, cluster_of
-from producers.cluster import ProducerLog, idempotent_producer, require_listening
-from producers.connection import ClientSettings
-from producers.patience import AnswerTime, patiently
+from spillway.lineage.errors import BrokerError, UsageError
+from spillway.producers import cluster
+from spillway.producers.client.queries import QueryMaker, cluster_of
+from spillway.producers.cluster import ProducerLog, idempotent_producer, require_listening
+from spillway.producers.connection import ClientSettings
+from spillway.producers.patience import AnswerTime, patiently
 from tests import mock_cluster
 
 SASL = {
@@ -201,8 +201,8 @@ class Broker:
         self.codes = list(codes)
         self.now = 0.0
         self.given = []
-        monkeypatch.setattr("producers.patience.time.monotonic", lambda: self.now)
-        monkeypatch.setattr("producers.patience.time.sleep", lambda seconds: None)
+        monkeypatch.setattr("spillway.producers.patience.time.monotonic", lambda: self.now)
+        monkeypatch.setattr("spillway.producers.patience.time.sleep", lambda seconds: None)
 
     def ask(self, seconds):
         self.given.append(seconds)
@@ -314,8 +314,8 @@ def test_an_id_may_be_lost_again():
 
 
 FRESH = """
-from producers import cluster
-from producers.connection import ClientSettings
+from spillway.producers import cluster
+from spillway.producers.connection import ClientSettings
 from tests.mock_cluster import INIT_PRODUCER_ID, MockCluster
 mock = MockCluster()
 mock.topic("t", 4)

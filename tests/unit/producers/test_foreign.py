@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lineage.errors import UsageError
-from producers.load import foreign, recipes, traces
-from producers.load.foreign import Layout, Rescaling
+from spillway.lineage.errors import UsageError
+from spillway.producers.load import foreign, recipes, traces
+from spillway.producers.load.foreign import Layout, Rescaling
 
 
 def read(file, layout=Layout(), wanted=Rescaling(), seed=1):  # noqa: B008 - they are frozen

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from producers.generations import Generations
+from spillway.producers.generations import Generations
 
 
 def said(text):

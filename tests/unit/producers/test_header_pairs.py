@@ -7,7 +7,7 @@ from aiokafka import AIOKafkaProducer
 from aiokafka.record.default_records import _DefaultRecordBatchBuilderPy
 from confluent_kafka import Consumer, TopicPartition
 
-from producers.header_pairs import header_pairs
+from spillway.producers.header_pairs import header_pairs
 from tests.mock_cluster import MockCluster, available
 
 MANY = 200  # calls after which Python has specialized its code

@@ -3,14 +3,14 @@
 import numpy as np
 import pytest
 
-from lineage.errors import UsageError
-from lineage.limits import DEFAULT_LIMITS
-from lineage.message import DROPPED, FAILED, StageTiming
-from producers.recording import read_recording
-from producers.recording.history import history
-from producers.report import DROPPED as DROP
-from producers.report import FAILED as FAIL
-from producers.report import MISSING, PREDICTION
+from spillway.lineage.errors import UsageError
+from spillway.lineage.limits import DEFAULT_LIMITS
+from spillway.lineage.message import DROPPED, FAILED, StageTiming
+from spillway.producers.recording import read_recording
+from spillway.producers.recording.history import history
+from spillway.producers.report import DROPPED as DROP
+from spillway.producers.report import FAILED as FAIL
+from spillway.producers.report import MISSING, PREDICTION
 from tests.unit.whatif.recordings import Taken
 
 CHAIN = {"a": (), "b": ("a",)}

@@ -4,15 +4,15 @@ import types
 import numpy as np
 import pytest
 
-from lineage.errors import UsageError
-from lineage.message import DROPPED, FAILED, PREDICTION, Outcome, Query, StageTiming
-from lineage.values.codec import Decoder, encode_query
-from producers import load
-from producers.client.exchange import OutcomeTimeoutError
-from producers.load import payloads
-from producers.load.tally import Tally
-from producers.recording import Recorded
-from topology.load import parse
+from spillway.lineage.errors import UsageError
+from spillway.lineage.message import DROPPED, FAILED, PREDICTION, Outcome, Query, StageTiming
+from spillway.lineage.values.codec import Decoder, encode_query
+from spillway.producers import load
+from spillway.producers.client.exchange import OutcomeTimeoutError
+from spillway.producers.load import payloads
+from spillway.producers.load.tally import Tally
+from spillway.producers.recording import Recorded
+from spillway.topology.load import parse
 
 
 class OneRecording:

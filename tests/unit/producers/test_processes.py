@@ -5,10 +5,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lineage.errors import UsageError
-from producers.load import processes, recipes
-from producers.load.processes import Leg
-from producers.load.statistics import statistics
+from spillway.lineage.errors import UsageError
+from spillway.producers.load import processes, recipes
+from spillway.producers.load.processes import Leg
+from spillway.producers.load.statistics import statistics
 
 
 def rng(seed=1):

@@ -10,8 +10,8 @@ import pytest
 from avro.datafile import DataFileReader
 from avro.io import DatumReader
 
-from lineage.errors import UsageError
-from producers.recording import About, Recorded, RecordingWriter, is_recording, read_recording
+from spillway.lineage.errors import UsageError
+from spillway.producers.recording import About, Recorded, RecordingWriter, is_recording, read_recording
 
 ABOUT = About(
     pipeline="p",

@@ -3,8 +3,8 @@ import json
 import numpy as np
 import pytest
 
-from lineage.errors import UsageError
-from producers.report import DROPPED, FAILED, MISSING, PREDICTION, Report, StageTotals
+from spillway.lineage.errors import UsageError
+from spillway.producers.report import DROPPED, FAILED, MISSING, PREDICTION, Report, StageTotals
 
 STAGE = StageTotals(
     received=6,

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lineage.errors import UsageError
-from producers.load import schedule, traces
+from spillway.lineage.errors import UsageError
+from spillway.producers.load import schedule, traces
 
 
 def rng(seed=1):

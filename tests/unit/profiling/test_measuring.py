@@ -6,10 +6,10 @@ import sys
 import numpy as np
 import pytest
 
-from agents.profiling.process import Effort, Memory, measure, own_samples
-from agents.profiling.profiler import parse_sizes, sizes_up_to
-from lineage.errors import ModelError, UsageError
-from topology.spec import StageSpec
+from spillway.agents.profiling.process import Effort, Memory, measure, own_samples
+from spillway.agents.profiling.profiler import parse_sizes, sizes_up_to
+from spillway.lineage.errors import ModelError, UsageError
+from spillway.topology.spec import StageSpec
 
 PLACE = "stage 'a': model 'm:M'"
 
@@ -66,7 +66,7 @@ def test_a_slow_model_is_run_less_often():
 PEAK = """
 import os
 import numpy as np
-from agents.profiling.process import Memory
+from spillway.agents.profiling.process import Memory
 memory = Memory("cpu", [os.getpid()])
 memory.reset()
 before = memory.peak()

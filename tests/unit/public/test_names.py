@@ -3,6 +3,7 @@
 import ast
 import doctest
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -11,8 +12,7 @@ from pathlib import Path
 import pytest
 
 import spillway
-from producers.client.queries import QueryMaker
-from spillway.foreign import PACKAGES, refuse_foreign
+from spillway.producers.client.queries import QueryMaker
 
 SOURCE = Path(spillway.__file__).read_text()
 
@@ -50,16 +50,16 @@ def modules_after(code):
 
 
 def test_importing_it_imports_nothing_else():
-    assert modules_after("import spillway") <= {"spillway", "__future__"}
+    assert modules_after("import spillway") <= {"spillway", "__future__", "os"}
 
 
 def test_a_client_and_a_pipeline_need_neither_torch_nor_faust():
-    heavy = {"torch", "faust", "aiokafka", "matplotlib", "agents.core", "agents.live"}
+    heavy = {"torch", "faust", "aiokafka", "matplotlib", "spillway.agents.core", "spillway.agents.live"}
     assert not heavy & modules_after("from spillway import AsyncClient, Client, Outcome, Pipeline")
 
 
 def test_what_needs_torch_names_the_extra_without_it(monkeypatch):
-    for module in ("agents.models.torch_learner", "agents.models.torch_streams"):
+    for module in ("spillway.agents.models.torch_learner", "spillway.agents.models.torch_streams"):
         monkeypatch.delitem(sys.modules, module, raising=False)
     monkeypatch.delitem(spillway.__dict__, "Learner", raising=False)
     monkeypatch.setitem(sys.modules, "torch", None)
@@ -86,12 +86,10 @@ def test_a_pipeline_is_loaded_from_a_file(tmp_path):
         spillway.Pipeline.load(tmp_path / "q.yaml")
 
 
-# A package of somebody else's in the place of one of ours: refused, with its place and the fix, before it runs.
+# One name: what others install or have beside them as `agents` is theirs, and ours is found under `spillway` alone.
 
 ROOT = Path(spillway.__file__).parents[1]
-THEIRS = "raise SystemExit('somebody else has run')\n"
-COMMAND = "from spillway.entry import main; main()"
-PACKAGE = "from spillway import Client"
+ROOMS = ("agents", "checkpoint", "lineage", "producers", "topology")
 
 
 def run(code, place, *options):
@@ -101,71 +99,38 @@ def run(code, place, *options):
     )
 
 
-def installed(folder):
-    """A folder with this package, and the first file of each of the others: all that is looked at."""
-    shutil.copytree(ROOT / "spillway", folder / "spillway", ignore=shutil.ignore_patterns("__pycache__"))
-    for name in PACKAGES:
-        (folder / name).mkdir()
-        shutil.copy(ROOT / name / "__init__.py", folder / name)
-    return folder
-
-
-def test_our_own_are_fine(tmp_path):
-    refuse_foreign()
-    done = run("from spillway.foreign import refuse_foreign; refuse_foreign()", installed(tmp_path))
-    assert (done.returncode, done.stderr) == (0, "")
-
-
-@pytest.mark.parametrize("name", PACKAGES)
-def test_another_package_of_the_name_that_comes_first_is_named_and_not_run(tmp_path, name):
-    (tmp_path / name).mkdir()
-    theirs = tmp_path / name / "__init__.py"
-    theirs.write_text(THEIRS)
-    done = run(COMMAND, tmp_path)
-    assert done.returncode == 2
-    assert done.stderr.startswith(f"error: {name!r} is found in {theirs}, which is not Spillway's")
-    assert "environment of its own" in done.stderr
-    assert done.stderr.count("\n") == 1
-
-
-def test_so_is_a_module(tmp_path):
-    (tmp_path / "agents.py").write_text(THEIRS)
-    assert f"'agents' is found in {tmp_path / 'agents.py'}" in run(COMMAND, tmp_path).stderr
-
-
-def test_one_that_was_installed_over_ours_is_named_with_who_did(tmp_path):
-    theirs = installed(tmp_path) / "agents" / "__init__.py"
-    theirs.write_text(THEIRS)
-    record = tmp_path / "openai_agents-1.0.dist-info"
-    record.mkdir()
-    (record / "METADATA").write_text("Metadata-Version: 2.1\nName: openai-agents\nVersion: 1.0\n")
-    (record / "RECORD").write_text("agents/__init__.py,,\n")
-    done = run(COMMAND, tmp_path)
-    assert done.returncode == 2
-    assert f"error: {theirs} is not Spillway's: 'openai-agents' has installed a package of the same name" in done.stderr
-
-
-def test_the_package_refuses_as_the_command_does(tmp_path):
-    (installed(tmp_path) / "agents" / "__init__.py").write_text(THEIRS)
-    done = run(
-        f"import spillway\ntry:\n    {PACKAGE}\nexcept ImportError as error:\n    print(error.name, error)", tmp_path
+@pytest.mark.parametrize("name", ROOMS)
+def test_a_room_cannot_be_imported_by_another_name(name):
+    done = run(f"import {name}", ROOT)
+    assert done.stderr.splitlines()[-1] == (
+        f"ImportError: {name!r} is part of Spillway: import it as 'spillway.{name}'"
     )
+
+
+def test_packages_of_the_same_names_are_left_alone(tmp_path):
+    for name in ROOMS:
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "__init__.py").write_text("THEIRS = True\n")
+    imports = f"import {', '.join(ROOMS)}\nassert all(each.THEIRS for each in ({', '.join(ROOMS)}))\n"
+    call = "sys.argv[1:] = ['check', 'p.yaml']; from spillway.entry import main; main()"
+    (tmp_path / "p.yaml").write_text("{name: p, slo: 1s, stages: [{name: s, model: 'm:M'}]}")
+    done = run(f"import os, sys; os.chdir({str(tmp_path)!r})\n{imports}from spillway import Client\n{call}", tmp_path)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith("agents ")
-    assert "environment of its own" in done.stdout
 
 
-def test_one_that_runs_already_is_found(tmp_path):
-    (tmp_path / "agents").mkdir()
-    (tmp_path / "agents" / "__init__.py").write_text("")
-    done = run(f"import agents\n{PACKAGE}", tmp_path)
-    assert f"'agents' is found in {tmp_path / 'agents' / '__init__.py'}" in done.stderr
+def test_nothing_imports_a_room_by_another_name():
+    import_of_a_room = re.compile(rf"^\s*(from|import) ({'|'.join(ROOMS)})\b", re.MULTILINE)
+    folders = (*ROOMS, "spillway", "benchmarks", "examples", "tests", "docs")
+    files = [path for folder in folders for path in (ROOT / folder).rglob("*.*") if path.suffix in {".py", ".md"}]
+    assert [str(path) for path in files if import_of_a_room.search(path.read_text())] == []
 
 
-def test_a_folder_of_data_in_the_place_of_none_is_no_package_of_ours(tmp_path):
-    shutil.rmtree(installed(tmp_path) / "checkpoint")
-    done = run(COMMAND, tmp_path, "-S")  # without site there are no installed packages, ours among them
-    assert "Spillway's package 'checkpoint' is missing" in done.stderr
-    (tmp_path / "checkpoint").mkdir()
-    done = run(COMMAND, tmp_path, "-S")
-    assert f"'checkpoint' is found in {tmp_path / 'checkpoint'}, which is not" in done.stderr
+def test_a_checkout_without_links_says_so(tmp_path):
+    (tmp_path / "spillway").mkdir()
+    shutil.copy(ROOT / "spillway" / "__init__.py", tmp_path / "spillway")
+    for name in ROOMS:
+        (tmp_path / "spillway" / name).write_text(f"../{name}")  # as git writes a link where it may not make one
+    for code in ("import spillway.agents.cli.main", "from spillway import Client"):
+        error = run(code, tmp_path).stderr.splitlines()[-1]
+        assert error.startswith(f"ImportError: {tmp_path / 'spillway'} has files where links to folders should be")
+        assert "git config core.symlinks true" in error

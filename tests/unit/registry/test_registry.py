@@ -13,19 +13,19 @@ from hypothesis import strategies as st
 from sklearn.datasets import load_digits
 from sklearn.tree import DecisionTreeClassifier
 
-from agents.cli.choices import choices, explained
-from agents.models.adapters import skops_io
-from agents.models.inputs import Inputs
-from agents.registry.archive import check_archive, stripped
-from agents.registry.generator import FORMATS, HARDWARE, generate
-from agents.registry.register import register_model, store
-from agents.registry.served import Registered, read_registered
-from agents.registry.validation import Validation, read_model, read_validation
-from agents.supervise.scrape import parse
-from agents.supervise.table import variant_rows
-from lineage.errors import ModelError, UsageError
-from producers.connection import ClientSettings
-from topology.variants.manifest import served_arguments
+from spillway.agents.cli.choices import choices, explained
+from spillway.agents.models.adapters import skops_io
+from spillway.agents.models.inputs import Inputs
+from spillway.agents.registry.archive import check_archive, stripped
+from spillway.agents.registry.generator import FORMATS, HARDWARE, generate
+from spillway.agents.registry.register import register_model, store
+from spillway.agents.registry.served import Registered, read_registered
+from spillway.agents.registry.validation import Validation, read_model, read_validation
+from spillway.agents.supervise.scrape import parse
+from spillway.agents.supervise.table import variant_rows
+from spillway.lineage.errors import ModelError, UsageError
+from spillway.producers.connection import ClientSettings
+from spillway.topology.variants.manifest import served_arguments
 
 PIXELS, LABELS = load_digits(return_X_y=True)
 PIXELS = PIXELS.astype(np.float32)

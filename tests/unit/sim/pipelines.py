@@ -2,7 +2,7 @@
 
 import json
 
-from topology.load import load
+from spillway.topology.load import load
 
 
 def document(stages, slo_ms=500.0, name="small"):

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agents.sim import bound
-from agents.sim.simulation import simulate
 from benchmarks.reference import TABLE, folder
-from lineage.errors import UsageError
-from producers.load.traces import read_arrivals
-from topology.load import load, parse
+from spillway.agents.sim import bound
+from spillway.agents.sim.simulation import simulate
+from spillway.lineage.errors import UsageError
+from spillway.producers.load.traces import read_arrivals
+from spillway.topology.load import load, parse
 
 CHAIN = """
 name: chain

@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 
-from agents.sim.choices import Crossroads, chooser
-from agents.sim.observe import Observer
-from agents.sim.simulation import simulate
-from lineage.errors import UsageError
-from producers.report import DROPPED, PREDICTION
-from topology.load import parse
+from spillway.agents.sim.choices import Crossroads, chooser
+from spillway.agents.sim.observe import Observer
+from spillway.agents.sim.simulation import simulate
+from spillway.lineage.errors import UsageError
+from spillway.producers.report import DROPPED, PREDICTION
+from spillway.topology.load import parse
 
 from .pipelines import pipeline
 from .test_simulation import CHAIN, DIAMOND

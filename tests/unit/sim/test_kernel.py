@@ -5,11 +5,11 @@ import random
 import numpy as np
 import pytest
 
-from agents.sim.estimator import Estimator
-from lineage.errors import SpecError
-from lineage.metric_names import GATE
-from topology.capacity.planner import Sizing
-from topology.load import parse
+from spillway.agents.sim.estimator import Estimator
+from spillway.lineage.errors import SpecError
+from spillway.lineage.metric_names import GATE
+from spillway.topology.capacity.planner import Sizing
+from spillway.topology.load import parse
 
 pytest.importorskip("numba")
 

@@ -15,11 +15,11 @@ from random import Random
 import numpy as np
 import pytest
 
-from agents.cli.main import run as run_command
-from agents.sim.simulation import simulate
 from benchmarks.reference import TABLE, compare, reference, rows
-from producers.load.traces import read_arrivals
-from topology.load import load
+from spillway.agents.cli.main import run as run_command
+from spillway.agents.sim.simulation import simulate
+from spillway.producers.load.traces import read_arrivals
+from spillway.topology.load import load
 
 from .pipelines import document, pipeline
 

@@ -6,13 +6,13 @@ from typing import ClassVar
 import numpy as np
 import pytest
 
-from agents.core import policies
-from agents.core.policies.fifo import Fifo
-from agents.core.policy import Refusal, StageState
-from agents.sim.simulation import simulate
-from lineage.errors import UsageError
-from producers.report import DROPPED, PREDICTION
-from topology.load import parse
+from spillway.agents.core import policies
+from spillway.agents.core.policies.fifo import Fifo
+from spillway.agents.core.policy import Refusal, StageState
+from spillway.agents.sim.simulation import simulate
+from spillway.lineage.errors import UsageError
+from spillway.producers.report import DROPPED, PREDICTION
+from spillway.topology.load import parse
 
 from .reckoning import Stage, reckon
 

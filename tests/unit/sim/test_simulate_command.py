@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from agents.cli.main import run
-from producers.recording import About, Recorded, RecordingWriter
-from producers.report import Report
+from spillway.agents.cli.main import run
+from spillway.producers.recording import About, Recorded, RecordingWriter
+from spillway.producers.report import Report
 from tests.unit.whatif.recordings import Taken, served
 
 from .pipelines import document

@@ -5,10 +5,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agents.sim.simulation import simulate
-from lineage.errors import UsageError
-from producers.report import DROPPED, PREDICTION
-from topology.load import parse
+from spillway.agents.sim.simulation import simulate
+from spillway.lineage.errors import UsageError
+from spillway.producers.report import DROPPED, PREDICTION
+from spillway.topology.load import parse
 
 from .pipelines import pipeline
 from .reckoning import Stage, queue_for_all, queue_per_worker, reckon

@@ -4,9 +4,9 @@ import threading
 
 import pytest
 
-from agents.live.registry import Address
-from agents.supervise.companions import Companions, port_after
-from lineage.errors import BrokerError
+from spillway.agents.live.registry import Address
+from spillway.agents.supervise.companions import Companions, port_after
+from spillway.lineage.errors import BrokerError
 
 
 class Service:

@@ -8,17 +8,17 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from agents.learning.velox import thetas
-from agents.live.gate.transaction import Aside
-from agents.live.plan import planner
-from agents.supervise import groups, managing, ownership, service
-from agents.supervise.companions import Companions
-from lineage.errors import SpillwayError, UsageError
-from producers import table
-from producers.connection import ClientSettings
+from spillway.agents.learning.velox import thetas
+from spillway.agents.live.gate.transaction import Aside
+from spillway.agents.live.plan import planner
+from spillway.agents.supervise import groups, managing, ownership, service
+from spillway.agents.supervise.companions import Companions
+from spillway.lineage.errors import SpillwayError, UsageError
+from spillway.producers import table
+from spillway.producers.connection import ClientSettings
+from spillway.topology.load import parse
 from tests.unit.supervise.test_companions import Service
 from tests.unit.supervise.test_managing import FILE
-from topology.load import parse
 
 SECONDS = 60.0
 NOWHERE = ClientSettings(bootstrap="nowhere:1")

@@ -7,9 +7,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agents.live.gate.fencing import FencedError
-from agents.supervise.lifecycle import ALIVE, ENDED, FENCED, TRANSITIONS, Action, Lifecycle, RestartPolicy, State
-from agents.supervise.supervisor import Supervisor
+from spillway.agents.live.gate.fencing import FencedError
+from spillway.agents.supervise.lifecycle import (
+    ALIVE,
+    ENDED,
+    FENCED,
+    TRANSITIONS,
+    Action,
+    Lifecycle,
+    RestartPolicy,
+    State,
+)
+from spillway.agents.supervise.supervisor import Supervisor
 
 POLICY = RestartPolicy(
     max_deaths=3, forgiven_after=12.0, first_delay=1.0, longest_delay=5.0, jitter=0.0, start_timeout=30.0, grace=10.0

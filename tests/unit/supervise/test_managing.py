@@ -6,12 +6,12 @@ import threading
 
 import pytest
 
-from agents.learning.velox.staleness import NONE
-from agents.supervise.managing import ModelManager, RefusedError, own_key
-from lineage.keys import partition_for
-from producers.connection import ClientSettings
-from producers.generations import Generations
-from topology.load import parse
+from spillway.agents.learning.velox.staleness import NONE
+from spillway.agents.supervise.managing import ModelManager, RefusedError, own_key
+from spillway.lineage.keys import partition_for
+from spillway.producers.connection import ClientSettings
+from spillway.producers.generations import Generations
+from spillway.topology.load import parse
 
 FILE = """
 name: songs

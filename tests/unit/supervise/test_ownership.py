@@ -5,11 +5,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from agents.supervise import ownership
-from agents.supervise.ownership import Ownership
-from checkpoint import owners
-from checkpoint.owners import Answer, Ask, Owner
-from lineage.errors import BrokerError
+from spillway.agents.supervise import ownership
+from spillway.agents.supervise.ownership import Ownership
+from spillway.checkpoint import owners
+from spillway.checkpoint.owners import Answer, Ask, Owner
+from spillway.lineage.errors import BrokerError
 from tests.waiting import until
 
 SLOT = ("p.owners", 0)

@@ -8,14 +8,14 @@ from dataclasses import replace
 import pytest
 from confluent_kafka.admin import OffsetSpec
 
-from agents.core.joins import longest_wait
-from agents.live.groups import member_of
-from agents.live.registry import Address, Entry
-from agents.supervise import groups
-from agents.supervise.child import GATE
-from agents.supervise.groups import Watched, watched_groups
-from agents.supervise.registry import ServeEntry, entries
-from agents.supervise.service import (
+from spillway.agents.core.joins import longest_wait
+from spillway.agents.live.groups import member_of
+from spillway.agents.live.registry import Address, Entry
+from spillway.agents.supervise import groups
+from spillway.agents.supervise.child import GATE
+from spillway.agents.supervise.groups import Watched, watched_groups
+from spillway.agents.supervise.registry import ServeEntry, entries
+from spillway.agents.supervise.service import (
     EVERY_SECONDS,
     Service,
     ServiceSettings,
@@ -24,9 +24,9 @@ from agents.supervise.service import (
     join_holds,
     targets_path,
 )
-from agents.supervise.supervisor import SupervisorSettings
-from producers.connection import ClientSettings
-from topology.load import parse
+from spillway.agents.supervise.supervisor import SupervisorSettings
+from spillway.producers.connection import ClientSettings
+from spillway.topology.load import parse
 
 PIPELINE = """
 name: p

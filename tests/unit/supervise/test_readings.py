@@ -14,20 +14,20 @@ import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 from rich.console import Console
 
-from agents.core.board import Board
-from agents.core.cache import PredictionCache
-from agents.core.policy import StageFacts
-from agents.core.routes.ensemble import Shares
-from agents.live.gate.metrics import GateMetrics
-from agents.live.metrics import StageMetrics
-from agents.live.stage.member_figures import MemberFigures
-from agents.supervise import table as tables
-from agents.supervise.registry import Entry, ServeEntry, entries, with_learners
-from agents.supervise.scrape import NO_FIGURES, Distribution, Snapshot, figures, parse, scrape, shortened
-from agents.supervise.table import Row, cells, details, line, plan_rows, plan_table, plan_title, table
-from lineage import metric_names as names
-from lineage.message import PlanWord
-from topology.sizes import FROM_FILE
+from spillway.agents.core.board import Board
+from spillway.agents.core.cache import PredictionCache
+from spillway.agents.core.policy import StageFacts
+from spillway.agents.core.routes.ensemble import Shares
+from spillway.agents.live.gate.metrics import GateMetrics
+from spillway.agents.live.metrics import StageMetrics
+from spillway.agents.live.stage.member_figures import MemberFigures
+from spillway.agents.supervise import table as tables
+from spillway.agents.supervise.registry import Entry, ServeEntry, entries, with_learners
+from spillway.agents.supervise.scrape import NO_FIGURES, Distribution, Snapshot, figures, parse, scrape, shortened
+from spillway.agents.supervise.table import Row, cells, details, line, plan_rows, plan_table, plan_title, table
+from spillway.lineage import metric_names as names
+from spillway.lineage.message import PlanWord
+from spillway.topology.sizes import FROM_FILE
 
 STAGE = Entry("p", "detect", 0, os.getpid(), 1, time.time(), "stage", ready=True)
 GATE = replace(STAGE, stage="gate", role="gate")

@@ -9,11 +9,11 @@ import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 from rich.console import Console
 
-from agents.live.gate.metrics import GateMetrics
-from agents.live.metrics import Distribution, DurableLag, StageMetrics, StateFigures, marks_histogram
-from agents.supervise.registry import Entry
-from agents.supervise.scrape import figures, parse
-from agents.supervise.table import details, state_rows, state_table
+from spillway.agents.live.gate.metrics import GateMetrics
+from spillway.agents.live.metrics import Distribution, DurableLag, StageMetrics, StateFigures, marks_histogram
+from spillway.agents.supervise.registry import Entry
+from spillway.agents.supervise.scrape import figures, parse
+from spillway.agents.supervise.table import details, state_rows, state_table
 
 
 def page(metrics):

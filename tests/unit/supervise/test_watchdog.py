@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from agents.supervise.watchdog import GroupSight, Movement, PartitionSight, Watchdog, blame, keeps_up
+from spillway.agents.supervise.watchdog import GroupSight, Movement, PartitionSight, Watchdog, blame, keeps_up
 
 
 def sight(*partitions, members=(0,)):

@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from agents.cli.main import root
-from topology import topics
-from topology.acls import ACCESS, ROLES, grants, kind_of
-from topology.load import parse
-from topology.topics import topic_plan
+from spillway.agents.cli.main import root
+from spillway.topology import topics
+from spillway.topology.acls import ACCESS, ROLES, grants, kind_of
+from spillway.topology.load import parse
+from spillway.topology.topics import topic_plan
 
 ALL = """
 name: p

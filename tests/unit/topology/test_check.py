@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from agents.cli.main import run
+from spillway.agents.cli.main import run
 
 GOOD = """\
 name: p

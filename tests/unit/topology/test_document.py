@@ -8,10 +8,10 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lineage.errors import SpecError
-from topology.load import parse
-from topology.problems import InvalidPipelineError, Place
-from topology.reading.document import MAX_VALUES, Document
+from spillway.lineage.errors import SpecError
+from spillway.topology.load import parse
+from spillway.topology.problems import InvalidPipelineError, Place
+from spillway.topology.reading.document import MAX_VALUES, Document
 
 
 def value(text: str):

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from topology.drawing import dot, text
-from topology.load import load, parse
-from topology.routing import Graph
-from topology.spec import PipelineSpec, StageSpec
+from spillway.topology.drawing import dot, text
+from spillway.topology.load import load, parse
+from spillway.topology.routing import Graph
+from spillway.topology.spec import PipelineSpec, StageSpec
 
 DRAWINGS = Path(__file__).parent / "drawings"
 

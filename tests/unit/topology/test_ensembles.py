@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import pytest
 
-from lineage.errors import CheckpointError
-from topology.ensembles import (
+from spillway.lineage.errors import CheckpointError
+from spillway.topology.ensembles import (
     decode,
     differing,
     encode,
@@ -18,9 +18,9 @@ from topology.ensembles import (
     refusals,
     section_digest,
 )
-from topology.load import parse
-from topology.sizes import from_file as sizes_of
-from topology.sizes import key_of
+from spillway.topology.load import parse
+from spillway.topology.sizes import from_file as sizes_of
+from spillway.topology.sizes import key_of
 
 FILE = """
 name: p

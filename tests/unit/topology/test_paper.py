@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from topology.load import load, parse
-from topology.spec import EmulatedSpec
+from spillway.topology.load import load, parse
+from spillway.topology.spec import EmulatedSpec
 
 
 def document(*modules, **head):

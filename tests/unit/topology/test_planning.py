@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from topology.load import parse
-from topology.problems import InvalidPipelineError
-from topology.sizing import TooSlowError, plan_batches
+from spillway.topology.load import parse
+from spillway.topology.problems import InvalidPipelineError
+from spillway.topology.sizing import TooSlowError, plan_batches
 
 
 def durations_of(pipeline):

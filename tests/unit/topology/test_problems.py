@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from lineage.errors import SpecError
-from topology.load import load, parse
-from topology.problems import InvalidPipelineError
+from spillway.lineage.errors import SpecError
+from spillway.topology.load import load, parse
+from spillway.topology.problems import InvalidPipelineError
 
 HEAD = "name: p\nslo: 1s\nstages:\n"
 

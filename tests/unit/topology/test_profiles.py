@@ -2,10 +2,10 @@
 
 import pytest
 
-from lineage.errors import SpecError
-from topology.load import load
-from topology.problems import InvalidPipelineError
-from topology.profiles import Conditions, Measured, StageProfile, read_profiles, write_profiles
+from spillway.lineage.errors import SpecError
+from spillway.topology.load import load
+from spillway.topology.problems import InvalidPipelineError
+from spillway.topology.profiles import Conditions, Measured, StageProfile, read_profiles, write_profiles
 
 CONDITIONS = Conditions(
     model="m:M",

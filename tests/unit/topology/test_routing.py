@@ -2,11 +2,11 @@
 
 import pytest
 
-from lineage.errors import SpecError
-from topology.reading.fields import read_fields
-from topology.routing import Graph
-from topology.rules.structure import check_structure
-from topology.spec import PipelineSpec, StageSpec
+from spillway.lineage.errors import SpecError
+from spillway.topology.reading.fields import read_fields
+from spillway.topology.routing import Graph
+from spillway.topology.rules.structure import check_structure
+from spillway.topology.spec import PipelineSpec, StageSpec
 
 
 def pipeline(*edges, choosers=""):

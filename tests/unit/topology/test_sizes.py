@@ -5,9 +5,9 @@ from dataclasses import asdict, replace
 
 import pytest
 
-from lineage.errors import CheckpointError
-from topology.load import parse
-from topology.sizes import Size, decode, encode, from_file, key_of, sized, takes_over
+from spillway.lineage.errors import CheckpointError
+from spillway.topology.load import parse
+from spillway.topology.sizes import Size, decode, encode, from_file, key_of, sized, takes_over
 
 SIZE = Size(3, "ada@host", "evening", 1_700_000_000.5, 4, "abc")
 FILE = (

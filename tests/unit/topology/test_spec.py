@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from lineage.errors import SpecError, UsageError
-from lineage.limits import DEFAULT_LIMITS, Limits
-from topology.load import load, parse, remarks
-from topology.quantities import duration, show_duration, size
-from topology.sections import BatchingSpec, WorkersSpec
-from topology.spec import EmulatedSpec, InputSpec, JoinSpec, LimitsSpec, PipelineSpec, StageSpec
-from topology.topics import table_of, topic_plan
+from spillway.lineage.errors import SpecError, UsageError
+from spillway.lineage.limits import DEFAULT_LIMITS, Limits
+from spillway.topology.load import load, parse, remarks
+from spillway.topology.quantities import duration, show_duration, size
+from spillway.topology.sections import BatchingSpec, WorkersSpec
+from spillway.topology.spec import EmulatedSpec, InputSpec, JoinSpec, LimitsSpec, PipelineSpec, StageSpec
+from spillway.topology.topics import table_of, topic_plan
 
 FULL = """
 name: plates

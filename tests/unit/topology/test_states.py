@@ -4,13 +4,13 @@ from dataclasses import replace
 
 import pytest
 
-from checkpoint.leases import LEASE_SECONDS, Lease
-from lineage.errors import UsageError
-from topology.load import parse, remarks
-from topology.routing import Graph
-from topology.sections import LEAST_LEASE, StateSpec
-from topology.spec import PipelineSpec, StageSpec
-from topology.topics import ActualTopic, durability, topic_plan
+from spillway.checkpoint.leases import LEASE_SECONDS, Lease
+from spillway.lineage.errors import UsageError
+from spillway.topology.load import parse, remarks
+from spillway.topology.routing import Graph
+from spillway.topology.sections import LEAST_LEASE, StateSpec
+from spillway.topology.spec import PipelineSpec, StageSpec
+from spillway.topology.topics import ActualTopic, durability, topic_plan
 
 FIELDS = """
 name: p

@@ -2,13 +2,13 @@
 
 import pytest
 
-from checkpoint.layout import CHUNK_BYTES, OWN_BYTES
-from checkpoint.manifests import INLINE_BYTES
-from lineage.limits import DEFAULT_LIMITS
-from topology import topics
-from topology.load import parse
-from topology.names import RESERVED
-from topology.topics import ActualTopic, mismatches, topic_plan
+from spillway.checkpoint.layout import CHUNK_BYTES, OWN_BYTES
+from spillway.checkpoint.manifests import INLINE_BYTES
+from spillway.lineage.limits import DEFAULT_LIMITS
+from spillway.topology import topics
+from spillway.topology.load import parse
+from spillway.topology.names import RESERVED
+from spillway.topology.topics import ActualTopic, mismatches, topic_plan
 
 SPEC = parse(
     "{name: p, slo: 1, partitions: 6, stages: [{name: a, model: 'm:M'}, {name: b, model: 'm:M'},"

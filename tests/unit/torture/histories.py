@@ -5,26 +5,26 @@
 
 from pathlib import Path
 
-from agents.models.inputs import Inputs
-from agents.models.loading import load_stateful_model
-from agents.models.stateful import Machine
-from checkpoint.capture import Capture
-from checkpoint.chunks import ChunkLog
-from checkpoint.manifests import describe, seal
-from checkpoint.pages import Pages
-from checkpoint.version_log import key as log_key
-from checkpoint.versions import INITIAL, Version
-from lineage import headers
-from lineage.hops import Hop
-from lineage.marks import Mark
-from lineage.message import PREDICTION, Outcome, Query
-from lineage.replication import Base, Batch, Fence, InputPlace, Manifest, Record
-from lineage.values.codec import Decoder, encode_outcome, encode_query
-from lineage.values.replication import encode
+from spillway.agents.models.inputs import Inputs
+from spillway.agents.models.loading import load_stateful_model
+from spillway.agents.models.stateful import Machine
+from spillway.checkpoint.capture import Capture
+from spillway.checkpoint.chunks import ChunkLog
+from spillway.checkpoint.manifests import describe, seal
+from spillway.checkpoint.pages import Pages
+from spillway.checkpoint.version_log import key as log_key
+from spillway.checkpoint.versions import INITIAL, Version
+from spillway.lineage import headers
+from spillway.lineage.hops import Hop
+from spillway.lineage.marks import Mark
+from spillway.lineage.message import PREDICTION, Outcome, Query
+from spillway.lineage.replication import Base, Batch, Fence, InputPlace, Manifest, Record
+from spillway.lineage.values.codec import Decoder, encode_outcome, encode_query
+from spillway.lineage.values.replication import encode
+from spillway.topology import topics
+from spillway.topology.load import parse
 from tests.state_oracle import Judge
 from tests.state_topics import Recording, Written
-from topology import topics
-from topology.load import parse
 
 PIPELINE = """
 name: p

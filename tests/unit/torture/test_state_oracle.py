@@ -4,16 +4,16 @@ from dataclasses import replace
 
 import pytest
 
-from checkpoint.manifests import open_contents
-from checkpoint.versions import INITIAL, Version
-from lineage.headers import Headers
-from lineage.headers import encode as encode_headers
-from lineage.hops import Hop
-from lineage.marks import Mark
-from lineage.message import DROPPED, PREDICTION, Outcome
-from lineage.replication import Record
-from lineage.values.codec import encode_outcome
-from lineage.values.replication import ReplicationDecoder, encode
+from spillway.checkpoint.manifests import open_contents
+from spillway.checkpoint.versions import INITIAL, Version
+from spillway.lineage.headers import Headers
+from spillway.lineage.headers import encode as encode_headers
+from spillway.lineage.hops import Hop
+from spillway.lineage.marks import Mark
+from spillway.lineage.message import DROPPED, PREDICTION, Outcome
+from spillway.lineage.replication import Record
+from spillway.lineage.values.codec import encode_outcome
+from spillway.lineage.values.replication import ReplicationDecoder, encode
 from tests.state_oracle import Judge
 
 from .histories import JOIN, World

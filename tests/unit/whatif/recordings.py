@@ -1,9 +1,9 @@
 """Recordings made by hand: what a first-come-first-served pipeline of single queries would have left on its topics."""
 
-from lineage.headers import Headers, encode
-from lineage.message import DROPPED, PREDICTION, Outcome, Query, StageTiming
-from lineage.values.codec import encode_outcome, encode_query
-from producers.recording import About, Recorded, RecordingWriter
+from spillway.lineage.headers import Headers, encode
+from spillway.lineage.message import DROPPED, PREDICTION, Outcome, Query, StageTiming
+from spillway.lineage.values.codec import encode_outcome, encode_query
+from spillway.producers.recording import About, Recorded, RecordingWriter
 
 UNIX = 1_700_000_000.0
 

@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 
-from agents.whatif.figures import Fates, figures
-from agents.whatif.study import judge
-from agents.whatif.traffic import Alternative, alternatives, measured, read_traffic, resized
-from lineage.errors import UsageError
-from producers.report import DROPPED, PREDICTION
-from topology.load import parse
+from spillway.agents.whatif.figures import Fates, figures
+from spillway.agents.whatif.study import judge
+from spillway.agents.whatif.traffic import Alternative, alternatives, measured, read_traffic, resized
+from spillway.lineage.errors import UsageError
+from spillway.producers.report import DROPPED, PREDICTION
+from spillway.topology.load import parse
 
 from .recordings import Taken, served
 

@@ -5,8 +5,8 @@ import json
 import numpy as np
 import pytest
 
-from agents.cli.main import run
-from lineage.message import FAILED, StageTiming
+from spillway.agents.cli.main import run
+from spillway.lineage.message import FAILED, StageTiming
 
 from .recordings import Taken, served
 

@@ -13,15 +13,15 @@ from types import SimpleNamespace
 import numpy as np
 from hypothesis import strategies as st
 
-from agents.core.request import Delivery, Request
-from agents.live.stage.batch_work import BatchWork, UserFunctions
-from agents.live.stage.emission import Carried
-from agents.models import contract
-from agents.models.inputs import Inputs
-from agents.models.raised import words_of
-from agents.workers import frames, shim
-from lineage.limits import Limits
-from lineage.message import Query
+from spillway.agents.core.request import Delivery, Request
+from spillway.agents.live.stage.batch_work import BatchWork, UserFunctions
+from spillway.agents.live.stage.emission import Carried
+from spillway.agents.models import contract
+from spillway.agents.models.inputs import Inputs
+from spillway.agents.models.raised import words_of
+from spillway.agents.workers import frames, shim
+from spillway.lineage.limits import Limits
+from spillway.lineage.message import Query
 
 RECORD = SimpleNamespace(key=b"k", topic="in")
 

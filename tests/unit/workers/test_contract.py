@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agents.core.actions import Ok
-from lineage import reasons
-from lineage.values import codec
-from lineage.values.json_text import write_outcome
+from spillway.agents.core.actions import Ok
+from spillway.lineage import reasons
+from spillway.lineage.values import codec
+from spillway.lineage.values.json_text import write_outcome
 from tests.unit.workers import answers
 from tests.unit.workers.answers import VALUES, Worker, exact, in_thread, shown
 

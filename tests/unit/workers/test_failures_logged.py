@@ -5,9 +5,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from agents.cli import log
-from agents.live.stage.batch_work import UserFunctions
-from agents.workers import shim
+from spillway.agents.cli import log
+from spillway.agents.live.stage.batch_work import UserFunctions
+from spillway.agents.workers import shim
 from tests.unit.workers.answers import Worker, in_thread
 
 

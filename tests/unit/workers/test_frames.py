@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agents.workers import frames
-from agents.workers.frames import FrameError, FrameReader, encode
+from spillway.agents.workers import frames
+from spillway.agents.workers.frames import FrameError, FrameReader, encode
 from tests.unit.workers.golden import GOLDEN
 
 FRONT = b"frontpid"

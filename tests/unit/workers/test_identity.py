@@ -2,7 +2,7 @@
 
 import sys
 
-from agents.workers.identity import model_hash
+from spillway.agents.workers.identity import model_hash
 
 
 def test_it_is_of_the_reference_the_arguments_and_the_modules_source(tmp_path, monkeypatch):

@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agents.core.actions import DEFAULT, Ok
-from agents.live.stage.batch_work import BatchWork, UserFunctions
-from agents.live.stage.intake import Signature
-from agents.models.raised import RaisedLog, trace_of, words_of
-from lineage import reasons
-from lineage.limits import Limits
-from lineage.values import codec
+from spillway.agents.core.actions import DEFAULT, Ok
+from spillway.agents.live.stage.batch_work import BatchWork, UserFunctions
+from spillway.agents.live.stage.intake import Signature
+from spillway.agents.models.raised import RaisedLog, trace_of, words_of
+from spillway.lineage import reasons
+from spillway.lineage.limits import Limits
+from spillway.lineage.values import codec
 from tests.unit.workers.answers import Panic, SilentError, Worker, in_thread, request, shown
 
 DECODER = codec.Decoder()

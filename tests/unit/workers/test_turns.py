@@ -6,8 +6,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from agents.workers.frames import FrameReader, encode
-from agents.workers.links import _TURN_BYTES, _TURN_RECEIPTS, Links
+from spillway.agents.workers.frames import FrameReader, encode
+from spillway.agents.workers.links import _TURN_BYTES, _TURN_RECEIPTS, Links
 
 PING = b"".join(bytes(buffer) for buffer in encode({"kind": "ping"}))
 LARGE = b"".join(bytes(buffer) for buffer in encode({"kind": "pong", "text": "x" * 3_000_000}))

@@ -5,19 +5,19 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from agents.core.gate import GATE
-from agents.sim.faults.processes.living import Replica, report_of
-from agents.sim.faults.world.broker import EGRESS, OUTCOMES, FencedError, Record
-from agents.sim.faults.world.follower import Follower
-from agents.sim.faults.world.world import Told
-from lineage.message import PREDICTION
+from spillway.agents.core.gate import GATE
+from spillway.agents.sim.faults.processes.living import Replica, report_of
+from spillway.agents.sim.faults.world.broker import EGRESS, OUTCOMES, FencedError, Record
+from spillway.agents.sim.faults.world.follower import Follower
+from spillway.agents.sim.faults.world.world import Told
+from spillway.lineage.message import PREDICTION
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from agents.core.gate import GateCore
-    from agents.core.outcomes import Release
-    from agents.sim.faults.world.world import StateWorld
+    from spillway.agents.core.gate import GateCore
+    from spillway.agents.core.outcomes import Release
+    from spillway.agents.sim.faults.world.world import StateWorld
 
 ABORTED, UNKNOWN = "aborted", "of unknown result"
 _OPEN_SECONDS = 0.15  # until the broker aborts a transaction that somebody waits for

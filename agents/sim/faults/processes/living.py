@@ -7,23 +7,23 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from agents.core.actions import EmitKind, Ok
-from agents.core.request import Delivery
-from agents.sim.faults.world.broker import OUTCOMES, Record
-from agents.sim.faults.world.model import Item, unreadable
-from agents.sim.faults.world.world import Process, Source
-from lineage import reasons
-from lineage.errors import CheckpointError, WireError
-from lineage.message import PREDICTION, Outcome
+from spillway.agents.core.actions import EmitKind, Ok
+from spillway.agents.core.request import Delivery
+from spillway.agents.sim.faults.world.broker import OUTCOMES, Record
+from spillway.agents.sim.faults.world.model import Item, unreadable
+from spillway.agents.sim.faults.world.world import Process, Source
+from spillway.lineage import reasons
+from spillway.lineage.errors import CheckpointError, WireError
+from spillway.lineage.message import PREDICTION, Outcome
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from agents.core.actions import Emit
-    from agents.core.request import Request
-    from agents.sim.faults.world.broker import Place
-    from agents.sim.faults.world.follower import Follower
-    from agents.sim.faults.world.world import StateWorld
+    from spillway.agents.core.actions import Emit
+    from spillway.agents.core.request import Request
+    from spillway.agents.sim.faults.world.broker import Place
+    from spillway.agents.sim.faults.world.follower import Follower
+    from spillway.agents.sim.faults.world.world import StateWorld
 
 
 DEAD_LETTERS = "dead"

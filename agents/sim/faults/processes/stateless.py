@@ -5,21 +5,21 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from agents.core.actions import Failed
-from agents.core.batching import Batcher
-from agents.core.policies import make
-from agents.core.policy import StageView
-from agents.sim.faults.processes.living import Replica, deliver, delivery_of, item_of, result_of, told
-from agents.sim.faults.world import model
-from agents.sim.faults.world.broker import INGRESS, FencedError
-from agents.sim.faults.world.follower import Follower
-from lineage import reasons
+from spillway.agents.core.actions import Failed
+from spillway.agents.core.batching import Batcher
+from spillway.agents.core.policies import make
+from spillway.agents.core.policy import StageView
+from spillway.agents.sim.faults.processes.living import Replica, deliver, delivery_of, item_of, result_of, told
+from spillway.agents.sim.faults.world import model
+from spillway.agents.sim.faults.world.broker import INGRESS, FencedError
+from spillway.agents.sim.faults.world.follower import Follower
+from spillway.lineage import reasons
 
 if TYPE_CHECKING:
-    from agents.core.actions import Emit, Result
-    from agents.core.batching import Batch
-    from agents.core.request import Request
-    from agents.sim.faults.world.world import StateWorld
+    from spillway.agents.core.actions import Emit, Result
+    from spillway.agents.core.batching import Batch
+    from spillway.agents.core.request import Request
+    from spillway.agents.sim.faults.world.world import StateWorld
 
 
 class StatelessProcess(Replica):

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from agents.core.gate import GATE
-from agents.sim.faults.schedule.scenario import Fault, Kind
+from spillway.agents.core.gate import GATE
+from spillway.agents.sim.faults.schedule.scenario import Fault, Kind
 
 if TYPE_CHECKING:
     from random import Random
 
-    from agents.sim.faults.schedule.scenario import Scenario
+    from spillway.agents.sim.faults.schedule.scenario import Scenario
 
 _BEHIND = 0.3  # share of schedules in which a reader goes on where a log was compacted, where anything may come of it
 _REPLACED = 0.06  # share of those in which a sender stands still, with messages in hand that others send in its place

@@ -7,19 +7,19 @@ from itertools import combinations
 from random import Random
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from agents.core.gate import GATE, HELD_LIMIT
-from agents.core.input_tail import TAIL_RECORDS
-from agents.core.joins import Rule
-from agents.core.stage import QUEUE_LIMIT
-from agents.sim.faults.schedule.comebacks import with_comeback
-from agents.sim.faults.schedule.scenario import POINTS, TOPOLOGIES, Fault, Kind, Scenario, Topology
-from checkpoint.modes import MODES, NSPB
-from topology import dag
+from spillway.agents.core.gate import GATE, HELD_LIMIT
+from spillway.agents.core.input_tail import TAIL_RECORDS
+from spillway.agents.core.joins import Rule
+from spillway.agents.core.stage import QUEUE_LIMIT
+from spillway.agents.sim.faults.schedule.comebacks import with_comeback
+from spillway.agents.sim.faults.schedule.scenario import POINTS, TOPOLOGIES, Fault, Kind, Scenario, Topology
+from spillway.checkpoint.modes import MODES, NSPB
+from spillway.topology import dag
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from checkpoint.modes import Mode
+    from spillway.checkpoint.modes import Mode
 
 
 # What surrounds the members: bounds at which reading stops, clocks, replicas, and what goes wrong with these.
@@ -272,7 +272,7 @@ def _choices(random: Random, edges: Edges) -> Choices:
 
 
 def may_choose(edges: Mapping[str, tuple[str, ...]], choosers: tuple[str, ...]) -> bool:
-    """Whether joins and the gate can be told what these stages choose (`topology.rules.structure`)."""
+    """Whether joins and the gate can be told what these stages choose (`spillway.topology.rules.structure`)."""
     successors = dag.reverse(edges)
     behind = {name: dag.reach([name], successors) for name in choosers}
     terminals = [name for name in edges if not successors[name] or name in behind]

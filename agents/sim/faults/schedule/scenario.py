@@ -6,26 +6,26 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from agents.core.gate import HELD_LIMIT, GateCore
-from agents.core.input_tail import TAIL_RECORDS, InputTail
-from agents.core.joins import Rule
-from agents.core.stage import QUEUE_LIMIT, StageCore
-from agents.core.stateful_stage import StatefulCore
-from checkpoint import version_log
-from checkpoint.inputs import Bounds, is_lost
-from checkpoint.leases import Lease
-from checkpoint.logs import Logs
-from checkpoint.modes import MODES
-from checkpoint.promotion import Member
-from checkpoint.reign import Reign
-from topology.routing import Graph
-from topology.sections import StateSpec
-from topology.spec import PipelineSpec, StageSpec
+from spillway.agents.core.gate import HELD_LIMIT, GateCore
+from spillway.agents.core.input_tail import TAIL_RECORDS, InputTail
+from spillway.agents.core.joins import Rule
+from spillway.agents.core.stage import QUEUE_LIMIT, StageCore
+from spillway.agents.core.stateful_stage import StatefulCore
+from spillway.checkpoint import version_log
+from spillway.checkpoint.inputs import Bounds, is_lost
+from spillway.checkpoint.leases import Lease
+from spillway.checkpoint.logs import Logs
+from spillway.checkpoint.modes import MODES
+from spillway.checkpoint.promotion import Member
+from spillway.checkpoint.reign import Reign
+from spillway.topology.routing import Graph
+from spillway.topology.sections import StateSpec
+from spillway.topology.spec import PipelineSpec, StageSpec
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from checkpoint.modes import Mode
+    from spillway.checkpoint.modes import Mode
 
 
 # The pipelines that are proved: stateful stages in every position to one another that the rules speak of.

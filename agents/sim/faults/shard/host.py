@@ -6,20 +6,20 @@ from collections import deque
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from agents.sim.faults.processes.living import Living
-from agents.sim.faults.world.model import PARTS, State
-from checkpoint.retention import Retention
-from lineage.errors import CheckpointError
-from lineage.marks import INITIAL, Version
-from lineage.replication import Base, Contents, Fence, Manifest
+from spillway.agents.sim.faults.processes.living import Living
+from spillway.agents.sim.faults.world.model import PARTS, State
+from spillway.checkpoint.retention import Retention
+from spillway.lineage.errors import CheckpointError
+from spillway.lineage.marks import INITIAL, Version
+from spillway.lineage.replication import Base, Contents, Fence, Manifest
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from agents.sim.faults.shard.reading import ShardInput
-    from agents.sim.faults.world.broker import Place, Record
-    from agents.sim.faults.world.follower import Follower
-    from checkpoint.logs import Logs
+    from spillway.agents.sim.faults.shard.reading import ShardInput
+    from spillway.agents.sim.faults.world.broker import Place, Record
+    from spillway.agents.sim.faults.world.follower import Follower
+    from spillway.checkpoint.logs import Logs
 
 
 # What a member holds of its shard's versions, ready to be promoted: the durable one applied, newer ones buffered.

@@ -1,6 +1,6 @@
 """A member of a shard as a process: it follows the logs, keeps a standby copy, watches the primary, and becomes it.
 
-What it decides is decided by `checkpoint.roles`, as live; it does what that says. Backups read the
+What it decides is decided by `spillway.checkpoint.roles`, as live; it does what that says. Backups read the
 shard's input, too, and keep its tail, which a promotion takes.
 """
 
@@ -9,25 +9,25 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from agents.sim.faults.shard.host import Host, Logged, Standby
-from agents.sim.faults.shard.primary import Primary
-from agents.sim.faults.shard.reading import ShardInput
-from agents.sim.faults.world.broker import CONTROL, beats_of, keyed, state_of, versions_of
-from agents.sim.faults.world.follower import Follower
-from checkpoint import claims as claim_log
-from checkpoint.claims import Claims
-from checkpoint.promotion import Append, Load, Role, StandDown
-from checkpoint.roles import Ask, Emit, End, ReadToEnd, Roles
-from lineage.errors import CheckpointError
-from lineage.replication import Claim, Fence, Yield
+from spillway.agents.sim.faults.shard.host import Host, Logged, Standby
+from spillway.agents.sim.faults.shard.primary import Primary
+from spillway.agents.sim.faults.shard.reading import ShardInput
+from spillway.agents.sim.faults.world.broker import CONTROL, beats_of, keyed, state_of, versions_of
+from spillway.agents.sim.faults.world.follower import Follower
+from spillway.checkpoint import claims as claim_log
+from spillway.checkpoint.claims import Claims
+from spillway.checkpoint.promotion import Append, Load, Role, StandDown
+from spillway.checkpoint.roles import Ask, Emit, End, ReadToEnd, Roles
+from spillway.lineage.errors import CheckpointError
+from spillway.lineage.replication import Claim, Fence, Yield
 
 if TYPE_CHECKING:
-    from agents.sim.faults.shard.reading import Read
-    from agents.sim.faults.world.broker import Place, Record
-    from agents.sim.faults.world.world import StateWorld
-    from checkpoint.roles import Step
-    from lineage.marks import Version
-    from lineage.replication import Base
+    from spillway.agents.sim.faults.shard.reading import Read
+    from spillway.agents.sim.faults.world.broker import Place, Record
+    from spillway.agents.sim.faults.world.world import StateWorld
+    from spillway.checkpoint.roles import Step
+    from spillway.lineage.marks import Version
+    from spillway.lineage.replication import Base
 
 
 class MemberProcess(Host):

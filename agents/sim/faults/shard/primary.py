@@ -6,41 +6,41 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
 
-from agents.core.actions import Failed
-from agents.core.batching import Batcher
-from agents.core.policies import make
-from agents.core.policy import StageView
-from agents.sim.faults.processes.living import again, item_of, result_of, told
-from agents.sim.faults.shard.host import Logged, Outgoing
-from agents.sim.faults.shard.reading import Feed
-from agents.sim.faults.world import model
-from agents.sim.faults.world.broker import INGRESS, keyed, state_of, versions_of
-from agents.sim.faults.world.world import Loaded, Made
-from checkpoint.chunks import decode_key, encode_key, expendable
-from checkpoint.reign import Copy, Seal, Write
-from lineage import reasons
-from lineage.errors import CheckpointError
-from lineage.marks import Mark, Version
-from lineage.replication import ChunkKey, Contents, Manifest
-from lineage.values.replication import ReplicationDecoder, encode
+from spillway.agents.core.actions import Failed
+from spillway.agents.core.batching import Batcher
+from spillway.agents.core.policies import make
+from spillway.agents.core.policy import StageView
+from spillway.agents.sim.faults.processes.living import again, item_of, result_of, told
+from spillway.agents.sim.faults.shard.host import Logged, Outgoing
+from spillway.agents.sim.faults.shard.reading import Feed
+from spillway.agents.sim.faults.world import model
+from spillway.agents.sim.faults.world.broker import INGRESS, keyed, state_of, versions_of
+from spillway.agents.sim.faults.world.world import Loaded, Made
+from spillway.checkpoint.chunks import decode_key, encode_key, expendable
+from spillway.checkpoint.reign import Copy, Seal, Write
+from spillway.lineage import reasons
+from spillway.lineage.errors import CheckpointError
+from spillway.lineage.marks import Mark, Version
+from spillway.lineage.replication import ChunkKey, Contents, Manifest
+from spillway.lineage.values.replication import ReplicationDecoder, encode
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from agents.core.actions import Emit, Result
-    from agents.core.batching import Batch
-    from agents.core.request import Request
-    from agents.core.stateful_stage import StatefulCore
-    from agents.sim.faults.shard.host import Host
-    from agents.sim.faults.shard.reading import Read
-    from agents.sim.faults.world.broker import Place, Record
-    from agents.sim.faults.world.broker import Record as Sent
-    from agents.sim.faults.world.model import State
-    from agents.sim.faults.world.world import StateWorld
-    from checkpoint.logs import Logs
-    from lineage.replication import Batch as Recorded
-    from lineage.replication import InputPlace, Link
-    from lineage.replication import Record as Covered
+    from spillway.agents.core.actions import Emit, Result
+    from spillway.agents.core.batching import Batch
+    from spillway.agents.core.request import Request
+    from spillway.agents.core.stateful_stage import StatefulCore
+    from spillway.agents.sim.faults.shard.host import Host
+    from spillway.agents.sim.faults.shard.reading import Read
+    from spillway.agents.sim.faults.world.broker import Place, Record
+    from spillway.agents.sim.faults.world.broker import Record as Sent
+    from spillway.agents.sim.faults.world.model import State
+    from spillway.agents.sim.faults.world.world import StateWorld
+    from spillway.checkpoint.logs import Logs
+    from spillway.lineage.replication import Batch as Recorded
+    from spillway.lineage.replication import InputPlace, Link
+    from spillway.lineage.replication import Record as Covered
 
 
 _DECODER = ReplicationDecoder()

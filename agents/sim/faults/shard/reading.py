@@ -1,7 +1,7 @@
-"""What a member has read of its shard's input, backup or primary, as `agents.live.stateful.reading` has it.
+"""What a member has read of its shard's input, backup or primary, as `spillway.agents.live.stateful.reading` has it.
 
-Everything read goes into the tail (`agents.core.input_tail`), and, while there is a reign, on to its feed. Where the
-tail is full nothing is read until a version has become durable.
+Everything read goes into the tail (`spillway.agents.core.input_tail`), and, while there is a reign, on to its feed.
+Where the tail is full nothing is read until a version has become durable.
 """
 
 from __future__ import annotations
@@ -11,21 +11,21 @@ from functools import partial
 from heapq import merge
 from typing import TYPE_CHECKING, NamedTuple
 
-from agents.sim.faults.processes.living import deliver, delivery_of
-from agents.sim.faults.world.broker import INGRESS
-from checkpoint.notes import decode
-from lineage.replication import InputPlace
+from spillway.agents.sim.faults.processes.living import deliver, delivery_of
+from spillway.agents.sim.faults.world.broker import INGRESS
+from spillway.checkpoint.notes import decode
+from spillway.lineage.replication import InputPlace
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
-    from agents.core.input_tail import InputTail
-    from agents.core.request import Delivery
-    from agents.core.stateful_stage import StatefulCore
-    from agents.sim.faults.processes.living import Living
-    from agents.sim.faults.world.broker import Record
-    from checkpoint.dedup import Span
-    from lineage.marks import Place
+    from spillway.agents.core.input_tail import InputTail
+    from spillway.agents.core.request import Delivery
+    from spillway.agents.core.stateful_stage import StatefulCore
+    from spillway.agents.sim.faults.processes.living import Living
+    from spillway.agents.sim.faults.world.broker import Record
+    from spillway.checkpoint.dedup import Span
+    from spillway.lineage.marks import Place
 
 _CHUNK = 8  # records that are read without a look at the bound, at most
 

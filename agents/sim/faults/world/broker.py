@@ -16,13 +16,13 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
-from checkpoint.inputs import Bounds
+from spillway.checkpoint.inputs import Bounds
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from agents.core.request import Path
-    from lineage.hops import Hop
+    from spillway.agents.core.request import Path
+    from spillway.lineage.hops import Hop
 
 Place = tuple[str, int]  # topic, partition
 

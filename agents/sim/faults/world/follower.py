@@ -6,15 +6,15 @@ from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from agents.sim.faults.world.broker import versions_of
-from checkpoint.following import Following
+from spillway.agents.sim.faults.world.broker import versions_of
+from spillway.checkpoint.following import Following
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from agents.sim.faults.world.broker import Place, Record
-    from agents.sim.faults.world.world import Process, StateWorld
-    from checkpoint.logs import Logs
+    from spillway.agents.sim.faults.world.broker import Place, Record
+    from spillway.agents.sim.faults.world.world import Process, StateWorld
+    from spillway.checkpoint.logs import Logs
 
 _AT_ONCE = 3  # records that are read before others get to do something
 _PAUSE = 0.002  # seconds until the next ones are, at most
@@ -24,7 +24,8 @@ _LOOKS = 3  # in the time after which a log that was not read is not known any m
 class Follower:
     """Reads the logs of some shards, a few records at a time. A record of `own` is shown to `seen`, with if it counts.
 
-    How far a log is known is `checkpoint.following`'s, as live: also after a pause, or when what is read comes late.
+    How far a log is known is `spillway.checkpoint.following`'s, as live: also after a pause, or when what is read comes
+    late.
     """
 
     def __init__(

@@ -8,16 +8,16 @@ from itertools import count
 from random import Random
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from agents.core.gate import GATE
-from agents.sim.faults.world.broker import Broker, Groups
+from spillway.agents.core.gate import GATE
+from spillway.agents.sim.faults.world.broker import Broker, Groups
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from agents.sim.faults.schedule.scenario import Scenario
-    from agents.sim.faults.world.broker import Place
-    from lineage.marks import Mark, Version
-    from lineage.replication import Batch
+    from spillway.agents.sim.faults.schedule.scenario import Scenario
+    from spillway.agents.sim.faults.world.broker import Place
+    from spillway.lineage.marks import Mark, Version
+    from spillway.lineage.replication import Batch
 
 
 # What is remembered of a run for the oracle, beside what the processes write: who did what, and what was released.
@@ -101,7 +101,7 @@ class _Reader:
 
 
 class StateWorld:
-    """What processes use. `agents.sim.faults.play` makes them, breaks them and says when all is over."""
+    """What processes use. `spillway.agents.sim.faults.play` makes them, breaks them and says when all is over."""
 
     def __init__(self, scenario: Scenario, seed: int) -> None:
         self.scenario = scenario

@@ -4,10 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agents.core.estimates.observed import Observed
-from agents.core.estimates.window import RecentMean, WorkloadVariation, guided
-from agents.core.policies.adaptive import Pressure, high_first
-from agents.core.policy import Load, StageFacts, StageState, StageView
+from spillway.agents.core.estimates.observed import Observed
+from spillway.agents.core.estimates.window import RecentMean, WorkloadVariation, guided
+from spillway.agents.core.policies.adaptive import Pressure, high_first
+from spillway.agents.core.policy import Load, StageFacts, StageState, StageView
 
 VIEW = StageView("s", 3, instances=2, facts={"s": StageFacts(4, lambda n: n / 100, 4)}, period=0.5)
 

@@ -5,10 +5,10 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from agents.core.board import sketch
-from agents.core.estimates.outlook import Later, Outlook, Sampler, pool, quantile, uniform
-from agents.core.policy import StageFacts, StageState, StageView
-from lineage.errors import UsageError
+from spillway.agents.core.board import sketch
+from spillway.agents.core.estimates.outlook import Later, Outlook, Sampler, pool, quantile, uniform
+from spillway.agents.core.policy import StageFacts, StageState, StageView
+from spillway.lineage.errors import UsageError
 
 # a hands over to b and c, which meet in d.
 FORK = {"a": ("b", "c"), "b": ("d",), "c": ("d",), "d": ()}

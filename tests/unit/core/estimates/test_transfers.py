@@ -6,12 +6,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from agents.core.estimates.observed import LENGTH, Transfer
-from agents.core.estimates.outlook import Outlook
-from agents.core.policy import StageFacts, StageState, StageView
-from agents.sim.simulation import simulate
-from lineage.metric_names import GATE
-from topology.load import load
+from spillway.agents.core.estimates.observed import LENGTH, Transfer
+from spillway.agents.core.estimates.outlook import Outlook
+from spillway.agents.core.policy import StageFacts, StageState, StageView
+from spillway.agents.sim.simulation import simulate
+from spillway.lineage.metric_names import GATE
+from spillway.topology.load import load
 
 CHAIN = {"a": ("b",), "b": ("c",), "c": ()}
 FACTS = {name: StageFacts(4, lambda _n: 0.05, 1) for name in CHAIN}

@@ -5,9 +5,9 @@ requests and q = 30 ms of 10, so 15 ms, and waits of 20 ms; c says q = 2 ms and 
 sum q = 17, sum d = 70, w = 25, together 112 ms.
 """
 
-from agents.core.policies import make
-from agents.core.policy import Load, StageFacts, StageState, StageView
-from agents.core.request import Request
+from spillway.agents.core.policies import make
+from spillway.agents.core.policy import Load, StageFacts, StageState, StageView
+from spillway.agents.core.request import Request
 
 TAKES = {"a": 0.05, "b": 0.04, "c": 0.03}
 CHAIN = {"a": ("b",), "b": ("c",), "c": ()}

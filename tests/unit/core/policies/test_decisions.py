@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agents.core.policies import make
-from agents.core.policy import Load
+from spillway.agents.core.policies import make
+from spillway.agents.core.policy import Load
 
 from .scenes import IDLE, TAKES, request, states, told_policy, view
 

@@ -3,8 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agents.core.policies.adaptive import Depq
-from agents.core.request import Request
+from spillway.agents.core.policies.adaptive import Depq
+from spillway.agents.core.request import Request
 
 DEADLINES = st.one_of(st.integers(0, 5).map(float), st.floats(0, 5, allow_nan=False))
 STEPS = st.lists(

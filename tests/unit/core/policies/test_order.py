@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agents.core.batching import Batcher
-from agents.core.policies import POLICIES, make
-from agents.core.policies.pard import Pard
+from spillway.agents.core.batching import Batcher
+from spillway.agents.core.policies import POLICIES, make
+from spillway.agents.core.policies.pard import Pard
 
 from .scenes import IDLE, request, states, told_policy, view
 

@@ -4,9 +4,9 @@ from math import floor
 
 import pytest
 
-from agents.core.batching import Batcher
-from agents.core.policies import make
-from agents.core.request import Request
+from spillway.agents.core.batching import Batcher
+from spillway.agents.core.policies import make
+from spillway.agents.core.request import Request
 
 from .scenes import IDLE, request, states, told, told_policy, view
 

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from agents.core.batching import Batcher
-from agents.core.policies import make
-from agents.core.policies.spillway import expected, settled
-from agents.core.policy import Load, StageFacts, StageView
+from spillway.agents.core.batching import Batcher
+from spillway.agents.core.policies import make
+from spillway.agents.core.policies.spillway import expected, settled
+from spillway.agents.core.policy import Load, StageFacts, StageView
 
 from .scenes import FACTS, IDLE, request, states, told, view
 

@@ -1,17 +1,17 @@
 """Two members of one shard on one clock and one pair of logs, all of it in memory."""
 
-from agents.live.stateful import roles
-from agents.live.stateful.roles import RoleDriver
-from agents.live.states.log_reader import CONTROL, Read
-from checkpoint import claims, version_log
-from checkpoint.claims import Claims
-from checkpoint.leases import Lease
-from checkpoint.logs import Logs
-from checkpoint.promotion import Member, Role
-from checkpoint.roles import Roles
-from checkpoint.versions import INITIAL
-from lineage.marks import Version
-from lineage.replication import Beat, Claim, Fence, Manifest, Yield
+from spillway.agents.live.stateful import roles
+from spillway.agents.live.stateful.roles import RoleDriver
+from spillway.agents.live.states.log_reader import CONTROL, Read
+from spillway.checkpoint import claims, version_log
+from spillway.checkpoint.claims import Claims
+from spillway.checkpoint.leases import Lease
+from spillway.checkpoint.logs import Logs
+from spillway.checkpoint.promotion import Member, Role
+from spillway.checkpoint.roles import Roles
+from spillway.checkpoint.versions import INITIAL
+from spillway.lineage.marks import Version
+from spillway.lineage.replication import Beat, Claim, Fence, Manifest, Yield
 
 PLACE, UP = ("learn", 0), ("up", 0)
 

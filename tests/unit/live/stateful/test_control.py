@@ -6,12 +6,12 @@ from types import SimpleNamespace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agents.live.stateful.control import HeldGenerations, Sections, control_of
-from producers.connection import ClientSettings
+from spillway.agents.live.stateful.control import HeldGenerations, Sections, control_of
+from spillway.producers.connection import ClientSettings
+from spillway.topology.ensembles import Served, encode
+from spillway.topology.load import parse
+from spillway.topology.sections import EnsembleSpec
 from tests.unit.topology.test_acls import ALL
-from topology.ensembles import Served, encode
-from topology.load import parse
-from topology.sections import EnsembleSpec
 
 NOWHERE = ClientSettings(bootstrap="127.0.0.1:1")
 PARENT = parse(ALL)

@@ -5,14 +5,14 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from agents.live.stateful.copies import Copies
-from agents.live.stateful.primary import Primary
-from agents.live.stateful.work import Updated
-from agents.live.states.standby import Applied
-from checkpoint.capture import Capture
-from checkpoint.logs import Logs
-from lineage.marks import INITIAL, Version
-from lineage.replication import InputPlace
+from spillway.agents.live.stateful.copies import Copies
+from spillway.agents.live.stateful.primary import Primary
+from spillway.agents.live.stateful.work import Updated
+from spillway.agents.live.states.standby import Applied
+from spillway.checkpoint.capture import Capture
+from spillway.checkpoint.logs import Logs
+from spillway.lineage.marks import INITIAL, Version
+from spillway.lineage.replication import InputPlace
 from tests.unit.checkpoint.imagined_device import Device, on_device
 from tests.unit.checkpoint.test_staging import read_back
 

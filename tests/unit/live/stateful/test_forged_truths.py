@@ -6,15 +6,15 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agents.core.actions import Failed, Ok
-from agents.learning.learner import EPOCH, Learner
-from agents.learning.velox.served import Served as VeloxServed
-from agents.learning.velox.thetas import write_theta
-from agents.models.state import fingerprint
-from agents.models.stateful import SHARED
+from spillway.agents.core.actions import Failed, Ok
+from spillway.agents.learning.learner import EPOCH, Learner
+from spillway.agents.learning.velox.served import Served as VeloxServed
+from spillway.agents.learning.velox.thetas import write_theta
+from spillway.agents.models.state import fingerprint
+from spillway.agents.models.stateful import SHARED
+from spillway.topology.ensembles import Served
+from spillway.topology.sections import EnsembleSpec
 from tests.unit.live.stateful.test_odd_truths import DOES, FINE, OddModel, Shard, feedbacks, request
-from topology.ensembles import Served
-from topology.sections import EnsembleSpec
 
 COMMANDS = [
     {"generations": {"0": "t", "7": "t"}},

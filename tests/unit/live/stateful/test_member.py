@@ -5,12 +5,12 @@ from types import SimpleNamespace
 
 import pytest
 
-from agents.live.stateful.member import ShardMember
-from agents.live.states.log_reader import CONTROL, Read
-from checkpoint.promotion import Role
-from lineage.errors import CheckpointError, ModelError
-from lineage.marks import INITIAL, Mark, Version
-from lineage.replication import Contents, InputPlace
+from spillway.agents.live.stateful.member import ShardMember
+from spillway.agents.live.states.log_reader import CONTROL, Read
+from spillway.checkpoint.promotion import Role
+from spillway.lineage.errors import CheckpointError, ModelError
+from spillway.lineage.marks import INITIAL, Mark, Version
+from spillway.lineage.replication import Contents, InputPlace
 
 PLACE = ("learn", 0)
 BASE = Version(1, 3)

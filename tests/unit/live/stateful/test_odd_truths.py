@@ -9,23 +9,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agents.core.actions import Failed, Ok
-from agents.core.deaths import Suspects
-from agents.core.request import Delivery, Request
-from agents.core.workers import Batch
-from agents.learning.learner import Learner
-from agents.learning.selection import Exp4
-from agents.learning.velox.model import VeloxModel
-from agents.learning.velox.served import Served
-from agents.live.stage.batch_work import UserFunctions
-from agents.live.stage.emission import Carried
-from agents.live.stateful.work import StatefulWork
-from agents.models.state import copied, fingerprint
-from agents.models.stateful import Machine
-from checkpoint.state import leaves
-from lineage.limits import DEFAULT_LIMITS, Limits
-from lineage.message import Query
-from producers.published import Row, encode_row
+from spillway.agents.core.actions import Failed, Ok
+from spillway.agents.core.deaths import Suspects
+from spillway.agents.core.request import Delivery, Request
+from spillway.agents.core.workers import Batch
+from spillway.agents.learning.learner import Learner
+from spillway.agents.learning.selection import Exp4
+from spillway.agents.learning.velox.model import VeloxModel
+from spillway.agents.learning.velox.served import Served
+from spillway.agents.live.stage.batch_work import UserFunctions
+from spillway.agents.live.stage.emission import Carried
+from spillway.agents.live.stateful.work import StatefulWork
+from spillway.agents.models.state import copied, fingerprint
+from spillway.agents.models.stateful import Machine
+from spillway.checkpoint.state import leaves
+from spillway.lineage.limits import DEFAULT_LIMITS, Limits
+from spillway.lineage.message import Query
+from spillway.producers.published import Row, encode_row
 from tests.unit.core.test_odd_answers import ERRORS, answers
 
 MEMBERS = ["a", "b"]

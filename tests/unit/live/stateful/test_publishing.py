@@ -9,15 +9,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agents.live.metrics import StateFigures
-from agents.live.stateful import publishing
-from agents.live.stateful.publishing import Publishing, Where
-from agents.models.stateful import SHARED, Machine
-from lineage.keys import partition_for
-from lineage.limits import Limits
-from lineage.values.codec import Decoder
-from producers import published
-from producers.published import Published, decode_row, key_of_shared
+from spillway.agents.live.metrics import StateFigures
+from spillway.agents.live.stateful import publishing
+from spillway.agents.live.stateful.publishing import Publishing, Where
+from spillway.agents.models.stateful import SHARED, Machine
+from spillway.lineage.keys import partition_for
+from spillway.lineage.limits import Limits
+from spillway.lineage.values.codec import Decoder
+from spillway.producers import published
+from spillway.producers.published import Published, decode_row, key_of_shared
 from tests.unit.core.test_odd_answers import ERRORS
 from tests.unit.models.stateful_models import Pooled
 

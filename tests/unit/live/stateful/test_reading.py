@@ -6,13 +6,13 @@ from types import SimpleNamespace
 import pytest
 from aiokafka.structs import ConsumerRecord
 
-from agents.core import input_tail
-from agents.live.consumer.transport import Chunk
-from agents.live.stateful import reading
-from agents.live.stateful.reading import ShardInput, is_stripped
-from checkpoint.inputs import Bounds
-from checkpoint.notes import Note
-from lineage.replication import InputPlace
+from spillway.agents.core import input_tail
+from spillway.agents.live.consumer.transport import Chunk
+from spillway.agents.live.stateful import reading
+from spillway.agents.live.stateful.reading import ShardInput, is_stripped
+from spillway.checkpoint.inputs import Bounds
+from spillway.checkpoint.notes import Note
+from spillway.lineage.replication import InputPlace
 from tests.unit.live.endless_inputs import endless
 
 MOST = 4

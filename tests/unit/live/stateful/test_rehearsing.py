@@ -5,18 +5,18 @@ from types import SimpleNamespace
 
 import pytest
 
-from agents.core.request import Delivery
-from agents.live.stage.batch_work import UserFunctions
-from agents.live.stage.emission import Carried
-from agents.live.stage.intake import PoisonError
-from agents.live.stateful import reigning
-from agents.live.stateful.reigning import Reigns
-from agents.live.stateful.replaying import Rehearsal
-from agents.live.stateful.work import StatefulWork
-from lineage import reasons
-from lineage.errors import BrokerError, WireError
-from lineage.limits import Limits
-from lineage.message import Query
+from spillway.agents.core.request import Delivery
+from spillway.agents.live.stage.batch_work import UserFunctions
+from spillway.agents.live.stage.emission import Carried
+from spillway.agents.live.stage.intake import PoisonError
+from spillway.agents.live.stateful import reigning
+from spillway.agents.live.stateful.reigning import Reigns
+from spillway.agents.live.stateful.replaying import Rehearsal
+from spillway.agents.live.stateful.work import StatefulWork
+from spillway.lineage import reasons
+from spillway.lineage.errors import BrokerError, WireError
+from spillway.lineage.limits import Limits
+from spillway.lineage.message import Query
 
 
 def one_of(query):

@@ -2,13 +2,13 @@
 
 import pytest
 
-from agents.live.stateful.transactions import transactional_id
-from agents.live.states.log_reader import CONTROL
-from checkpoint.promotion import Role
-from checkpoint.versions import INITIAL
-from lineage.errors import BrokerError, CheckpointError
-from lineage.marks import Mark, Version
-from lineage.replication import Base, Claim, Fence, Report, Yield
+from spillway.agents.live.stateful.transactions import transactional_id
+from spillway.agents.live.states.log_reader import CONTROL
+from spillway.checkpoint.promotion import Role
+from spillway.checkpoint.versions import INITIAL
+from spillway.lineage.errors import BrokerError, CheckpointError
+from spillway.lineage.marks import Mark, Version
+from spillway.lineage.replication import Base, Claim, Fence, Report, Yield
 from tests.unit.live.stateful.shard_doubles import PLACE, Shard
 
 

@@ -6,20 +6,20 @@ from types import SimpleNamespace
 
 import pytest
 
-from agents.core.actions import Failed, Ok
-from agents.core.deaths import Deaths
-from agents.core.request import Delivery, Request
-from agents.live.stage import guard
-from agents.live.stage.batch_work import UserFunctions
-from agents.live.stage.emission import Carried
-from agents.live.stage.guard import Guard
-from agents.live.stateful.work import StatefulWork, UpdateError
-from agents.models.bare import BareModel
-from agents.models.stateful import Machine
-from lineage import reasons
-from lineage.limits import Limits
-from lineage.message import Query
-from lineage.values import codec
+from spillway.agents.core.actions import Failed, Ok
+from spillway.agents.core.deaths import Deaths
+from spillway.agents.core.request import Delivery, Request
+from spillway.agents.live.stage import guard
+from spillway.agents.live.stage.batch_work import UserFunctions
+from spillway.agents.live.stage.emission import Carried
+from spillway.agents.live.stage.guard import Guard
+from spillway.agents.live.stateful.work import StatefulWork, UpdateError
+from spillway.agents.models.bare import BareModel
+from spillway.agents.models.stateful import Machine
+from spillway.lineage import reasons
+from spillway.lineage.limits import Limits
+from spillway.lineage.message import Query
+from spillway.lineage.values import codec
 
 DECODER = codec.Decoder()
 

@@ -6,19 +6,19 @@ from types import SimpleNamespace
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from agents.live.stateful import reigning as writing
-from agents.live.stateful import transactions
-from agents.live.stateful.reigning import VersionWriter
-from agents.live.stateful.transactions import TransactionalSending
-from agents.live.states.sending import DeliveryError
-from checkpoint.chunks import ChunkLog
-from checkpoint.manifests import describe, seal
-from checkpoint.reign import Write
-from lineage.marks import Version
-from lineage.replication import Batch, Record
-from lineage.values.replication import encode
-from producers.connection import ClientSettings
-from topology.topics import STATE_BYTES
+from spillway.agents.live.stateful import reigning as writing
+from spillway.agents.live.stateful import transactions
+from spillway.agents.live.stateful.reigning import VersionWriter
+from spillway.agents.live.stateful.transactions import TransactionalSending
+from spillway.agents.live.states.sending import DeliveryError
+from spillway.checkpoint.chunks import ChunkLog
+from spillway.checkpoint.manifests import describe, seal
+from spillway.checkpoint.reign import Write
+from spillway.lineage.marks import Version
+from spillway.lineage.replication import Batch, Record
+from spillway.lineage.values.replication import encode
+from spillway.producers.connection import ClientSettings
+from spillway.topology.topics import STATE_BYTES
 
 
 class Log:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from topology.capacity.backlog import Backlog
+from spillway.topology.capacity.backlog import Backlog
 
 
 def test_what_comes_beyond_what_workers_can_do_waits_until_more_have_loaded():

@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
 
-from lineage.errors import UsageError
-from topology.capacity.envelope import envelope, windows
+from spillway.lineage.errors import UsageError
+from spillway.topology.capacity.envelope import envelope, windows
 
 
 def test_windows_double_up_to_a_minute():

@@ -7,12 +7,12 @@ from contextlib import suppress
 import numpy as np
 import pytest
 
-from agents.sim.estimator import Estimator
-from topology.capacity.hardware import Option
-from topology.capacity.planner import Lane, NoPlanError, Planner
-from topology.capacity.provisioning import first_sizes
-from topology.capacity.search import beam, exact, greedy
-from topology.load import parse
+from spillway.agents.sim.estimator import Estimator
+from spillway.topology.capacity.hardware import Option
+from spillway.topology.capacity.planner import Lane, NoPlanError, Planner
+from spillway.topology.capacity.provisioning import first_sizes
+from spillway.topology.capacity.search import beam, exact, greedy
+from spillway.topology.load import parse
 
 KINDS = {"slow": 1.0, "middle": 3.0, "fast": 8.0}
 

@@ -7,16 +7,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from agents.cli.main import run
-from agents.sim.estimator import Estimator
-from lineage.errors import SpecError
-from lineage.message import StageTiming
-from tests.unit.whatif.recordings import Taken
-from topology.capacity.hardware import options_of, read_catalogue
-from topology.capacity.plan import read_plan
-from topology.capacity.planner import Sizing
-from topology.load import load
-from topology.profiles import (
+from spillway.agents.cli.main import run
+from spillway.agents.sim.estimator import Estimator
+from spillway.lineage.errors import SpecError
+from spillway.lineage.message import StageTiming
+from spillway.topology.capacity.hardware import options_of, read_catalogue
+from spillway.topology.capacity.plan import read_plan
+from spillway.topology.capacity.planner import Sizing
+from spillway.topology.load import load
+from spillway.topology.profiles import (
     Conditions,
     Measured,
     StageProfile,
@@ -24,6 +23,7 @@ from topology.profiles import (
     read_profiles,
     write_profiles,
 )
+from tests.unit.whatif.recordings import Taken
 
 EXAMPLES = Path(__file__).parents[4] / "examples" / "inferline"
 GIVEN = ("--hardware", "hw.yaml", "--profiles", "prof.yaml")

@@ -6,14 +6,14 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from agents.sim.estimator import Estimator
-from agents.sim.simulation import simulate
-from lineage.metric_names import GATE
-from topology.capacity.hardware import Catalogue, Option
-from topology.capacity.planner import NoPlanError, p99_of
-from topology.capacity.provisioning import Provisioning, first_sizes
-from topology.capacity.room import PLANNED, RECENT, policy_for, remark
-from topology.load import parse
+from spillway.agents.sim.estimator import Estimator
+from spillway.agents.sim.simulation import simulate
+from spillway.lineage.metric_names import GATE
+from spillway.topology.capacity.hardware import Catalogue, Option
+from spillway.topology.capacity.planner import NoPlanError, p99_of
+from spillway.topology.capacity.provisioning import Provisioning, first_sizes
+from spillway.topology.capacity.room import PLANNED, RECENT, policy_for, remark
+from spillway.topology.load import parse
 
 KINDS = Catalogue.model_validate({"spillway-hardware": 1, "kinds": {"k80": {"price": 1, "runs": "emulated"}}})
 

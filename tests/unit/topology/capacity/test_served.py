@@ -2,12 +2,12 @@
 
 import pytest
 
-from agents.cli.commands.serve import _tight
-from lineage.errors import SpecError
-from topology.capacity.plan import Plan, write_plan
-from topology.capacity.room import RECENT
-from topology.capacity.served import basis_of, file_digest, planned
-from topology.load import parse
+from spillway.agents.cli.commands.serve import _tight
+from spillway.lineage.errors import SpecError
+from spillway.topology.capacity.plan import Plan, write_plan
+from spillway.topology.capacity.room import RECENT
+from spillway.topology.capacity.served import basis_of, file_digest, planned
+from spillway.topology.load import parse
 
 FILE = (
     "{name: p, slo: 1, stages: [{name: a, emulated: {alpha: 10ms, beta: 1ms}}, {name: b, after: a, model: 'm:M'},"

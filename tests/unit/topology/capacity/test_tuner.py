@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from topology.capacity.envelope import envelope, windows
-from topology.capacity.tuner import BAND, GAP, RECENT, SETTLE, Basis, Planned, Tuner
+from spillway.topology.capacity.envelope import envelope, windows
+from spillway.topology.capacity.tuner import BAND, GAP, RECENT, SETTLE, Basis, Planned, Tuner
 
 LENGTHS = windows(0.25)
 STAGES = {"a": Planned(4, 30.0, 1.0, "cpu"), "b": Planned(3, 25.0, 0.5, "gpu")}

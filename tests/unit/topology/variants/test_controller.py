@@ -4,11 +4,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from topology.variants.controller import Controller, Order, Report, Standing
-from topology.variants.family import HOSTS, of
-from topology.variants.hosts import Fleet
-from topology.variants.scaling import PUBLISHED, Weights
-from topology.variants.states import State, Told
+from spillway.topology.variants.controller import Controller, Order, Report, Standing
+from spillway.topology.variants.family import HOSTS, of
+from spillway.topology.variants.hosts import Fleet
+from spillway.topology.variants.scaling import PUBLISHED, Weights
+from spillway.topology.variants.states import State, Told
 
 RESNET = of("ResNet50")
 BY_NAME = {each.name: each for each in RESNET}

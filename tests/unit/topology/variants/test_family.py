@@ -5,9 +5,9 @@ from collections import Counter
 
 import pytest
 
-from lineage.errors import SpecError
-from topology.variants.family import ARCHITECTURES, HARDWARE, HOSTS, family, of
-from topology.variants.variant import Variant, priced, read_variants, told
+from spillway.lineage.errors import SpecError
+from spillway.topology.variants.family import ARCHITECTURES, HARDWARE, HOSTS, family, of
+from spillway.topology.variants.variant import Variant, priced, read_variants, told
 
 FILE = """
 spillway-variants: 1

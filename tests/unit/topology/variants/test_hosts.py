@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from topology.variants.family import HARDWARE, HOSTS, family, of
-from topology.variants.hosts import EMPTY, Fleet
+from spillway.topology.variants.family import HARDWARE, HOSTS, family, of
+from spillway.topology.variants.hosts import EMPTY, Fleet
 
 CPU, NEURON, TRT1, TRT8 = of("ResNet50")[:4]
 LARGE = of("VGG19")[0]  # 3.3 GB on 4 cores

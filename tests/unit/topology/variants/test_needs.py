@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lineage.errors import UsageError
-from topology.variants.needs import Needs, needs_of
+from spillway.lineage.errors import UsageError
+from spillway.topology.variants.needs import Needs, needs_of
 
 
 @pytest.mark.parametrize(

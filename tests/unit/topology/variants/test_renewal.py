@@ -2,12 +2,12 @@
 
 import pytest
 
-from lineage.errors import SpecError
-from topology import names
-from topology.profiles import Conditions, Measured, StageProfile
-from topology.variant_sections import VariantsSpec
-from topology.variants.manifest import Generated, Manifest, decode, encode, newest, section_of
-from topology.variants.renewal import Renewal
+from spillway.lineage.errors import SpecError
+from spillway.topology import names
+from spillway.topology.profiles import Conditions, Measured, StageProfile
+from spillway.topology.variant_sections import VariantsSpec
+from spillway.topology.variants.manifest import Generated, Manifest, decode, encode, newest, section_of
+from spillway.topology.variants.renewal import Renewal
 
 SECTION = VariantsSpec(app="digits")
 

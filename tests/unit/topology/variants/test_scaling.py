@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lineage.errors import MissingExtraError
-from topology.variant_sections import Room
-from topology.variants import program
-from topology.variants.family import family, of
-from topology.variants.program import NoConfigurationError, solve
-from topology.variants.scaling import (
+from spillway.lineage.errors import MissingExtraError
+from spillway.topology.variant_sections import Room
+from spillway.topology.variants import program
+from spillway.topology.variants.family import family, of
+from spillway.topology.variants.program import NoConfigurationError, solve
+from spillway.topology.variants.scaling import (
     PUBLISHED,
     Candidate,
     Patience,

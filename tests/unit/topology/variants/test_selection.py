@@ -4,10 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lineage.errors import UsageError
-from topology.variants.family import family, of
-from topology.variants.needs import Needs
-from topology.variants.selection import Choice, How, Selection, Status
+from spillway.lineage.errors import UsageError
+from spillway.topology.variants.family import family, of
+from spillway.topology.variants.needs import Needs
+from spillway.topology.variants.selection import Choice, How, Selection, Status
 
 APP = "classification"
 CPU, NEURON, TRT1, TRT8 = (each.name for each in of("ResNet50")[:4])

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from topology.variants.family import of
-from topology.variants.states import LIFE, SLACK, STALE, Event, Life, State, Told, after
+from spillway.topology.variants.family import of
+from spillway.topology.variants.states import LIFE, SLACK, STALE, Event, Life, State, Told, after
 
 TRT8 = of("ResNet50")[3]
 FINE = Told(ready=1, alive=1, load=100, p50=TRT8.duration(8), batch=8)
