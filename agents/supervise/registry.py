@@ -16,8 +16,6 @@ from typing import Self, TypeVar
 
 import psutil
 
-from spillway.agents.live.registry import LOOPBACK
-
 _Entry = TypeVar("_Entry")
 _SUPERVISOR = "serve.json"
 # A process writes its entry after it started; one with the same id that started later is another.
@@ -48,7 +46,7 @@ class Entry:
     role: str  # "stage", "standby", "member" or "gate"
     ready: bool = False
     label: str = ""  # its name, where that is not stage and replica
-    host: str = LOOPBACK  # where it is reached for its metrics
+    host: str = "127.0.0.1"  # where it is reached for its metrics
 
     @property
     def name(self) -> str:
@@ -74,7 +72,7 @@ class ServeEntry:
     policies: str = ""  # what the stages run with, in words
     plan_period: float | None = None  # seconds between two words of a replica to the others; None: not known
     port: int = 0  # of the supervisor's metrics; 0: none
-    host: str = LOOPBACK
+    host: str = "127.0.0.1"
 
     def alive(self) -> bool:
         return is_alive(self.pid, self.started_unix)

@@ -144,7 +144,7 @@ class SchemaBook:
 
 
 FAST_READERS: Final[Mapping[str, Any]] = {
-    name: fastavro.parse_schema(avro.schema.parse(text).to_json()) for name, text in OWN_TEXTS.items()
+    name: fastavro.parse_schema(schema.to_json()) for name, schema in OWN_PARSED.items()
 }
 """Our own schemas as fastavro has them, by name."""
 

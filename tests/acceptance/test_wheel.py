@@ -1,8 +1,9 @@
-"""The wheel, as a user has it: built, installed in a fresh environment, and there the README's first minute.
+"""The wheel, as users have it: built, and installed in two fresh environments, a client's and one that serves.
 
-The environment has what the wheel's metadata require without extras, so no torch, and nothing else; of each the release
-that is installed here, by links. So it takes seconds and no network. What it does not check: which releases pip would
-choose, whether there is one for another system or Python, and that the jars of Kafka can be had (they are cached here).
+An environment has what the wheel's metadata require, with the extra `serve` or without any, and nothing else; of each
+the release that is installed here, by links. So it takes seconds and no network. What is not checked: which releases
+pip would choose, whether there is one for another system or Python, and that the jars of Kafka can be had (they are
+cached here).
 """
 
 import os
@@ -21,7 +22,7 @@ from packaging.requirements import Requirement
 
 from spillway.agents.broker.jars import ensure_jars
 from spillway.agents.cli.options import cache_dir
-from tests.acceptance.serving import READY_SECONDS, STOP_SECONDS
+from tests.acceptance.serving import READY_SECONDS, STOP_SECONDS, serving
 from tests.waiting import until
 
 ROOT = Path(__file__).parents[2]
@@ -55,9 +56,19 @@ def wheel(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def fresh(wheel, tmp_path_factory):
-    """The folder of the programs of a new environment in which the wheel is installed."""
-    folder = tmp_path_factory.mktemp("fresh")
+def serves(wheel, tmp_path_factory):
+    """The folder of the programs of an environment that serves pipelines."""
+    return installed(wheel, tmp_path_factory.mktemp("serves"), "serve")
+
+
+@pytest.fixture(scope="module")
+def asks(wheel, tmp_path_factory):
+    """The folder of the programs of a client's environment."""
+    return installed(wheel, tmp_path_factory.mktemp("asks"))
+
+
+def installed(wheel, folder, *extras):
+    """Make an environment with the wheel and what it requires; return the folder of its programs."""
     said([sys.executable, "-m", "venv", "--without-pip", folder])
     python = folder / "bin" / "python"
     pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", f"--python={python}", "install"]
@@ -66,18 +77,18 @@ def fresh(wheel, tmp_path_factory):
     for name in ROOMS:  # as somebody else's distribution would have it beside ours
         (packages / name).mkdir()
         (packages / name / "__init__.py").write_text("raise SystemExit('somebody else has run')\n")
-    for path in files_of(required(wheel)):
+    for path in files_of(required(wheel, *extras)):
         if not (packages / path.name).exists():
             (packages / path.name).symlink_to(path)
     return folder / "bin"
 
 
-def required(wheel):
-    """Every distribution that the wheel's metadata require without extras, directly or not."""
+def required(wheel, *extras):
+    """Every distribution that the wheel's metadata require, directly or not."""
     with zipfile.ZipFile(wheel) as archive:
         (name,) = (name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
         told = metadata.PathDistribution(zipfile.Path(archive, name.removesuffix("METADATA"))).requires or []
-    left, found = [(text, "") for text in told], set()
+    left, found = [(text, extra) for text in told for extra in ("", *extras)], set()
     while left:
         text, extra = left.pop()
         requirement = Requirement(text)
@@ -98,11 +109,15 @@ def files_of(names):
         yield from (Path(str(distribution.locate_file(top))) for top in sorted(tops) if top != "__pycache__")
 
 
-@pytest.fixture(scope="module")
-def environment(fresh):
-    """Of a user who has activated it, and nothing else."""
+def activated(programs, **more):
+    """The variables of a user who has activated an environment, and nothing else."""
     kept = {name: text for name, text in os.environ.items() if not name.startswith(("SPILLWAY_", "PYTHON"))}
-    return {**kept, "PATH": f"{fresh}{os.pathsep}{os.environ['PATH']}"}
+    return {**kept, "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}", **more}
+
+
+@pytest.fixture(scope="module")
+def environment(serves):
+    return activated(serves)
 
 
 @pytest.fixture
@@ -135,12 +150,69 @@ def test_it_holds_each_file_once_and_nothing_else(wheel):
     assert told == {"METADATA", "WHEEL", "RECORD", "entry_points.txt", "top_level.txt", "licenses/LICENSE"}
 
 
-def test_torch_comes_with_an_extra_alone(wheel, fresh):
-    assert "torch" not in required(wheel)
+def test_a_client_weighs_little(wheel, capsys):
+    told = {}
+    for extras in ((), ("serve",)):
+        names = sorted(required(wheel, *extras))
+        sizes = [Path(metadata.distribution(name).locate_file(file)) for name in names for file in kept_files(name)]
+        told[extras] = 1 + len(names), (wheel_bytes(wheel) + sum(file.stat().st_size for file in sizes)) / 1e6
+        with capsys.disabled():
+            label = f"spillway[{','.join(extras)}]" if extras else "spillway"
+            print(f"\n{label}: {told[extras][0]} distributions, {told[extras][1]:.0f} MB installed", *names)
+    count, megabytes = told[()]
+    assert count <= 14
+    assert megabytes <= 140
+
+
+def kept_files(name):
+    files = metadata.distribution(name).files or []
+    return [file for file in files if file.suffix != ".pyc" and Path(file.locate()).is_file()]
+
+
+def wheel_bytes(wheel):
+    with zipfile.ZipFile(wheel) as archive:
+        return sum(each.file_size for each in archive.infolist())
+
+
+def test_a_client_asks_and_sees_what_is_served(asks, tmp_path, embedded_broker, unique_name):
+    pipeline = tmp_path / "hello.yaml"
+    text = (ROOT / "examples/hello/pipeline.yaml").read_text()
+    pipeline.write_text(text.replace("name: hello", f"name: {unique_name}"))
+    shutil.copy(ROOT / "examples/hello/hello.py", tmp_path)
+    env = activated(asks, SPILLWAY_BOOTSTRAP=embedded_broker.bootstrap)
+    ask = tmp_path / "ask"  # a folder where nothing was served from
+    ask.mkdir()
+    with serving(pipeline, unique_name, embedded_broker.bootstrap, tmp_path):
+        query = f'echo \'{{"name": "Ada"}}\' | spillway predict {pipeline} - --deadline 300'
+        assert "Hello, Ada!" in said(["sh", "-c", query], cwd=ask, env=env)
+        assert f"{unique_name}.ingress" in said(["spillway", "topics", "list", pipeline], cwd=ask, env=env)
+        said(["spillway", "dead", "list", pipeline], cwd=ask, env=env)
+        said(["spillway", "feedback", "--help"], cwd=ask, env=env)
+
+
+@pytest.mark.parametrize("command", ["serve", "replay", "whatif", "status"])
+def test_a_command_that_serves_names_the_extra_in_one_line(copied, asks, broker, command):
+    words = ["spillway", command, "examples/hello/pipeline.yaml"]
+    done = subprocess.run(words, cwd=copied, env=activated(asks), capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert re.fullmatch(
+        r"error: \S+ is not installed; it comes with an extra: pip install 'spillway\[serve\]'\n", done.stderr
+    )
+
+
+def test_importing_a_client_loads_no_module_of_what_serves(asks):
+    code = (
+        "import sys; from spillway import Client; print(*(m for m in sys.modules if m.startswith('spillway.agents')))"
+    )
+    assert said([asks / "python", "-c", code], env=activated(asks)) == "\n"
+
+
+def test_torch_comes_with_an_extra_alone(wheel, serves):
+    assert "torch" not in required(wheel, "serve")
     code = "import importlib.util as u; print(u.find_spec('torch'), u.find_spec('spillway.agents').origin)"
-    torch, agents = said([fresh / "python", "-P", "-c", code]).split()
+    torch, agents = said([serves / "python", "-P", "-c", code]).split()
     assert torch == "None"
-    assert Path(agents).is_relative_to(fresh.parent)
+    assert Path(agents).is_relative_to(serves.parent)
 
 
 @pytest.mark.nightly
