@@ -1,8 +1,8 @@
 """What a primary still has to take of its input: the tail of a promotion first, then what is read, in that order.
 
 Records are decoded a few at a time, so that the loop gets to do something else, and only while the core and the
-output have room. Nothing that waits here is lost with the reign: it lies in the member's tail as well, whose bound is
-this queue's too.
+output have room. Nothing that waits here is lost with the reign: it lies in the member's tail as well, or can be read
+again. Whoever reads for it asks how many bytes wait (`waiting`).
 """
 
 from __future__ import annotations
@@ -57,13 +57,16 @@ class Feed:
         self._crashed = crashed
         self._loop = asyncio.get_running_loop()
         self._queue: deque[ConsumerRecord] = deque()
+        self.waiting = 0  # bytes of values
         self._scheduled = False
         self._retrying: asyncio.Task[None] | None = None
         self._stopped = False
 
     def add(self, records: Iterable[ConsumerRecord]) -> None:
         """Take records, each of a partition of the shard, in offset order within each."""
-        self._queue.extend(records)
+        for record in records:
+            self._queue.append(record)
+            self.waiting += len(record.value or b"")
         self.go_on()
 
     def go_on(self) -> None:
@@ -75,6 +78,7 @@ class Feed:
     def stop(self) -> None:
         self._stopped = True
         self._queue.clear()
+        self.waiting = 0
 
     def __len__(self) -> int:
         return len(self._queue)
@@ -86,6 +90,7 @@ class Feed:
             if self._stopped or not self._may_take():
                 break
             record = queue.popleft()
+            self.waiting -= len(record.value or b"")
             if not self._deliver(record):
                 self._retrying = self._loop.create_task(self._retry(record))
                 break

@@ -90,6 +90,7 @@ class ShardMember:
 
     def join(self, turns: RoleDriver, states: States, shard_input: ShardInput) -> None:
         self.turns, self.roles, self._states, self._input = turns, turns.core, states, shard_input
+        shard_input.fed = lambda: 0 if self.primary is None else self.primary.feed.waiting
 
     # The logs (`Listener`) -------------------------------------------------------------------------------------
 

@@ -9,13 +9,15 @@ Invariants:
 * A member can be promoted when all partitions of its shard were started (`started`): their spans below the durable
   position were read again, once. A base may be ahead of what the member has read; what memory needs of the stretch
   between is read first (`complete`), as reading on to there may have to wait for room.
+* What a reign has still to take is bounded by itself (`fed`): the tail does not count it where it keeps no values, and
+  excuses what waits for a join. What such a join waits for comes as well when the reign has taken what it has.
 """
 
 from __future__ import annotations
 
 import asyncio
 from heapq import merge as merge_sorted
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from aiokafka.structs import ConsumerRecord
 
@@ -37,6 +39,8 @@ if TYPE_CHECKING:
 
 _SETTLE_SECONDS = 0.02
 _SETTLE_AT_ONCE = 50
+
+FED_BYTES: Final = 8 << 20  # of values that a reign has still to take, beyond which nothing more is read for it
 
 
 class ShardInput:
@@ -78,6 +82,7 @@ class ShardInput:
         self._settling: asyncio.TimerHandle | None = None
         self._started = asyncio.Event()
         self.epoch: Callable[[], int] = int
+        self.fed: Callable[[], int] = int  # bytes of values that the reign has still to take
 
     # What comes ------------------------------------------------------------------------------------------------
 
@@ -86,7 +91,7 @@ class ShardInput:
             ready = self._ready.get(partition)
             if ready is not None and not ready.done():
                 await asyncio.wait([ready])
-            while self._tail.full and not self._stopping:
+            while self._full and not self._stopping:
                 self._room.clear()
                 await self._room.wait()
             if self._stopping or chunk.epoch != self.epoch() or partition not in self._ready:
@@ -95,6 +100,10 @@ class ShardInput:
             fresh = [each for each in records if append(partition, each, len(each.value or b""))]
             if fresh:
                 self._feed(fresh)
+
+    @property
+    def _full(self) -> bool:
+        return self._tail.full or self.fed() >= FED_BYTES
 
     def stop_taking(self) -> None:
         self._stopping = True
@@ -114,12 +123,15 @@ class ShardInput:
             self._settling = self._loop.call_later(_SETTLE_SECONDS, self._settle)
 
     def excuse(self, held: int) -> None:
-        """Allow `held` records beyond the limit: they wait for a join, and its missing parts are still to be read."""
+        """Allow `held` records beyond the limit: they wait for a join, and its missing parts are still to be read.
+
+        Call it whenever the reign has taken something, too: there may be room again.
+        """
         self._tail.excused = held
         self._look_for_room()
 
     def _look_for_room(self) -> None:
-        if not self._tail.full:
+        if not self._full:
             self._room.set()
 
     def _settle(self) -> None:
@@ -142,7 +154,7 @@ class ShardInput:
 
     @property
     def waits(self) -> bool:
-        """Whether there is more to read, and no room for it before a version becomes durable."""
+        """Whether there is more to read, and no room before a version becomes durable or the reign takes some."""
         return not self._room.is_set()
 
     def place(self, partition: int, places: Mapping[int, InputPlace]) -> InputPlace:

@@ -84,7 +84,7 @@ class Reign:
         self.acked = []
         self.woken = 0
         self.covered = {}
-        self.feed = SimpleNamespace(stop=lambda: setattr(self.feed, "stopped", True), stopped=False)
+        self.feed = SimpleNamespace(stop=lambda: setattr(self.feed, "stopped", True), stopped=False, waiting=77)
 
     def durability_changed(self):
         return self.covered
@@ -268,3 +268,14 @@ def test_a_log_that_contradicts_itself_ends_the_member_and_is_named():
 
     (error,) = on_a_loop(story)
     assert str(error) == "the record in p.learn.versions[0] at offset 17: two claimants in one epoch"
+
+
+def test_the_input_is_told_what_waits_for_a_reign_while_there_is_one():
+    async def story(bench):
+        told = [bench.input.fed()]
+        await bench.begun()
+        told.append(bench.input.fed())
+        bench.member.stand_down()
+        return [*told, bench.input.fed()]
+
+    assert on_a_loop(story) == [0, 77, 0]
