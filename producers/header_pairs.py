@@ -8,14 +8,18 @@ Python 3.11 specializes in code that has run some times do not look, and the exc
 from __future__ import annotations
 
 from operator import methodcaller
+from sys import intern
 from typing import Any
 
 _headers = methodcaller("headers")  # a call from C, which is never specialized
 
 
 def header_pairs(message: Any) -> list[tuple[str, Any]] | None:
-    """The headers in their order; None where a key is not UTF-8: confluent-kafka does not tell any of them then."""
+    """The headers in their order; None where a key is not UTF-8: confluent-kafka does not tell any of them then.
+
+    Equal keys are one object: of a message that waits without its value they would be a third of what it takes.
+    """
     try:
-        return _headers(message) or []
+        return [(intern(key), value) for key, value in _headers(message) or ()]
     except SystemError:
         return None

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 TAIL_RECORDS: Final = 120_000  # of all partitions, at or above the durable positions
 TAIL_BYTES: Final = 64 << 20
 VALUE_BYTES: Final = 32 << 20  # of values, in a join
-RECORD_BYTES: Final = 1_000  # that a record takes in memory beside its value
+RECORD_BYTES: Final = 1_200  # that a record takes in memory beside its value
 _DROPPED: Final = -1  # in place of a value's size
 
 

@@ -332,7 +332,7 @@ class GroupReader:
         if pairs is None:
             pairs = self._lenient.headers(message.partition(), message.offset())
         return ConsumerRecord(
-            message.topic(), message.partition(), message.offset(), timestamp, int(kind == TIMESTAMP_LOG_APPEND_TIME),
+            self._topic, message.partition(), message.offset(), timestamp, int(kind == TIMESTAMP_LOG_APPEND_TIME),
             message.key(), message.value(), None, -1, -1, tuple(pairs),
         )  # fmt: skip
 

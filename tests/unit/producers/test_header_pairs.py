@@ -6,6 +6,8 @@ import pytest
 from aiokafka import AIOKafkaProducer
 from aiokafka.record.default_records import _DefaultRecordBatchBuilderPy
 from confluent_kafka import Consumer, TopicPartition
+from hypothesis import given
+from hypothesis import strategies as st
 
 from spillway.producers.header_pairs import header_pairs
 from tests.mock_cluster import MockCluster, available
@@ -47,3 +49,20 @@ def test_a_key_that_is_not_utf8_is_told_of_each_time():
         read += [header_pairs(message) for message in consumer.consume(3 * MANY, 1.0)]
     consumer.close()
     assert read == [good, None, []] * MANY
+
+
+class Message:
+    """As confluent-kafka makes them: each message has its headers' keys anew."""
+
+    def __init__(self, pairs):
+        self._pairs = pairs
+
+    def headers(self):
+        return [(key.encode().decode(), value) for key, value in self._pairs] or None
+
+
+@given(st.lists(st.tuples(st.text(), st.none() | st.binary()), max_size=8))
+def test_equal_keys_of_many_messages_are_one_object(pairs):
+    one, other = header_pairs(Message(pairs)), header_pairs(Message(pairs))
+    assert one == other == pairs
+    assert all(first is second for (first, _), (second, _) in zip(one, other, strict=True))

@@ -1,6 +1,7 @@
 """What a member reads of its input when there is more than it has room for."""
 
 import asyncio
+import tracemalloc
 from types import SimpleNamespace
 
 import pytest
@@ -8,10 +9,13 @@ from aiokafka.structs import ConsumerRecord
 
 from spillway.agents.core import input_tail
 from spillway.agents.live.consumer.transport import Chunk
+from spillway.agents.live.stage.memory import record_of
 from spillway.agents.live.stateful import reading
 from spillway.agents.live.stateful.reading import ShardInput, is_stripped
 from spillway.checkpoint.inputs import Bounds
 from spillway.checkpoint.notes import Note
+from spillway.lineage.headers import Headers, encode
+from spillway.lineage.hops import Hop
 from spillway.lineage.replication import InputPlace
 from tests.unit.live.endless_inputs import endless
 
@@ -164,6 +168,46 @@ def test_a_join_keeps_values_up_to_a_bound_alone(on_a_loop):
 
     assert on_a_loop(story, joins=True) == ([False, False, True, True],) * 2
     assert on_a_loop(story) == ([False] * 4,) * 2
+
+
+class Message:
+    """As confluent-kafka gives one: all that it is asked for is made anew."""
+
+    def __init__(self, offset):
+        self.offset = lambda: offset
+
+    def topic(self):
+        return "p.learn"
+
+    def partition(self):
+        return 0
+
+    def timestamp(self):
+        return 1, 1_700_000_000_000 + self.offset()
+
+    def key(self):
+        return b"%d" % (1_000_000 + self.offset())
+
+    def headers(self):
+        request_id, now = f"request-{self.offset()}", 1_700_000_000_000_000
+        said = encode(
+            Headers(request_id, now, now + 400_000, Hop("answer", 1, 0, self.offset(), 1), {"ask": ("answer",)})
+        )
+        said.append(("traceparent", b"00-%032d-%016d-01" % (self.offset(), self.offset())))
+        return [(key.encode().decode(), value[:1] + value[1:]) for key, value in said]
+
+
+def test_a_record_without_its_value_takes_no_more_than_is_reckoned():
+    many = 2_000
+    record_of(Message(0))
+    tracemalloc.start()
+    try:
+        records = [record_of(Message(offset)) for offset in range(many)]
+        taken, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert len(records) == many
+    assert taken / many < input_tail.RECORD_BYTES
 
 
 def test_retention_may_take_what_is_durable_and_was_not_read_here(on_a_loop):
