@@ -8,6 +8,7 @@ loop.
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -34,6 +35,10 @@ if TYPE_CHECKING:
     from spillway.lineage.marks import Place, Version
 
 log = logging.getLogger(__name__)
+
+# What an ended reign held, up to some 100 MB, is full of cycles, and a stage looks for those so rarely that it would
+# have to hold the next reigns' as well. Seconds until the reign's threads and messages have come to their ends.
+_LOOK_THROUGH_SECONDS = 1.0
 
 
 class States(Protocol):
@@ -199,6 +204,7 @@ class ShardMember:
             log.info("%s: stops being primary (epoch %d)", self.roles.name, primary.core.epoch)
             primary.close()
             self._ended()
+            asyncio.get_running_loop().call_later(_LOOK_THROUGH_SECONDS, gc.collect)
         loading, self._loading = self._loading, None
         if loading is not None:
             loading.cancel()

@@ -186,6 +186,7 @@ class Primary:
     def close(self) -> None:
         """End the reign. Its copies are let go; what is under way on its threads comes to nothing."""
         self._closed = True
+        self._means.metrics.depth = int
         if self._means.metrics.state is not None:
             self._means.metrics.state.lag.clear()
         self.feed.stop()

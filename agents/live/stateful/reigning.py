@@ -163,6 +163,7 @@ class VersionWriter:
 
     def close(self) -> None:
         self._closed = True
+        self._done = _nothing  # figures are asked of a closed writer, too, and its reign must not be kept for them
         self._waiting.clear()
         if self._tidying is not None:
             self._tidying.cancel()
@@ -356,10 +357,10 @@ class Reigns:
             log.info("%s: no spare connection could be made; connecting at takeover instead: %s", self._name, error)
 
     def _show(self, core: StatefulCore) -> None:
-        metrics = self._means.metrics
+        metrics, stats = self._means.metrics, core.stats  # which outlast the reign, as the rest of it must not
         metrics.depth = lambda: core.depth
-        metrics.received = lambda: core.stats.received
-        metrics.duplicates = lambda: core.stats.duplicates
+        metrics.received = lambda: stats.received
+        metrics.duplicates = lambda: stats.duplicates
 
 
 def _remember(core: StatefulCore, contents: Contents, shard_input: ShardInput) -> dict[int, int]:

@@ -1,6 +1,7 @@
 """A reign's versions on their way to the log: what the loop tells the writer, and when."""
 
 import asyncio
+import weakref
 from types import SimpleNamespace
 
 import pytest
@@ -36,12 +37,12 @@ class Log:
         pass
 
 
-async def made(log, *, logs=False):
+async def made(log, *, logs=False, completed=lambda _version: None):
     writer = VersionWriter(
         lambda _completed: log,
         claimant="me",
         history=lambda: SimpleNamespace(links=()),
-        completed=lambda _version: None,
+        completed=completed,
         figures=None,
         crashed=pytest.fail,
         logs=logs,
@@ -49,6 +50,22 @@ async def made(log, *, logs=False):
     )
     await writer._making
     return writer
+
+
+def test_a_closed_writer_keeps_nothing_of_its_reign():
+    class Reign:
+        def completed(self, version):
+            pass
+
+    async def told():
+        reign = Reign()
+        gone = weakref.ref(reign)
+        writer = await made(Log(), completed=reign.completed)
+        del reign
+        writer.close()
+        return gone(), writer.acked_bytes
+
+    assert asyncio.run(told()) == (None, 0)
 
 
 def test_tombstones_of_many_versions_go_together(monkeypatch):
