@@ -37,6 +37,7 @@ TAIL_BYTES: Final = 64 << 20
 VALUE_BYTES: Final = 32 << 20  # of values, in a join
 RECORD_BYTES: Final = 1_200  # that a record takes in memory beside its value
 _DROPPED: Final = -1  # in place of a value's size
+_LOOK_THROUGH: Final = 1_000  # records below a position at which those between the spans are looked for
 
 
 class Placed(Protocol):
@@ -52,7 +53,7 @@ R = TypeVar("R", bound=Placed)
 class _Partition(Generic[R]):
     """One partition's part of the tail."""
 
-    __slots__ = ("below", "last", "loose", "position", "records", "spans")
+    __slots__ = ("below", "last", "look_through", "loose", "position", "records", "spans")
 
     def __init__(self, position: int, note: str) -> None:
         self.position = position
@@ -61,6 +62,17 @@ class _Partition(Generic[R]):
         self.records: deque[tuple[R, int]] = deque()  # with their values' sizes, from the position on
         self.loose: deque[R] = deque()  # below it, stripped, their headers not decoded
         self.below: deque[Delivery] = deque()  # below it, older than the loose ones
+        self.look_through = _LOOK_THROUGH
+
+    def forget(self) -> None:
+        """Forget what lies between the spans below the position: one old span would else keep all that came since.
+
+        Each time it has doubled: so it is at most twice what memory wants, for a constant time per record.
+        """
+        if len(self.below) + len(self.loose) >= self.look_through:
+            self.below = deque(known for known in self.below if _within(known.offset, self.spans))
+            self.loose = deque(record for record in self.loose if _within(record.offset, self.spans))
+            self.look_through = max(_LOOK_THROUGH, 2 * (len(self.below) + len(self.loose)))
 
 
 class InputTail(Generic[R]):
@@ -148,6 +160,7 @@ class InputTail(Generic[R]):
             self.values -= max(size, 0)
             if _within(record.offset, part.spans):
                 part.loose.append(self._strip(record))
+        part.forget()
 
     def settle(self, most: int) -> bool:
         """Decode the headers of up to so many records below the positions; say whether some are left."""

@@ -3,9 +3,12 @@
 from dataclasses import dataclass, replace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from spillway.agents.core import input_tail
 from spillway.agents.core.input_tail import InputTail
-from spillway.checkpoint.notes import Note
+from spillway.checkpoint.notes import Note, decode
 
 
 @dataclass(frozen=True)
@@ -173,3 +176,31 @@ def test_what_is_held_for_a_join_does_not_make_it_full(tail):
     assert not tail.full
     fill(tail, range(22, 25))
     assert tail.full
+
+
+APART = 1_000  # offsets that a note tells apart
+
+
+@given(
+    steps=st.lists(st.tuples(st.integers(1, 9), st.integers(0, 6), st.integers(0, 9)), max_size=60),
+    least=st.integers(1, 12),
+)
+def test_below_the_position_lies_at_most_twice_what_the_spans_want(steps, least):
+    """The oldest spans may stay for ever, as of a predecessor that is silent."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(input_tail, "_LOOK_THROUGH", least, raising=False)
+        tail = InputTail(strip=lambda record: record, envelope=lambda record: record)
+        tail.start(0, 0, "")
+        wanted, position, most = [], 0, 0
+        for more, kept, settled in steps:
+            came = range(position, position + APART * more, APART)
+            fill(tail, came)
+            wanted = [*wanted, *came][:kept]
+            position = came.stop
+            spans = tuple((offset, offset + 1) for offset in wanted)
+            note = Note(spans).encode(position)
+            most = max(most, sum(end - start for start, end in decode(note, position).spans))
+            tail.trim(0, position, note)
+            tail.settle(settled)
+            assert offsets(tail.remembered(0, position, spans)) == wanted
+            assert len(tail) <= max(least, 2 * most)
