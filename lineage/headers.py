@@ -125,9 +125,7 @@ LOST: Final = "spillway-lost"
 CONTENT_TYPE: Final = "content-type"  # of a client's message whose value is JSON, and of an outcome in JSON
 PASSTHROUGH: Final = "x-"
 ACCEPT: Final = "x-accept"  # how the outcome is to be encoded: application/json, or Avro
-AFTER: Final = (
-    "x-after"  # the version of a learner's state that the query's answer must have (`spillway.lineage.tokens`)
-)
+AFTER: Final = "x-after"  # the version of a learner's state that the query's answer must have (`lineage.tokens`)
 PRIORITY: Final = "x-priority"  # `offline`: the query is run when no other waits (`is_offline`)
 CLASS: Final = "x-class"  # what a sender calls requests of this sort: paths are foretold by it
 

@@ -17,9 +17,7 @@ DEFAULT_MAX_BATCH = 64
 ADAPTIVE = ("aimd", "quantile")  # batch limits that find themselves
 DEFAULT_TIMEOUT = 30.0  # seconds of a batch
 DEFAULT_CHECKPOINT = 150  # requests; what the HAMS paper gives Lineage Stash (section VI-A)
-LEAST_LEASE = (
-    1.0  # seconds; the same as spillway.checkpoint.leases.LEASE_SECONDS: ordinary gaps between beats reach .3 s
-)
+LEAST_LEASE = 1.0  # seconds; the same as checkpoint.leases.LEASE_SECONDS: ordinary gaps between beats reach .3 s
 
 Seconds = Annotated[float, BeforeValidator(quantities.duration), Field(ge=0)]
 Positive = Annotated[float, BeforeValidator(quantities.duration), Field(gt=0)]

@@ -31,10 +31,8 @@ if TYPE_CHECKING:
 
 _LOOK_SECONDS: Final = 0.5  # between looks for workers that took others' places
 _NAP: Final = 0.05
-_WORKER: Final = (
-    "spillway.agents.workers.local",
-    "/agents/workers/shim.py",
-)  # as `spillway.agents.workers.processes` starts them
+# As `spillway.agents.workers.processes` starts them.
+_WORKER: Final = ("spillway.agents.workers.local", "/agents/workers/shim.py")
 _HOG: Final = "import time\nend = time.monotonic() + {}\nwhile time.monotonic() < end: pass"
 
 

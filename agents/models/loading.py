@@ -27,9 +27,8 @@ if TYPE_CHECKING:
     from spillway.agents.models.stateful import StatefulModel
 
 
-_SERVED: Final = {
-    "velox": "spillway.agents.learning.velox.served:Served"
-}  # what makes a model of a user's class, by name
+# What makes a model of a user's class, by name.
+_SERVED: Final = {"velox": "spillway.agents.learning.velox.served:Served"}
 TORCH_THREADS: Final = 1  # a stage uses more cores by replicas and instances
 
 

@@ -22,9 +22,7 @@ if TYPE_CHECKING:
 
 AT: Final = Setting(270)
 BASE: Final = "equal-resources"
-MARGIN: Final = (
-    0.005  # seconds before a deadline in which an answer is sent, as `spillway.agents.core.last_moments` has it
-)
+MARGIN: Final = 0.005  # seconds before a deadline in which an answer is sent (`spillway.agents.core.last_moments`)
 EMULATED: Final = "Emulated: instances are timers, shuffles and multitenancy are drawn; nothing of it ran on a GPU."
 SECTIONS: Final[dict[str, Callable[[int, int], Table | Iterator[Table]]]] = {}
 LONG: Final = {"accuracy", "live", "live-all"}  # shown when asked for: minutes, or a machine that does nothing else

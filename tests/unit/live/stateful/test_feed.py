@@ -7,11 +7,11 @@ import pytest
 from aiokafka.structs import ConsumerRecord
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from spillway.agents.live.consumer.transport import Chunk
 from spillway.agents.live.stateful import reading
 from spillway.agents.live.stateful.feed import Feed
 from spillway.agents.live.stateful.reading import ShardInput
-
 from tests.unit.live.endless_inputs import endless
 
 BOUND = 1_000
