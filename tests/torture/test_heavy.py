@@ -9,7 +9,10 @@ pytestmark = pytest.mark.torture
 
 SECONDS = 40.0
 DRAIN_SECONDS = 300.0
-MOST_MIB = 300.0  # of the process in which parts wait
+# Of the process in which parts wait. A stateful one's, by what is documented: 90 MiB of an empty process, as much of
+# 4,096 queries that wait (`queue`) with two parts of 4 kB each, as they came and decoded; 64 MiB of the input's tail, 45
+# of the join's parts, 8 that are read ahead, 40 of what is remembered, and 24 to 48 that malloc does not give back.
+MOST_MIB = {"stateless": 300.0, "stateful": 400.0, "gate": 300.0}
 
 BRANCHES = [{"name": "left", "model": "Through"}, {"name": "right", "model": "Through"}]
 JOINS = {
@@ -33,4 +36,4 @@ def test_a_branch_that_is_away_costs_time_and_neither_answers_nor_memory(broker,
         problems = run.problems(flood, DRAIN_SECONDS)
     assert not problems, "\n".join(problems)
     holders = {name: most for name, most in run.peaks.items() if name.startswith(holder)}
-    assert 0 < max(holders.values()) < MOST_MIB, holders
+    assert 0 < max(holders.values()) < MOST_MIB[join], holders
