@@ -241,7 +241,7 @@ def loaded(folder, **changed):
 
 
 def test_a_folder_that_fits_is_read(folder):
-    parities = loaded(folder, more="inputs: {x: {dtype: float64, shape: [-1]}}, ").parities
+    parities = loaded(folder, more="inputs: {x: {dtype: float64, shape: [null]}}, ").parities
     assert (parities.expected, parities.outdated) == (0.5, "")
     assert parities.reference[1]["y"].tolist() == (MATRIX @ np.ones(4)).tolist()
 
