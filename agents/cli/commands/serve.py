@@ -43,9 +43,6 @@ ONE_THREAD_EACH = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 @pipeline_argument
 @bootstrap_option
 @client_config_option
-@click.option(
-    "--with-broker", is_flag=True, help="Use the local Kafka even if another one is named in the environment."
-)
 @broker_dir_option("--broker-dir")
 @run_dir_option
 @click.option("--policy", help="Use this policy in every stage, not the file's; also as pard:quantile=.2.")
@@ -184,8 +181,8 @@ def _refuse_contradictions(stage: str | None, plan: Path | None, *, gate: bool, 
         _refuse_supervisors()
     elif given("replica"):
         raise UsageError("--replica says which one of a --stage, or of the --gate: give one of these as well")
-    if given("with_broker") and given("bootstrap"):
-        raise UsageError("--with-broker takes the local Kafka, and --bootstrap another one: keep one of the two")
+    if given("broker_dir") and given("bootstrap"):
+        raise UsageError("--bootstrap and --broker-dir exclude each other: each names a cluster")
     if (tuner or tune) and plan is None:
         raise UsageError("a tuner goes by a plan: name it with --sizes PLAN ('spillway provision' makes one)")
 
@@ -361,7 +358,6 @@ def _supervise(
     *,
     bootstrap: str | None,
     client_config: Path | None,
-    with_broker: bool,
     broker_dir: Path,
     run_dir: Path,
     policy: str | None,
@@ -392,8 +388,8 @@ def _supervise(
     with ExitStack() as stack:
         display = stack.enter_context(Display(pipeline.spec.name, quiet=quiet))
         keep: Any = lambda _now: None  # noqa: E731 - replaced below where there is something to keep
-        local = given("broker_dir") and not given("bootstrap")  # told here, it wins over the environment
-        if with_broker or local or (bootstrap is None and client_config is None):
+        # A folder that is named on the command line wins over the environment.
+        if given("broker_dir") or (bootstrap is None and client_config is None):
             broker = stack.enter_context(kept_broker(broker_dir, cache_dir=cache_dir(), say=display.say))
             bootstrap, client_config, keep = broker.bootstrap, None, broker.keep
         service = Service(
