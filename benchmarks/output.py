@@ -7,6 +7,8 @@ import statistics
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import click
+
 from spillway.lineage.errors import UsageError
 
 if TYPE_CHECKING:
@@ -31,6 +33,16 @@ class Table:
         for note in self.notes:
             lines += ["", note]
         return "\n".join(lines) + "\n"
+
+    def text(self) -> str:
+        """Lay it out for a terminal: the first column to the left, all others to the right."""
+        cells = [self.columns, *self.rows]
+        widths = [max(len(row[at]) for row in cells) for at in range(len(self.columns))]
+        lines = [
+            "  ".join(f"{cell:{'>' if at else '<'}{widths[at]}}" for at, cell in enumerate(row)).rstrip()
+            for row in cells
+        ]
+        return "\n".join([self.title, *lines, *self.notes])
 
 
 def _line(cells: Sequence[str]) -> str:
@@ -57,6 +69,16 @@ def median_spread(values: Sequence[float], form: str, missing: str = MISSING) ->
         return missing
     middle, least, most = map(form.format, (statistics.median(values), min(values), max(values)))
     return middle if len(values) == 1 else f"{middle} ({least} to {most})"
+
+
+def by_key(runs: Sequence[dict[str, float]]) -> list[list[str]]:
+    """Make a row of each figure that several runs have."""
+    return [[key, median_spread([run[key] for run in runs], "{:.2f}")] for key in runs[0]]
+
+
+def tell(result: Any, *tables: Table, as_json: bool) -> None:
+    """Write what was measured to standard output: as JSON, or as tables."""
+    click.echo(json.dumps(result, indent=2) if as_json else "\n\n".join(table.text() for table in tables))
 
 
 def ratio(value: float, base: float) -> float | None:

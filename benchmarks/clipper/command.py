@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,10 +12,8 @@ from benchmarks.clipper import front, selection, served
 from benchmarks.clipper.beside import beside
 from benchmarks.clipper.observations import observations
 from benchmarks.clipper.stragglers import stragglers
-from spillway.agents.broker import EmbeddedBroker
-from spillway.agents.cli.options import cache_dir
+from benchmarks.scene import kafka
 from spillway.agents.live.stage.beginning import look_through_rarely
-from spillway.producers.connection import ClientSettings
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -76,9 +73,7 @@ def clipper(
             show(sections[name]())
     with ExitStack() as stack:
         if any(name in SERVED for name in chosen):
-            work = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="spillway-clipper-")))
-            broker = stack.enter_context(EmbeddedBroker(work / "kafka", cache_dir=cache_dir()))
-            where = (work, ClientSettings(bootstrap=broker.bootstrap), repeats, seconds)
+            where = (*stack.enter_context(kafka()), repeats, seconds)
             if "cost" in chosen:
                 show(served.cost(*where))
             if "cache" in chosen:

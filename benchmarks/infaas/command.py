@@ -5,9 +5,7 @@ Two sections are served: 6.3.2, an offline job beside online queries, and 6.1 at
 
 from __future__ import annotations
 
-import tempfile
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import click
@@ -17,10 +15,8 @@ from benchmarks.infaas.contest import contest, sharing
 from benchmarks.infaas.live import live
 from benchmarks.infaas.offline import offline
 from benchmarks.output import Table
-from spillway.agents.broker import EmbeddedBroker
-from spillway.agents.cli.options import cache_dir
+from benchmarks.scene import kafka
 from spillway.lineage.errors import UsageError
-from spillway.producers.connection import ClientSettings
 from spillway.topology.variants.family import ARCHITECTURES, family, of
 from spillway.topology.variants.needs import Needs
 from spillway.topology.variants.program import solve
@@ -115,10 +111,7 @@ def infaas(*, only: tuple[str, ...], repeats: int, seconds: float) -> None:
             for table in section(repeats):
                 click.echo(table.markdown())
     for name in SERVED.keys() & set(only):
-        with (
-            tempfile.TemporaryDirectory() as work,
-            EmbeddedBroker(Path(work) / "kafka", cache_dir=cache_dir()) as kafka,
-        ):
-            found = SERVED[name](Path(work), ClientSettings(bootstrap=kafka.bootstrap), repeats, seconds)
+        with kafka() as where:
+            found = SERVED[name](*where, repeats, seconds)
             text = "\n".join(table.markdown() for table in found)
             click.echo(f"## {name}\n\n{text}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
@@ -10,12 +9,10 @@ from typing import TYPE_CHECKING
 
 import click
 
+from benchmarks.scene import kafka
 from benchmarks.velox.latency import topk, updates
 from benchmarks.velox.learned import alarms, bandits, hybrid, new_users
 from benchmarks.velox.live import drifts, live_updates, rate
-from spillway.agents.broker import EmbeddedBroker
-from spillway.agents.cli.options import cache_dir
-from spillway.producers.connection import ClientSettings
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -60,9 +57,7 @@ def velox(*, only: tuple[str, ...], repeats: int, runs: int, seeds: int, rounds:
     tables = []
     with ExitStack() as stack:
         if set(names) & set(LIVE):
-            work = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="spillway-velox-")))
-            broker = stack.enter_context(EmbeddedBroker(work / "kafka", cache_dir=cache_dir()))
-            where = work, ClientSettings(bootstrap=broker.bootstrap)
+            where = stack.enter_context(kafka())
             sections["live-updates"] = partial(live_updates, *where, runs)
             sections["rate"] = partial(rate, *where)
             sections["drifts"] = partial(drifts, *where, runs)

@@ -5,8 +5,8 @@ from concurrent.futures import Future
 import pytest
 
 from benchmarks.__main__ import benchmarks
+from benchmarks.steady import Steady
 from benchmarks.velox import latency, learned
-from benchmarks.velox.steady import Steady
 from spillway.agents.cli.main import run
 from spillway.lineage.errors import SpillwayError
 
