@@ -140,8 +140,6 @@ class VariantsSpec(Section):
     """What is compared with the latency that is asked."""
     scale: StrictBool = True
     """Whether a controller loads what is asked for, and has as many workers as the load takes."""
-    method: Literal["greedy", "program"] = "greedy"
-    """How sizes are found (INFaaS, 4.2.1): by the heuristic, or by the integer program, which needs scipy."""
     settle: Seconds = 10.0
     """The least time for which fewer workers must do before there are fewer; 0 is the paper's, a variant's `load`."""
     idle: Positive | None = None

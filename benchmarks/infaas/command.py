@@ -12,14 +12,14 @@ import click
 import numpy as np
 
 from benchmarks.infaas.contest import contest, sharing
+from benchmarks.infaas.family import ARCHITECTURES, family, of
 from benchmarks.infaas.live import live
 from benchmarks.infaas.offline import offline
+from benchmarks.infaas.program import solve
 from benchmarks.output import Table
 from benchmarks.scene import kafka
 from spillway.lineage.errors import UsageError
-from spillway.topology.variants.family import ARCHITECTURES, family, of
 from spillway.topology.variants.needs import Needs
-from spillway.topology.variants.program import solve
 from spillway.topology.variants.scaling import Weights, candidates_of, scale_up
 from spillway.topology.variants.selection import Selection, Status
 

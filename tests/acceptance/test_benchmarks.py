@@ -30,7 +30,7 @@ RUNS = [
     "state-copy --size 1 --repeats 1",
     "hop --repeats 1 --seconds 1 --messages 3000",
     "overhead --only chain-nspb --rates 40 --seconds 1",
-    "overhead examples/hello/pipeline.yaml --seconds 1 --repeats 1",
+    "overhead examples/applications/tm.yaml --seconds 1 --repeats 1",
     "start --repeats 1",
     "simulate --requests 500 --repeats 1",
 ]
