@@ -12,7 +12,7 @@ import click
 from spillway.lineage.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
     from pathlib import Path
 
 MISSING = "not measured"
@@ -36,8 +36,8 @@ class Table:
 
     def text(self) -> str:
         """Lay it out for a terminal: the first column to the left, all others to the right."""
-        cells = [self.columns, *self.rows]
-        widths = [max(len(row[at]) for row in cells) for at in range(len(self.columns))]
+        cells = [self.columns, *self.rows] if any(self.columns) else self.rows
+        widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
         lines = [
             "  ".join(f"{cell:{'>' if at else '<'}{widths[at]}}" for at, cell in enumerate(row)).rstrip()
             for row in cells
@@ -90,6 +90,15 @@ def times(value: float | None) -> str:
     if value is None:
         return "-"
     return f"{value:.0f}x" if value >= 100 else f"{value:.1f}x" if value >= 10 else f"{value:.2f}x"
+
+
+def show(tables: Iterable[Table]) -> str:
+    """Print tables as Markdown, each as soon as it is made; all of them in one text."""
+    texts = []
+    for table in tables:
+        texts.append(table.markdown())
+        click.echo(texts[-1])
+    return "\n".join(texts)
 
 
 def write_section(folder: Path, name: str, result: dict[str, Any], tables: Sequence[Table]) -> None:

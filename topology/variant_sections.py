@@ -6,7 +6,7 @@
       of:
         linear: {model: "models:Linear", architecture: linear, accuracy: 0.93, batch: 8, takes: {1: 1ms, 8: 2ms}}
 
-What a variant's figures mean is the same here and in a file of variants (`spillway.topology.variants.variant`).
+What a variant's figures mean: `spillway.topology.variants.variant`.
 """
 
 from __future__ import annotations

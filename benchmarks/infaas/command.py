@@ -16,7 +16,7 @@ from benchmarks.infaas.family import ARCHITECTURES, family, of
 from benchmarks.infaas.live import live
 from benchmarks.infaas.offline import offline
 from benchmarks.infaas.program import solve
-from benchmarks.output import Table
+from benchmarks.output import Table, show
 from benchmarks.scene import kafka
 from spillway.lineage.errors import UsageError
 from spillway.topology.variants.needs import Needs
@@ -108,10 +108,8 @@ def infaas(*, only: tuple[str, ...], repeats: int, seconds: float) -> None:
     for name, section in SECTIONS.items():
         if not only or name in only:
             click.echo(f"## {name}\n")
-            for table in section(repeats):
-                click.echo(table.markdown())
+            show(section(repeats))
     for name in SERVED.keys() & set(only):
         with kafka() as where:
-            found = SERVED[name](*where, repeats, seconds)
-            text = "\n".join(table.markdown() for table in found)
-            click.echo(f"## {name}\n\n{text}")
+            click.echo(f"## {name}\n")
+            show(SERVED[name](*where, repeats, seconds))

@@ -1,6 +1,5 @@
 """What runs on which host, when another is started, and when one is let go."""
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
