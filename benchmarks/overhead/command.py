@@ -236,7 +236,7 @@ _BORROWED: Final = """\
 import sys
 import spillway
 sys.path.append(sys.argv.pop(1))
-from benchmarks.overhead import overhead
+from benchmarks.overhead.command import overhead
 overhead()
 """
 

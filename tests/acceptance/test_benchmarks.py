@@ -24,7 +24,7 @@ RUNS = [
     "inferline --only sensitivity --repeats 1",
     "infaas --only sharing --only selection --only program --repeats 1",
     "infaas --only offline --only live --repeats 1 --seconds 5",
-    "velox --repeats 2 --seeds 2 --rounds 1",
+    "velox --only updates --only topk --repeats 2",
     "velox --only live --runs 1",
     "parm --only rates --only codes --only live --repeats 1 --queries 1000",
     "state-copy --size 1 --repeats 1",
