@@ -67,7 +67,6 @@ COMMANDS = {
     "whatif": "Try recorded traffic under other policies and sizes.",
     "prove": "Play random failures of stateful pipelines, and judge every run.",
     "demo": "Show a system at work: list the demonstrations, or run one.",
-    "bench": "Run benchmarks against other systems.",
 }
 
 EXIT_CODES = """

@@ -21,8 +21,6 @@ PIPELINE = str(Path("examples/hello/pipeline.yaml").absolute())
         (["stauts"], "no such command 'stauts': did you mean 'status'?"),
         (["broker", "strat"], "no such command 'strat': did you mean 'start'?"),
         (["dead", "xyz"], "no such command 'xyz': there are list, retry, show"),
-        (["bench", "hopp"], "did you mean 'hop'?"),
-        (["bench", "pard"], "`python -m benchmarks pard` in a clone"),
         (["simulate", PIPELINE, "constant:1", "--slo", "-1"], "-1 is not a duration: give 0 or more seconds"),
         (["simulate", PIPELINE, "constant:1", "--slo", "0"], "must be above 0"),
         (["simulate", PIPELINE, "constant:1", "--duration", "nan"], "nan is not a duration"),
