@@ -19,6 +19,7 @@ import click
 import numpy as np
 
 from benchmarks.live_cell import Cell, run_cell, sized
+from benchmarks.pard.rivals import setting_of
 from spillway.agents.broker import EmbeddedBroker
 from spillway.agents.cli.commands.serve import ONE_THREAD_EACH
 from spillway.agents.cli.options import cache_dir, json_option
@@ -76,8 +77,9 @@ def live(
             for number, policy in enumerate(policies or POLICIES):
                 name = f"live-{app_name(app)}-{repeat}-{number}"
                 pipeline = sized(app_file(app), name, rate, headroom, work)
+                where, setting = work / name, setting_of(policy)
                 cell = run_cell(
-                    pipeline, settings, arrivals, policy, work / name, environment=environment, say=lambda _text: None
+                    pipeline, settings, arrivals, setting, where, environment=environment, say=lambda _text: None
                 )
                 rows.append(row(app_name(app), policy, repeat, cell))
                 click.echo(line(rows[-1]), err=as_json)

@@ -24,6 +24,7 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.pard.rivals import setting_of
 from spillway.agents.cli.options import json_option
 from spillway.agents.sim.simulation import simulate
 from spillway.producers.load.traces import read_arrivals
@@ -90,7 +91,7 @@ def compare(reference: Path, row: dict[str, str], shifts: int = 0) -> Cell:
     arrivals = read_arrivals(reference / f"{row['trace']}.csv.gz")
     workers = [int(count) for count in row["workers"].split()]
     before = time.process_time()
-    result = simulate(pipeline, arrivals, workers=workers, dispatch="worker", policy=row["policy"])
+    result = simulate(pipeline, arrivals, workers=workers, dispatch="worker", policy=setting_of(row["policy"]))
     took = time.process_time() - before
     report = result.report(row["trace"])
     return Cell(
@@ -110,7 +111,7 @@ def _shifted(
     pipeline: Pipeline, arrivals: NDArray[np.float64], workers: Sequence[int], policy: str, seed: int
 ) -> float:
     moved = np.sort(arrivals + np.random.default_rng(seed).uniform(0.0, _SHIFT, len(arrivals)))
-    result = simulate(pipeline, moved, workers=workers, dispatch="worker", policy=policy)
+    result = simulate(pipeline, moved, workers=workers, dispatch="worker", policy=setting_of(policy))
     return round(100 * result.report("shifted").drop_rate, 4)
 
 

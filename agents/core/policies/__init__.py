@@ -9,21 +9,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from spillway.agents.core.policies.ablations import (
-    ArrivalOrder,
-    Back,
-    HighBudgetFirst,
-    Instant,
-    LowBudgetFirst,
-    Lower,
-    OverloadControl,
-    ShortestFuture,
-    Upper,
-)
 from spillway.agents.core.policies.fifo import Expired, Naive
 from spillway.agents.core.policies.pard import Pard
 from spillway.agents.core.policies.selection import Selection, reference_in, select
-from spillway.agents.core.policies.shares import ClipperPlusPlus, Nexus, NexusSplit, Split, WorstCase
 from spillway.agents.core.policies.spillway import Spillway
 
 if TYPE_CHECKING:
@@ -44,26 +32,7 @@ __all__ = [
     "words_for",
 ]
 
-POLICIES: dict[str, type[Policy]] = {
-    "naive": Naive,
-    "expired": Expired,
-    "pard": Pard,
-    "nexus": Nexus,
-    "nexus-split": NexusSplit,
-    "clipper++": ClipperPlusPlus,
-    "back": Back,
-    "sf": ShortestFuture,
-    "oc": OverloadControl,
-    "split": Split,
-    "wcl": WorstCase,
-    "lower": Lower,
-    "upper": Upper,
-    "fcfs": ArrivalOrder,
-    "hbf": HighBudgetFirst,
-    "lbf": LowBudgetFirst,
-    "instant": Instant,
-    "spillway": Spillway,
-}
+POLICIES: dict[str, type[Policy]] = {"naive": Naive, "expired": Expired, "pard": Pard, "spillway": Spillway}
 DEFAULT = "pard"
 
 

@@ -61,7 +61,7 @@ def test_a_drop_tells_every_term_of_its_estimate(chain, until):
     assert figures["spillway_shortfall_seconds_count"] >= len(drops)
 
 
-@pytest.mark.parametrize("policy", ["pard", "spillway", "nexus", "expired"])
+@pytest.mark.parametrize("policy", ["pard", "spillway", "expired"])
 def test_a_live_journal_replays_with_a_policy_that_hears_the_others(chain, until, policy):
     core = build_core(chain.pipeline, chain.pipeline.spec.stage("one"), 0, policy, period=PERIOD)
     one = chain.start("one", policy=policy, plan_period=PERIOD, journal=str(chain.folder / "one.jsonl"))

@@ -213,7 +213,7 @@ DROPS = "; queries predicted to miss the SLO are dropped ('policy: naive' drops 
     [
         ("", "", None, f"policy: pard (the default){DROPS}"),
         ("policy: pard\n", "", None, f"policy: pard{DROPS}"),
-        ("", "", "nexus", f"policy: nexus{DROPS}"),
+        ("", "", "expired", f"policy: expired{DROPS}"),
         ("policy: naive\n", "", None, "policy: naive"),
         ("", ", policy: naive", None, "policies: a pard, b naive"),
         ("", ", policy: naive", "expired", f"policy: expired{DROPS}"),
