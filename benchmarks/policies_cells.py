@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from benchmarks.pard import bound
 from benchmarks.pard.applications import application
 from benchmarks.pard.cases import good_of, provisioned
 from benchmarks.pard.rivals import setting_of
 from benchmarks.policies_workloads import arrivals
-from spillway.agents.sim import bound
 from spillway.agents.sim.simulation import simulate
 from spillway.lineage.metric_names import GATE
 

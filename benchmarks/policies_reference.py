@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from benchmarks.pard import bound
 from benchmarks.policies_cells import OURS, Row, run
 from benchmarks.reference import rows
-from spillway.agents.sim import bound
 from spillway.producers.load.traces import read_arrivals
 from spillway.topology.load import load
 

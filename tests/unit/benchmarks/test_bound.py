@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from benchmarks.pard import bound
+from benchmarks.pard.rivals import setting_of
 from benchmarks.reference import TABLE, folder
-from spillway.agents.sim import bound
 from spillway.agents.sim.simulation import simulate
 from spillway.lineage.errors import UsageError
 from spillway.producers.load.traces import read_arrivals
@@ -112,7 +113,7 @@ def most_kept(arrivals, service, window):
 def test_no_policy_beats_it(times, policy, dispatch):
     pipeline = parse(CHAIN, "p.yaml")
     arrivals = sorted(times)
-    result = simulate(pipeline, arrivals, workers=[2, 1], dispatch=dispatch, policy=policy, period=0.05)
+    result = simulate(pipeline, arrivals, workers=[2, 1], dispatch=dispatch, policy=setting_of(policy), period=0.05)
     assert len(arrivals) - result.good >= bound.of(pipeline, arrivals, [2, 1]).least
 
 
