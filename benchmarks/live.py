@@ -16,6 +16,7 @@ import click
 import numpy as np
 
 from benchmarks.live_cell import Cell, run_cell, sized
+from benchmarks.pard.rivals import setting_of
 from benchmarks.scene import kafka
 from spillway.agents.cli.options import json_option
 from spillway.lineage.metric_names import GATE
@@ -67,7 +68,7 @@ def live(
             for number, policy in enumerate(policies or POLICIES):
                 name = f"live-{app_name(app)}-{repeat}-{number}"
                 pipeline = sized(app_file(app), name, rate, headroom, work)
-                cell = run_cell(pipeline, settings, arrivals, policy, work / name)
+                cell = run_cell(pipeline, settings, arrivals, setting_of(policy), work / name)
                 rows.append(row(app_name(app), policy, repeat, cell))
                 click.echo(line(rows[-1]), err=as_json)
                 if output is not None:

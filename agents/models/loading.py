@@ -1,4 +1,4 @@
-"""Finding and constructing what a pipeline names: models, and functions that split, choose or join.
+"""Finding and constructing what a pipeline names: models, policies, and functions that split, choose or join.
 
 A model is a class, `module:Name`; what else it may be, `spillway.agents.models.adapters` says.
 """
@@ -95,6 +95,11 @@ def find_function(place: str, name: str) -> Callable[..., Any]:
     if is_async(function):
         raise ModelError(f"{place} must be a plain function that returns its result, not an async one")
     return function  # type: ignore[no-any-return]
+
+
+def load_policy(name: str) -> object:
+    """Find the policy `module:Class` of the user's own, whatever that is. Raises ModelError that names it."""
+    return _find(f"policy {name!r}", name)
 
 
 def look_up_model(stage: str, name: str) -> None:

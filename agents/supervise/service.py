@@ -23,6 +23,7 @@ from spillway.agents.live.groups import group_id, member_label, member_of, stand
 from spillway.agents.live.registry import Address, MetricsServer
 from spillway.agents.live.sizes import announce
 from spillway.agents.live.states.beats import Reporter
+from spillway.agents.models.loading import load_policy
 from spillway.agents.supervise.child import GATE, MEMBER, NO_GROUP, STAGE, STANDBY, TUNER, ChildPlan
 from spillway.agents.supervise.companions import Companions, port_after
 from spillway.agents.supervise.groups import KafkaGroups, watched_groups
@@ -78,7 +79,7 @@ class ServiceSettings:
         """Seconds between two words of a replica to the others; the same for all stages, whatever their policies."""
         if self.plan_period is not None:
             return self.plan_period
-        return period_of(self.policy or stage.policy for stage in self.pipeline.spec.stages)
+        return period_of((self.policy or stage.policy for stage in self.pipeline.spec.stages), load_policy)
 
 
 # Which processes a pipeline needs on this machine, and how each is started.

@@ -218,11 +218,12 @@ def _tight(pipeline: Pipeline, plan: Path | None, policy: str | None) -> str | N
     if plan is None:
         return None
     from spillway.agents.core.policies import effective, selected  # noqa: PLC0415 - only here
+    from spillway.agents.models.loading import load_policy  # noqa: PLC0415 - the same
     from spillway.topology.capacity.plan import read_plan  # noqa: PLC0415 - the same
     from spillway.topology.capacity.room import remark  # noqa: PLC0415
 
     settings = effective(pipeline.spec, policy).values()
-    planned = any(getattr(selected(each).parameters, "duration", None) == "planned" for each in settings)
+    planned = any(getattr(selected(each, load_policy).parameters, "duration", None) == "planned" for each in settings)
     return remark(read_plan(plan), pipeline.spec) if planned else None
 
 
@@ -339,9 +340,11 @@ def _refuse_as_member(spec: StageSpec, replica: int, options: Mapping[str, Any])
 def _gate(pipeline: Pipeline, settings: ClientSettings, options: Mapping[str, Any]) -> Callable[[], int]:
     from spillway.agents.core.policies import period_of  # noqa: PLC0415 - imports what the supervisor does without
     from spillway.agents.live.gate import process as gate_process  # noqa: PLC0415 - the same
+    from spillway.agents.models.loading import load_policy  # noqa: PLC0415 - the same
 
     gc.enable()
-    period = options["plan_period"] or period_of(options["policy"] or stage.policy for stage in pipeline.spec.stages)
+    settings_of = (options["policy"] or stage.policy for stage in pipeline.spec.stages)
+    period = options["plan_period"] or period_of(settings_of, load_policy)
     config = gate_process.GateProcessConfig(
         pipeline=pipeline,
         replica=options["replica"],

@@ -10,7 +10,7 @@ import click
 from rich.console import Console
 
 from spillway.agents.cli.options import json_option, pipeline_argument, plan_period_option, seconds, sizes
-from spillway.agents.cli.policies import POLICY, load_warned
+from spillway.agents.cli.policies import POLICY, load_warned, require_policies
 from spillway.agents.cli.summary import progress_bar, writing
 from spillway.agents.whatif import table
 from spillway.agents.whatif.study import study
@@ -125,6 +125,8 @@ def _wanted(pipeline: Pipeline, options: dict[str, Any]) -> Sequence[Alternative
     wanted = alternatives(options["policies"], {name: options[name] for name in DIMENSIONS}, options["slos"])
     for alternative in wanted:
         resized(pipeline, alternative.sizes)
+    for policy in (None, *options["policies"]):
+        require_policies(pipeline, policy)
     return wanted
 
 

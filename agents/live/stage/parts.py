@@ -16,7 +16,7 @@ from spillway.agents.core.laned_stage import LanedCore
 from spillway.agents.core.lanes import Lanes
 from spillway.agents.core.limits import limits
 from spillway.agents.core.paths import PathPredictor
-from spillway.agents.core.policies import DEFAULT, make, period_of
+from spillway.agents.core.policies import DEFAULT, make, period_of, selected
 from spillway.agents.core.policy import StageFacts, StageView
 from spillway.agents.core.stage import StageCore
 from spillway.agents.core.stateful_stage import StatefulCore
@@ -27,7 +27,7 @@ from spillway.agents.live.stage.intake import Signature
 from spillway.agents.models.bare import BareModel, EmulatedModel
 from spillway.agents.models.declared import load_declared
 from spillway.agents.models.execution import Runner
-from spillway.agents.models.loading import limit_torch_threads, load_model
+from spillway.agents.models.loading import limit_torch_threads, load_model, load_policy
 from spillway.lineage.errors import ModelError
 from spillway.topology.variants.variant import variants_of
 
@@ -238,11 +238,11 @@ def _decider(
     duration: Callable[[int], float] | None = None,
 ) -> tuple[Batcher, Rule, PathPredictor | None]:
     if period is None:
-        period = period_of(policy or stage.policy for stage in pipeline.spec.stages)
+        period = period_of((policy or stage.policy for stage in pipeline.spec.stages), load_policy)
     paths = PathPredictor() if pipeline.graph.is_chooser(spec.name) else None
     view = build_view(pipeline, spec, replica, period, paths)
     batcher = Batcher(
-        make(policy or spec.policy or DEFAULT, view),
+        make(selected(policy or spec.policy or DEFAULT, load_policy), view),
         max_batch=spec.batching.most,
         delay=spec.batching.delay,
         workers=spec.workers.of_front(replica) if threads is None else threads,

@@ -69,6 +69,7 @@ from spillway.agents.live.stage.variants import VariantCrews, reads_needs
 from spillway.agents.live.stage.variants import route_of as variants_route
 from spillway.agents.live.stage.waiting import wait_to_take
 from spillway.agents.live.states.log_reader import LogsFeed
+from spillway.agents.models.loading import load_policy
 from spillway.agents.workers.forks import isolate_children
 from spillway.agents.workers.identity import model_hash
 from spillway.agents.workers.processes import command_of
@@ -225,7 +226,7 @@ class StageProcess(Serving):
         self._name = config.pipeline.spec.name
         self._predecessors = tuple(config.pipeline.graph.predecessors[config.stage])
         stages = config.pipeline.spec.stages
-        self._period = config.plan_period or period_of(config.policy or stage.policy for stage in stages)
+        self._period = config.plan_period or period_of((config.policy or stage.policy for stage in stages), load_policy)
         self._topic = topics.stage_input(self._name, config.stage) if self._predecessors else topics.ingress(self._name)
         self._limits = config.pipeline.spec.limits.merged()
         self._metrics = StageMetrics(
