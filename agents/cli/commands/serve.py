@@ -124,7 +124,7 @@ def serve(
     on any machine, is refused with exit code 2; --take-over ends the other server, which drains and exits with 1.
 
     With --sizes the stages have the workers and batch limits of a plan. With --tune another process, the tuner, adds
-    and removes workers with the load; 'spillway scale --hold' takes a stage away from it.
+    and removes workers with the load; 'spillway change scale --hold' takes a stage away from it.
 
     The pipeline's learners are served beside it, except those that --feedback names: another command serves these.
 

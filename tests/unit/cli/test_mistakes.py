@@ -42,7 +42,7 @@ PIPELINE = str(Path("examples/hello/pipeline.yaml").absolute())
         (["predict", PIPELINE, "--timeout", "5s", "--deadline", "400ms"], "no Kafka broker is named"),
         (["simulate", PIPELINE, "constant:1", "--plan-period", "2min"], "2min is not from 0.02 to 60 seconds"),
         (["record", PIPELINE, "-o", "r", "--duration", "5min"], "no Kafka broker is named"),
-        (["failover", PIPELINE, "greet", "--timeout", "5s"], "stage 'greet' keeps no state"),
+        (["change", "failover", PIPELINE, "greet", "--timeout", "5s"], "stage 'greet' keeps no state"),
         (["dead", "retry", PIPELINE, "0/0", "--deadline", "2s"], "no Kafka broker is named"),
     ],
 )
