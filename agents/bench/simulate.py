@@ -108,7 +108,7 @@ def _cells(policies: tuple[str, ...], requests: int, repeats: int) -> Iterator[d
 @click.option("--requests", type=click.IntRange(1), default=100_000, show_default=True, help="Per run.")
 @click.option("--repeats", type=click.IntRange(1), default=5, show_default=True, help="Runs; reports the median.")
 @click.option(
-    "--compiled", is_flag=True, help="Measure the compiled loop of `spillway provision` instead: an hour at 500/s."
+    "--compiled", is_flag=True, help="Measure the compiled loop of `spillway plan provision` instead: an hour at 500/s."
 )
 @click.option("--policy", "policies", type=POLICY, multiple=True, help="[default: all]")
 @json_option

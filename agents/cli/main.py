@@ -53,8 +53,7 @@ COMMANDS = {
     "record": "Record the queries and outcomes of a running pipeline.",
     "trace": "Make, import, describe and draw traces of arrivals.",
     "change": "Change workers, members or a primary while they serve.",
-    "profile": "Measure a pipeline's models over batch sizes.",
-    "provision": "Find the cheapest hardware and sizes that keep the SLO.",
+    "plan": "Measure models, and find the cheapest sizes for the SLO.",
     "simulate": "Run a trace through the simulator and report.",
     "whatif": "Try recorded traffic under other policies and sizes.",
     "replay": "Drive a pipeline with a trace or a recording and report.",
@@ -72,7 +71,7 @@ HEADS = {
     "predict": "Ask",
     "status": "Look",
     "change": "Change",
-    "profile": "Plan",
+    "plan": "Plan",
     "model": "Learn",
     "prove": "Prove",
 }
@@ -81,6 +80,8 @@ RENAMED = {
     "scale": "change scale",
     "ensemble": "change ensemble",
     "failover": "change failover",
+    "profile": "plan profile",
+    "provision": "plan provision",
 }
 
 EXIT_CODES = """

@@ -54,7 +54,7 @@ ONE_THREAD_EACH = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
     "plan",
     type=click.Path(exists=True, path_type=Path, dir_okay=False),
     metavar="PLAN",
-    help="Take workers and batch limits from this plan of 'spillway provision'.",
+    help="Take workers and batch limits from this plan of 'spillway plan provision'.",
 )
 @click.option("--tune", is_flag=True, help="Adapt the plan's sizes to the load.")
 @click.option(
@@ -190,7 +190,7 @@ def _refuse_contradictions(stage: str | None, plan: Path | None, *, gate: bool, 
     if given("with_broker") and given("bootstrap"):
         raise UsageError("--with-broker takes the local Kafka, and --bootstrap another one: keep one of the two")
     if (tuner or tune) and plan is None:
-        raise UsageError("a tuner goes by a plan: name it with --sizes PLAN ('spillway provision' makes one)")
+        raise UsageError("a tuner goes by a plan: name it with --sizes PLAN ('spillway plan provision' makes one)")
 
 
 def _refuse_supervisors() -> None:

@@ -91,8 +91,8 @@ def whatif(pipeline: Path, recording: str, *, as_json: bool, **options: Any) -> 
     Every --policy is tried with every size: each --workers (--fronts, --batch, --slo) is one alternative to the file's
     sizes, which are always tried too. To change several stages at once, name them in one option with commas. So two
     policies and two --workers make six rows. Without any option, only the file's own configuration is tried.
-    Conditional edges are drawn as often as recorded. Stages without a profile (see 'spillway profile') take as long as
-    in the recording.
+    Conditional edges are drawn as often as recorded. Stages without a profile (see 'spillway plan profile') take as
+    long as in the recording.
 
     \b
     Example:
