@@ -42,8 +42,7 @@ FAILED, MISUSED, INTERRUPTED = 1, 2, 130
 COMMANDS = {
     "serve": "Serve a pipeline: its stages and its gate, watched.",
     "worker": "Run a worker of a stage whose workers are elsewhere.",
-    "broker": "Start, stop, inspect or reset a local Kafka.",
-    "topics": "List a pipeline's topics, or delete them.",
+    "broker": "Run a local Kafka; list or delete a pipeline's topics.",
     "check": "Check a pipeline file and draw its graph.",
     "predict": "Send one query and print its outcome.",
     "offline": "Answer a file of queries when no online ones wait.",
@@ -82,6 +81,7 @@ RENAMED = {
     "failover": "change failover",
     "profile": "plan profile",
     "provision": "plan provision",
+    "topics": "broker topics",
 }
 
 EXIT_CODES = """

@@ -40,11 +40,11 @@ class SuggestingGroup(click.Group):
 
 
 class LazyGroup(SuggestingGroup):
-    """A group whose command `a-b` is `a_b` in `<package>.a_b`, imported when called.
+    """A group whose command `a-b` is `a_b` in `<package>.a_b`, or in the module of `modules`, imported when called.
 
     `texts` has what the group's help says of each, so that help imports nothing of what the commands need; `heads` has
-    the headings of the first commands of sections. `renamed` has the words that commands were called by before: they
-    run the command of the new words, and say these.
+    the headings of the first commands of sections. Commands may be added as to any group. `renamed` has the words that
+    commands were called by before: they run the command of the new words, and say these.
     """
 
     def __init__(
@@ -52,22 +52,23 @@ class LazyGroup(SuggestingGroup):
         *arguments: Any,
         texts: Mapping[str, str],
         package: str = "spillway.agents.cli.commands",
+        modules: Mapping[str, str] | None = None,
         heads: Mapping[str, str] | None = None,
         renamed: Mapping[str, str] | None = None,
         **options: Any,
     ) -> None:
         super().__init__(*arguments, **options)
-        self._texts, self._package = texts, package
+        self._texts, self._package, self._modules = texts, package, modules or {}
         self._heads, self._renamed = heads or {}, renamed or {}
 
-    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
-        return list(self._texts)
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return [*super().list_commands(ctx), *self._texts]
 
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in self._texts:
-            return None
+            return super().get_command(ctx, cmd_name)
         word = cmd_name.replace("-", "_")
-        command = getattr(importlib.import_module(f"{self._package}.{word}"), word)
+        command = getattr(importlib.import_module(f"{self._package}.{self._modules.get(cmd_name, word)}"), word)
         assert isinstance(command, click.Command)
         return command
 
@@ -85,7 +86,9 @@ class LazyGroup(SuggestingGroup):
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
         width = max((len(head) + 2 for head in self._heads.values()), default=0)
-        rows = [(f"{self._heads.get(name, ''):{width}}{name}", text) for name, text in self._texts.items()]
+        added = {name: each.get_short_help_str(99) for name, each in self.commands.items() if not each.hidden}
+        texts = {**added, **self._texts}
+        rows = [(f"{self._heads.get(name, ''):{width}}{name}", text) for name, text in texts.items()]
         with formatter.section("Commands"):
             formatter.write_dl(rows)
 

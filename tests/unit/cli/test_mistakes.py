@@ -34,7 +34,7 @@ PIPELINE = str(Path("examples/hello/pipeline.yaml").absolute())
         (["serve", PIPELINE, "--gate", "--feedback", "taste"], "--feedback is for the supervisor"),
         (["predict", PIPELINE, "--broker-dir", "nowhere", "--bootstrap", "b:1"], "exclude each other"),
         (["predict", PIPELINE, "--broker-dir", "nowhere"], "no broker runs on nowhere: start it with"),
-        (["topics", "delete", PIPELINE], "no Kafka broker is named"),
+        (["broker", "topics", "delete", PIPELINE], "no Kafka broker is named"),
         (["serve", PIPELINE, "--replica", "2"], "--replica says which one of a --stage, or of the --gate"),
         (["serve", PIPELINE, "--with-broker", "--bootstrap", "b:1"], "--with-broker takes the local Kafka"),
         (["predict", PIPELINE, "--timeout", "soon"], "must be a duration, such as 0.4, '400ms'"),
