@@ -56,10 +56,8 @@ COMMANDS = {
     "simulate": "Run a trace through the simulator and report.",
     "whatif": "Try recorded traffic under other policies and sizes.",
     "replay": "Drive a pipeline with a trace or a recording and report.",
-    "model": "List, retrain, switch and roll back a model's features.",
-    "models": "Register models, list variants, show why one answered.",
-    "parity": "Train the parity models of a stage, and grade them.",
-    "feedback": "Send feedback (a true answer) to a pipeline's learner.",
+    "models": "Register and list models; switch and roll back features.",
+    "train": "Train parity models and features; send feedback.",
     "prove": "Play random failures of stateful pipelines, and judge.",
     "chaos": "Stop, slow down and kill workers of a served pipeline.",
     "demo": "List the demonstrations of systems, or run one.",
@@ -71,7 +69,7 @@ HEADS = {
     "status": "Look",
     "change": "Change",
     "plan": "Plan",
-    "model": "Learn",
+    "models": "Learn",
     "prove": "Prove",
 }
 # How commands were called before: longer words first, where one begins another.
@@ -82,6 +80,13 @@ RENAMED = {
     "profile": "plan profile",
     "provision": "plan provision",
     "topics": "broker topics",
+    "model list": "models generations",
+    "model retrain": "train features",
+    "model": "models",
+    "parity train": "train parity",
+    "parity evaluate": "train evaluate",
+    "parity": "train",
+    "feedback": "train feedback",
 }
 
 EXIT_CODES = """

@@ -36,7 +36,7 @@ _CONNECT_SECONDS = 10.0
 @click.option(
     "--request-id", metavar="ID", help="A repeated id within ten minutes is the same query.  [default: a new one]"
 )
-@click.option("--after", metavar="TOKEN", help="Token of 'feedback --wait': answer with that feedback applied.")
+@click.option("--after", metavar="TOKEN", help="Token of 'train feedback --wait': answer with that feedback applied.")
 @click.option("--app", metavar="NAME", help="For a stage with variants: the application.  [default: the stage's]")
 @click.option(
     "--latency", metavar="TIME", help="For a stage with variants: latency, as in 50ms; also sets the deadline."
