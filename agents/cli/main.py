@@ -47,7 +47,7 @@ COMMANDS = {
     "predict": "Send one query, or a file of them, and get the outcomes.",
     "dead": "List, show and retry the queries that were not served.",
     "status": "Show what the processes of a served pipeline do.",
-    "state": "List, compare, export, import and rewind states.",
+    "state": "List, show, export, import and rewind states of stages.",
     "record": "Record the queries and outcomes of a running pipeline.",
     "trace": "Make, import, describe and draw traces of arrivals.",
     "change": "Change workers, members or a primary while they serve.",

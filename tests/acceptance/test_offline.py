@@ -1,4 +1,4 @@
-"""`spillway predict --offline` as a user runs it: a file of queries into one of rows, over errors, pauses and crashes."""
+"""`spillway predict --offline` as a user runs it: a file of queries into one of rows, over errors and crashes."""
 
 import asyncio
 import functools
