@@ -2,7 +2,7 @@
 
 It is what `spillway plan profile` does, with fewer runs of each batch size, as a demonstration should begin soon.
 Policies then know every stage's durations from the first query on. A copy of the pipeline file that refers to the
-profiles is written beside them, so that `spillway simulate` and `spillway serve` can be tried with it, too.
+profiles is written beside them, so that `spillway whatif` and `spillway serve` can be tried with it, too.
 """
 
 from __future__ import annotations

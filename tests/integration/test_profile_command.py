@@ -125,7 +125,7 @@ def test_a_profile_is_measured_used_and_warned_of_once_it_is_stale(spillway, tmp
     code, out, err = spillway("check", "p.yaml")
     assert (code, err) == (0, "")
     assert "batches: first 4 in " in out
-    code, out, err = spillway("simulate", "p.yaml", "constant:20", "--duration", "2", "--json")
+    code, out, err = spillway("whatif", "p.yaml", "constant:20", "--once", "--duration", "2", "--json")
     assert (code, "stale" in err) == (0, False)
     assert json.loads(out)["outcomes"]["prediction"] == 40
 
@@ -136,7 +136,7 @@ def test_a_profile_is_measured_used_and_warned_of_once_it_is_stale(spillway, tmp
         code, out, err = spillway("check", "p.yaml")
         assert (code, err) == (0, ""), change
         assert f"note: {words}" in out
-        code, out, err = spillway("simulate", "p.yaml", "constant:20", "--duration", "2")
+        code, out, err = spillway("whatif", "p.yaml", "constant:20", "--once", "--duration", "2")
         assert code == 0
         assert f"warning: {words}" in err
         assert renew in err

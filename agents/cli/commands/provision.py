@@ -80,7 +80,7 @@ def provision(
 ) -> None:
     """Find the cheapest plan for PIPELINE that answers 99 of 100 queries of TRACE within the SLO.
 
-    TRACE is a recording's directory, whose queries take their recorded paths, or a trace or process as for `simulate`.
+    TRACE is a recording's directory, whose queries take their recorded paths, or a trace or process as for `whatif`.
     Profiles come from `spillway plan profile`; figures of other hardware are in the same file. With --html, the cost
     over the SLO is planned too.
 

@@ -105,7 +105,7 @@ def test_a_mapping_that_is_no_setting_is_refused(policy):
         parse(written(policy))
 
 
-@pytest.mark.parametrize("command", [("check",), ("simulate", "poisson:5", "--duration", "1"), ("serve",)])
+@pytest.mark.parametrize("command", [("check",), ("whatif", "poisson:5", "--once", "--duration", "1"), ("serve",)])
 def test_a_wrong_parameter_is_said_with_its_place_in_the_file(tmp_path, monkeypatch, capsys, command):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "p.yaml").write_text(written("{name: pard, quantil: .2}"))
