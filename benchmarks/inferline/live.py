@@ -74,7 +74,7 @@ _NOTES: Final = (
     (
         f"Gamma traffic, cv2 {CV2:g}, {SECONDS:g} s; {RATE:g}/s, SLO 750 ms: a fifth of the thesis' rate, five times "
         "its SLO and durations. Accelerators are emulated. But image-models and cascade-* are convolutional networks "
-        "(torch) on this machine's cores, as `spillway profile` measured them there: "
+        "(torch) on this machine's cores, as `spillway plan profile` measured them there: "
         f"{CORES_RATE:g}/s, SLO 300 ms; the workers of cascade-thread are threads, those of cascade-process processes."
     ),
     (

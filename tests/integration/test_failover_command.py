@@ -1,4 +1,4 @@
-"""`spillway failover` on a real broker, with a shard whose members the test plays."""
+"""`spillway change failover` on a real broker, with a shard whose members the test plays."""
 
 import json
 import threading

@@ -1,4 +1,4 @@
-"""`spillway ensemble`: other members, or another selection, for a stage of a pipeline that is served."""
+"""`spillway change ensemble`: other members, or another selection, for a stage of a pipeline that is served."""
 
 from __future__ import annotations
 
@@ -52,8 +52,8 @@ def ensemble(source: Source, stage: str, why: str, timeout: float, *, shown: boo
 
     \b
     Examples:
-      spillway ensemble pipeline.yaml kind --why "the new net"
-      spillway ensemble pipeline.yaml kind --weights
+      spillway change ensemble pipeline.yaml kind --why "the new net"
+      spillway change ensemble pipeline.yaml kind --weights
     """  # noqa: D301 - click's own marks
     spec = source.spec.stage(stage)
     if spec.ensemble is None:

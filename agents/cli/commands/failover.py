@@ -1,4 +1,4 @@
-"""`spillway failover`: a planned switch of a stateful stage's primary, without loss."""
+"""`spillway change failover`: a planned switch of a stateful stage's primary, without loss."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def failover(source: Source, stage: str, shard: int, reason: str, timeout: float
     unchanged.
 
     \b
-    Example: spillway failover pipeline.yaml detect --shard 1 --reason "new kernel on this machine"
+    Example: spillway change failover pipeline.yaml detect --shard 1 --reason "new kernel on this machine"
     """  # noqa: D301 - click's own marks
     from spillway.agents.live.operator.switch import Switch, check_place  # noqa: PLC0415 - Kafka only where there is something to do
 

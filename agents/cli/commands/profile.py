@@ -1,4 +1,4 @@
-"""`spillway profile`: how long a pipeline's models take over batch sizes, written to a profile file."""
+"""`spillway plan profile`: how long a pipeline's models take over batch sizes, written to a profile file."""
 
 from __future__ import annotations
 
@@ -118,8 +118,8 @@ def profile(
 
     \b
     Example:
-      spillway profile examples/plates/pipeline.yaml --sample examples.plates.payload:scene
-      spillway profile pipeline.yaml --stage detect --batches 1,2,4..16 --sample recordings/monday
+      spillway plan profile examples/plates/pipeline.yaml --sample examples.plates.payload:scene
+      spillway plan profile pipeline.yaml --stage detect --batches 1,2,4..16 --sample recordings/monday
     """  # noqa: D301 - click's own marks
     loaded = load(pipeline, profiled=False)
     chosen = _chosen(loaded, stages)

@@ -1,4 +1,4 @@
-"""`spillway provision`: the cheapest hardware, counts and batch limits whose estimated p99 keeps the SLO."""
+"""`spillway plan provision`: the cheapest hardware, counts and batch limits whose estimated p99 keeps the SLO."""
 
 from __future__ import annotations
 
@@ -80,13 +80,13 @@ def provision(
 ) -> None:
     """Find the cheapest plan for PIPELINE that answers 99 of 100 queries of TRACE within the SLO.
 
-    TRACE is a recording's directory, whose queries take their recorded paths, or a trace or process as for `simulate`.
-    Profiles come from `spillway profile`; figures of other hardware are in the same file. With --html, the cost over
-    the SLO is planned too.
+    TRACE is a recording's directory, whose queries take their recorded paths, or a trace or process as for `whatif`.
+    Profiles come from `spillway plan profile`; figures of other hardware are in the same file. With --html, the cost
+    over the SLO is planned too.
 
     \b
     Example:
-      spillway provision examples/inferline/social.yaml gamma:150,1 --duration 600 --slo 150ms \\
+      spillway plan provision examples/inferline/social.yaml gamma:150,1 --duration 600 --slo 150ms \\
         --hardware examples/inferline/hardware.yaml --profiles examples/inferline/profiles.yaml -o plan.yaml
     """  # noqa: D301 - click's own marks
     loaded = load(pipeline, profiled=profiles is None)
@@ -114,7 +114,9 @@ def _options(
     if profiles is None:
         named = pipeline.written.profile
         if named is None:
-            raise UsageError(f"{pipeline.path} has no profile file; make one ('spillway profile') or give --profiles")
+            raise UsageError(
+                f"{pipeline.path} has no profile file; make one ('spillway plan profile') or give --profiles"
+            )
         profiles = pipeline.path.parent / named
     return catalogue, options_of(pipeline, catalogue, read_profile_file(profiles), str(profiles), overhead)
 

@@ -1,4 +1,4 @@
-"""`spillway scale`: more workers, or fewer, for a stage of a pipeline that is served."""
+"""`spillway change scale`: more workers, or fewer, for a stage of a pipeline that is served."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ def scale(source: Source, stage: str, count: int, why: str, timeout: float, *, h
 
     \b
     Examples:
-      spillway scale pipeline.yaml detect 4 --why "the evening's load"
-      spillway scale pipeline.yaml kind/forest 2
+      spillway change scale pipeline.yaml detect 4 --why "the evening's load"
+      spillway change scale pipeline.yaml kind/forest 2
     """  # noqa: D301 - click's own marks
     stage, slash, member = stage.partition("/")
     spec = source.spec.stage(stage)

@@ -39,7 +39,7 @@ _SEED = click.option(
 def trace() -> None:
     """Make, import, describe and draw traces of arrivals.
 
-    A trace is a CSV file with one time per line (t) or with counts (second,requests), as replay and simulate read it.
+    A trace is a CSV file with one time per line (t) or with counts (second,requests), as replay and whatif read it.
 
     \b
     Example: spillway trace make gamma:rate=150,cv2=4,for=60s -o bursty.csv
@@ -63,7 +63,7 @@ def make(recipe: tuple[str, ...], output: Path, seed: int) -> None:
     phases begins another stream from 0, and the trace is the sum of all.
 
     cv2 is the variance of the gaps by the square of their mean: 1 is Poisson, 0 evenly spaced. The InferLine thesis
-    calls it CV; elsewhere, as in gamma:RATE,CV of replay and simulate, CV is its square root.
+    calls it CV; elsewhere, as in gamma:RATE,CV of replay and whatif, CV is its square root.
 
     \b
     Example:
