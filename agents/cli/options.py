@@ -253,7 +253,7 @@ def plan_period_option(command: _Command) -> _Command:
     """--plan-period: of the policies' synchronisation; None where it is left to them."""
     text = "How often stages exchange the state of their policies."
     shown = f"{text}  [default: (by policy); {_PERIOD[0]:g} to {_PERIOD[1]:g}]"
-    return click.option("--plan-period", callback=_period, metavar="SECONDS", help=shown)(command)
+    return click.option("--plan-period", callback=_period, metavar="TIME", help=shown)(command)
 
 
 _PERIOD = 0.02, 60.0  # seconds
@@ -296,6 +296,28 @@ def _chosen(_ctx: click.Context, _param: click.Parameter, values: tuple[str, ...
         except ValueError:
             raise click.BadParameter(f"{value!r} is not a choice such as detect=car:.3,person:.6,:.1") from None
     return found
+
+
+def output_option(command: _Command) -> _Command:
+    """-o: where a report goes, as JSON."""
+    file = click.Path(path_type=Path, dir_okay=False)
+    return click.option("-o", "--output", type=file, metavar="FILE", help="Write the report there, as JSON.")(command)
+
+
+def trace_duration_option(command: _Command) -> _Command:
+    """--duration: of a trace, of which only the start is used."""
+    text = "Use only so much of the trace, from its start."
+    return click.option("--duration", callback=positive, metavar="TIME", help=text)(command)
+
+
+def why_option(command: _Command) -> _Command:
+    """--why: of an order that is written to a log."""
+    return click.option("--why", default="", metavar="TEXT", help="Reason, stored with the change.")(command)
+
+
+def timeout_option(default: str) -> Callable[[_Command], _Command]:
+    text = f"How long to wait.  [default: {default}]"
+    return click.option("--timeout", default=default, callback=seconds, metavar="TIME", help=text)
 
 
 def html_option(command: _Command) -> _Command:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from spillway.agents.cli.cluster import Source, from_source
-from spillway.agents.cli.options import json_option, pipeline_argument, seconds
+from spillway.agents.cli.options import json_option, pipeline_argument, timeout_option, why_option
 from spillway.agents.cli.state_telling import Grid
 from spillway.agents.live.sizes import writer
 from spillway.agents.supervise.managing import Shards
@@ -29,7 +29,6 @@ _POLL: Final = 0.2
 _CONNECT: Final = 5.0
 
 _learner = click.argument("learner")
-_why = click.option("--why", default="", metavar="TEXT", help="Reason, written to the history.")
 
 
 def _of(source: Source, learner: str) -> Pipeline:
@@ -135,8 +134,8 @@ def _told(event: dict[str, Any]) -> str:
 @click.command()
 @pipeline_argument
 @_learner
-@_why
-@click.option("--timeout", default="600s", callback=seconds, metavar="TIME", help="How long to wait.  [default: 600s]")
+@why_option
+@timeout_option("600s")
 @from_source
 def features(source: Source, learner: str, why: str, timeout: float) -> int:
     """Retrain features from the observations, switch to them if they are better, and wait for it.
@@ -173,7 +172,7 @@ def _result(made: Generation) -> str:
 @pipeline_argument
 @_learner
 @click.argument("generation", type=click.IntRange(0))
-@_why
+@why_option
 @from_source
 def switch(source: Source, learner: str, generation: int, why: str) -> None:
     """Switch at once to another generation that is kept.
@@ -187,7 +186,7 @@ def switch(source: Source, learner: str, generation: int, why: str) -> None:
 @click.command()
 @pipeline_argument
 @_learner
-@_why
+@why_option
 @from_source
 def rollback(source: Source, learner: str, why: str) -> None:
     """Go back to the other generation that is kept.

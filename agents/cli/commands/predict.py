@@ -35,7 +35,7 @@ _CONNECT_SECONDS = 10.0
 @click.option(
     "--deadline",
     callback=positive,
-    metavar="SECONDS",
+    metavar="TIME",
     help="Time from now until the answer is no longer useful, as 0.4 or 400ms.  [default: the SLO]",
 )
 @click.option("--key", metavar="TEXT", help="Session or user: queries with the same key stay in order.")
@@ -58,7 +58,7 @@ _CONNECT_SECONDS = 10.0
 @click.option(
     "--timeout",
     callback=positive,
-    metavar="SECONDS",
+    metavar="TIME",
     help=f"How long to wait for the outcome.  [default: {_AFTER_DEADLINE:g} after the deadline]",
 )
 def predict(

@@ -91,6 +91,7 @@ def _sizes(_ctx: click.Context, _param: click.Parameter, value: str | None) -> t
 @click.option("--runs", type=click.IntRange(1), default=30, show_default=True, help="Timed runs of each size.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Seed of generated samples.")
 @click.option(
+    "-o",
     "--output",
     type=click.Path(path_type=Path, dir_okay=False),
     metavar="FILE",

@@ -10,7 +10,15 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from spillway.agents.cli.options import choose_option, html_option, json_option, pipeline_argument, positive, seconds
+from spillway.agents.cli.options import (
+    choose_option,
+    html_option,
+    json_option,
+    pipeline_argument,
+    positive,
+    seconds,
+    trace_duration_option,
+)
 from spillway.agents.cli.summary import writing
 from spillway.agents.sim.estimator import Estimator
 from spillway.agents.whatif.traffic import read_traffic
@@ -36,7 +44,7 @@ _FILE = click.Path(path_type=Path, dir_okay=False)
 @click.command()
 @pipeline_argument
 @click.argument("trace")
-@click.option("--slo", callback=positive, metavar="SECONDS", help="Use this SLO, not the pipeline's; also as 150ms.")
+@click.option("--slo", callback=positive, metavar="TIME", help="Use this SLO, not the pipeline's; also as 150ms.")
 @click.option(
     "--hardware", type=_FILE, required=True, metavar="FILE", help="Hardware catalogue: kinds and their prices."
 )
@@ -48,14 +56,14 @@ _FILE = click.Path(path_type=Path, dir_okay=False)
 @click.option(
     "--hop",
     callback=seconds,
-    metavar="SECONDS",
+    metavar="TIME",
     help="Time of a hop between stages.  [default: as recorded, else 4 ms]",
 )
 @click.option(
-    "--gate", callback=seconds, metavar="SECONDS", help="Time from the last stage to the answer.  [default: --hop]"
+    "--gate", callback=seconds, metavar="TIME", help="Time from the last stage to the answer.  [default: --hop]"
 )
-@click.option("--overhead", callback=seconds, metavar="SECONDS", help="Time of a batch beyond its model.  [default: 0]")
-@click.option("--duration", callback=positive, metavar="SECONDS", help="Use only so much of the trace, from its start.")
+@click.option("--overhead", callback=seconds, metavar="TIME", help="Time of a batch beyond its model.  [default: 0]")
+@trace_duration_option
 @click.option("--seed", type=int, default=0, show_default=True, help="Seed of arrivals and choices.")
 @choose_option
 @html_option

@@ -16,11 +16,12 @@ from spillway.agents.cli.options import (
     given,
     html_option,
     json_option,
+    output_option,
     pipeline_argument,
     plan_period_option,
-    positive,
     seconds,
     sizes,
+    trace_duration_option,
 )
 from spillway.agents.cli.policies import POLICY, load_warned, require_policies
 from spillway.agents.cli.summary import progress_bar, writing
@@ -65,7 +66,7 @@ def _slos(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -
     "slos",
     callback=_slos,
     multiple=True,
-    metavar="SECONDS",
+    metavar="TIME",
     help="Use this SLO instead of every recorded deadline.",
 )
 @click.option(
@@ -86,11 +87,11 @@ def _slos(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -
 @click.option(
     "--hop",
     callback=seconds,
-    metavar="SECONDS",
+    metavar="TIME",
     help="How long a message takes from stage to stage.  [default: as recorded, else 4 ms]",
 )
 @plan_period_option
-@click.option("--duration", callback=positive, metavar="SECONDS", help="Use only so much of the trace, from its start.")
+@trace_duration_option
 @click.option("--scale", type=FACTOR, default=1.0, show_default=True, help="With --once: multiply the requests.")
 @click.option("--speed", type=FACTOR, default=1.0, show_default=True, help="With --once: multiply the trace's speed.")
 @choose_option
@@ -101,7 +102,7 @@ def _slos(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -
     help="With --once: take hops, choices and missing durations from it.  [default: TRACE, if that is a recording]",
 )
 @click.option("--seed", type=int, default=0, show_default=True, help="Seed of choices, and of a trace's arrivals.")
-@click.option("-o", "--output", type=_FILE, metavar="FILE", help="Write the report there, as JSON.")
+@output_option
 @html_option
 @click.option("--plot", type=_FILE, metavar="FILE.png", help="Write the plots there: .png, .svg or .pdf.")
 @json_option

@@ -9,7 +9,7 @@ import pytest
 from spillway.agents.cli import main
 from spillway.lineage.errors import BrokerError, SpecError
 
-LINES = 27  # of commands
+LINES, SCREEN = 21, 40  # of commands, and of all
 
 
 def stub(monkeypatch, action):
@@ -61,6 +61,7 @@ def test_help_is_one_screen_that_names_exit_codes_and_every_command_on_a_line(mo
     monkeypatch.setenv("COLUMNS", "80")
     assert main.run(["--help"]) == 0
     text = capsys.readouterr().out
+    assert len(text.splitlines()) <= SCREEN
     assert "130 interrupted" in text
     listed = text.partition("Commands:\n")[2].partition("\n\n")[0].splitlines()
     assert len(listed) == len(main.COMMANDS) <= LINES
@@ -84,6 +85,15 @@ def test_every_listed_command_can_be_imported_and_has_an_example():
         assert command.name == words[-1]
         assert command.hidden or "Example" in (command.help or "") or len(words) > 1, words
     assert ("change", "scale") in found
+
+
+def test_options_that_mean_the_same_have_one_name():
+    names = {}
+    for words, command in commands():
+        for option in command.params:
+            if isinstance(option, click.Option):
+                names.setdefault(option.name, {}).setdefault(tuple(option.opts), []).append(words)
+    assert not [found for found in names.values() if len(found) > 1]
 
 
 def test_an_old_name_runs_the_new_command_and_says_it(capsys):
