@@ -56,7 +56,6 @@ def first_prediction(work: Path) -> dict[str, float]:
         "spillway.agents.cli.main",
         "serve",
         "pipeline.yaml",
-        "--with-broker",
         "--quiet",
     ]
     folders = ["--run-dir", "run", "--broker-dir", "kafka-serve"]

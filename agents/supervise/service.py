@@ -71,7 +71,6 @@ class ServiceSettings:
     tune: bool = False  # have a tuner beside them, which goes by the plan in `sizes`
     elsewhere: tuple[str, ...] = ()  # learners that another command serves
     sizes: tuple[str, ...] = ()  # the options of every process that say what plan is served
-    extra: tuple[str, ...] = ()  # further options of `spillway serve` for every stage process
     metrics: Address = Address()  # noqa: RUF009 - immutable. Of the supervisor; its processes have the ports after it
     supervision: SupervisorSettings = field(default_factory=_for_a_while)
 
@@ -116,7 +115,7 @@ def _stage_plans(settings: ServiceSettings, stage: StageSpec, period: Sequence[s
 
     def command(replica: int, *more: str) -> list[str]:
         what = ["--stage", stage.name, "--replica", str(replica), *more]
-        return _command(settings, [*what, *period, *settings.extra, *policy])
+        return _command(settings, [*what, *period, *policy])
 
     if stage.replicated:
         for replica in range(stage.processes):
@@ -295,7 +294,7 @@ class Service:
         for learner in settings.pipeline.learners:
             if learner.spec.stages[0].name in self._settings.elsewhere:
                 continue
-            alone = replace(settings, pipeline=learner, policy=None, ready_file=None, extra=(), tune=False, sizes=())
+            alone = replace(settings, pipeline=learner, policy=None, ready_file=None, tune=False, sizes=())
             settings = replace(alone, metrics=port_after(settings.metrics, count))
             service = Service(settings, say=partial(self._say_of, learner.spec.name))
             count = len(service.supervisor.children)

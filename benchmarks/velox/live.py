@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from benchmarks.output import Table, median_spread, times
-from benchmarks.velox.latency import CATALOGUE, RATINGS, Numbers
+from benchmarks.velox.latency import CATALOGUE, RATINGS, Numbers, dual
 from benchmarks.velox.steady import PATIENCE, Sent, Steady, until
 from examples.velox.demonstration import STALE
 from examples.velox.listening import LISTENERS, made
@@ -22,7 +22,7 @@ from spillway.agents.cli.commands.serve import ONE_THREAD_EACH
 from spillway.agents.learning.velox import observed
 from spillway.agents.learning.velox.learning import HELD, rows_of
 from spillway.agents.learning.velox.served import Served
-from spillway.agents.learning.velox.weights import dual, fitted, naive
+from spillway.agents.learning.velox.weights import fitted, naive
 from spillway.agents.supervise.service import ServiceSettings, served
 from spillway.lineage.errors import SpillwayError
 from spillway.lineage.message import PREDICTION

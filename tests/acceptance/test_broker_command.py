@@ -85,7 +85,7 @@ def test_three_nodes_are_started_told_of_completed_and_stopped_together(spillway
 def test_what_cannot_work_says_what_to_do(spillway, tmp_path):
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.tex").write_text("years of work")
-    foreign = spillway("start", "--data-dir", str(tmp_path / "mine"))
+    foreign = spillway("start", "--broker-dir", str(tmp_path / "mine"))
     assert foreign.returncode == 2
     assert "left alone" in foreign.stderr
     assert spillway("reset", "--data-dir", str(tmp_path / "mine")).returncode == 2

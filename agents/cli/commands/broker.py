@@ -18,7 +18,7 @@ from spillway.lineage.errors import UsageError
 if TYPE_CHECKING:
     from pathlib import Path
 
-_data_dir = broker_dir_option("--broker-dir", "--data-dir", "data_dir")
+_data_dir = broker_dir_option("--broker-dir", "data_dir")
 
 
 @click.group(cls=SuggestingGroup)

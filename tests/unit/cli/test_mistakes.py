@@ -36,7 +36,7 @@ PIPELINE = str(Path("examples/hello/pipeline.yaml").absolute())
         (["predict", PIPELINE, "--broker-dir", "nowhere"], "no broker runs on nowhere: start it with"),
         (["topics", "delete", PIPELINE], "no Kafka broker is named"),
         (["serve", PIPELINE, "--replica", "2"], "--replica says which one of a --stage, or of the --gate"),
-        (["serve", PIPELINE, "--with-broker", "--bootstrap", "b:1"], "--with-broker takes the local Kafka"),
+        (["serve", PIPELINE, "--broker-dir", "nowhere", "--bootstrap", "b:1"], "exclude each other"),
         (["predict", PIPELINE, "--timeout", "soon"], "must be a duration, such as 0.4, '400ms'"),
         (["predict", PIPELINE, "--timeout", "0s"], "must be above 0"),
         (["predict", PIPELINE, "--timeout", "5s", "--deadline", "400ms"], "no Kafka broker is named"),
