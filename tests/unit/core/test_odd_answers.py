@@ -1,7 +1,6 @@
 """Whatever members answer, and whatever an author's selection raises or returns, each query ends once, and alone."""
 
 import asyncio
-import decimal
 import math
 import random
 from types import SimpleNamespace
@@ -20,22 +19,13 @@ from spillway.agents.learning.selection import POLICIES
 from spillway.agents.live.stage.members import MemberWork
 from spillway.lineage.errors import UsageError, WireError
 from spillway.lineage.flags import checked
+from tests.unit import odd_values
 from tests.unit.core.builders import NOW, delivery
 from tests.unit.core.test_lanes import MEMBERS, laned
 from tests.unit.lineage.strategies import values
+from tests.unit.odd_values import Panic, SilentError
 
 QUERIES = 4
-
-
-class Unspeakable(Exception):  # noqa: N818 - it is any
-    """One that cannot be told."""
-
-    def __str__(self):
-        raise ValueError("no words")
-
-
-class Panic(BaseException):
-    """What no `except Exception` catches, as a Rust panic through PyO3."""
 
 
 class Touchy:
@@ -47,48 +37,11 @@ class Touchy:
     __eq__ = __hash__ = __str__ = __float__ = __len__ = __iter__ = _no
 
 
-ERRORS = [
-    TypeError("no"),
-    UsageError("never"),
-    Unspeakable(),
-    asyncio.CancelledError(),
-    SystemExit(3),
-    StopIteration(),
-    Panic("panicked"),
-    RecursionError(),
-]
+ERRORS = [TypeError("no"), UsageError("never"), SilentError(), asyncio.CancelledError(), SystemExit(3)]
+ERRORS += [StopIteration(), Panic("panicked"), RecursionError()]
 
 
-ODD = [
-    [],
-    [1],
-    {},
-    {"label": 1},
-    {1},
-    (1, [2]),
-    None,
-    "cat",
-    b"cat",
-    True,
-    10**400,
-    float("nan"),
-    float("inf"),
-    1j,
-    decimal.Decimal(1),
-    np.float32(2),
-    np.datetime64("2020-01-01"),
-    np.zeros(0),
-    np.zeros((0, 3), np.float16),
-    np.zeros((2, 0)),
-    np.full(3, np.nan),
-    np.array(1.5),
-    np.array([1, 2]),
-    np.array([object(), None], object),
-    np.ma.masked_array([1.0, 2.0], [True, False]),
-    Touchy(),
-    object(),
-    len,
-]
+ODD = [*odd_values.ODD, {"label": 1}, [1, [2]], Touchy()]
 arrays = npst.arrays(
     npst.scalar_dtypes() | npst.array_dtypes(max_size=2), npst.array_shapes(min_dims=0, max_dims=2, min_side=0)
 )

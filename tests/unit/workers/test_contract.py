@@ -10,8 +10,9 @@ from spillway.agents.core.actions import Ok
 from spillway.lineage import reasons
 from spillway.lineage.values import codec
 from spillway.lineage.values.json_text import write_outcome
+from tests.unit.odd_values import VALUES
 from tests.unit.workers import answers
-from tests.unit.workers.answers import VALUES, Worker, exact, in_thread, shown
+from tests.unit.workers.answers import Worker, exact, in_thread, shown
 
 DECODER = codec.Decoder()
 

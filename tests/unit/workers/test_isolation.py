@@ -15,7 +15,8 @@ from spillway.agents.models.raised import RaisedLog, trace_of, words_of
 from spillway.lineage import reasons
 from spillway.lineage.limits import Limits
 from spillway.lineage.values import codec
-from tests.unit.workers.answers import Panic, SilentError, Worker, in_thread, request, shown
+from tests.unit.odd_values import Panic, SilentError
+from tests.unit.workers.answers import Worker, in_thread, request, shown
 
 DECODER = codec.Decoder()
 
