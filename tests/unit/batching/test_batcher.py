@@ -8,11 +8,10 @@ from spillway.agents.core.batching import Batcher
 from spillway.agents.core.durations import RunningEstimate
 from spillway.agents.core.policies import make
 from spillway.agents.core.policies.fifo import Fifo
-from spillway.agents.core.policy import Policy, Refusal, StageState, StageView
+from spillway.agents.core.policy import Refusal, StageState, StageView
 from spillway.agents.core.request import Delivery, Request
 from spillway.agents.core.workers import BATCH_BYTES
 from spillway.lineage import reasons
-from spillway.lineage.errors import UsageError
 
 
 def request(name: str, deadline: float = 1e9, partition: int = 0) -> Request:
@@ -83,16 +82,6 @@ def test_what_waits_fills_the_next_batch_the_moment_the_running_one_starts():
     made.complete(23.0, 0)
     made.complete(35.0, 0)
     assert [names(batch.requests) for batch in made.starts] == [["a"], ["b", "c"], ["d", "e"], ["f", "g"]]
-
-
-def test_the_largest_batch_may_be_one():
-    made = batcher(batch=1)
-    push(made, 0.0, "a", "b", "c")
-    made.complete(11.0, 0)
-    made.complete(22.0, 0)
-    assert [names(batch.requests) for batch in made.starts] == [["a"], ["b"], ["c"]]
-    made.complete(33.0, 0)
-    assert made.depth == made.load().running == 0
 
 
 def test_naive_drops_nothing_however_late():
@@ -342,18 +331,6 @@ def test_ending_an_idle_instance_is_an_error():
 def test_sizes_that_make_no_sense_are_refused(bad):
     with pytest.raises(ValueError, match="at least"):
         batcher(**bad)
-
-
-def test_an_unknown_policy_is_named_with_those_that_exist():
-    with pytest.raises(UsageError, match=r"no policy 'fastest'; the policies are: naive, expired"):
-        make("fastest", StageView("stage"))
-
-
-def test_the_base_policy_neither_refuses_nor_reports():
-    base = Policy(StageView("stage"))
-    assert base.judge(0.0, 0.0, request("a")) is None
-    assert base.report(0.0, batcher().load()) is None
-    assert base.next_expiry() is None
 
 
 def heavy(name: str, size: int, **more) -> Request:

@@ -21,14 +21,6 @@ def test_the_first_claim_of_an_epoch_in_log_order_wins():
     assert (claims.epoch(A), claims.winner(A)) == (2, "y")
 
 
-def test_epochs_do_not_come_back():
-    claims = Claims()
-    assert claims.take(claim(3, "x"))
-    assert not claims.take(claim(2, "y"))
-    assert not claims.take(claim(3, "x"))
-    assert claims.winner(A) == "x"
-
-
 def test_shards_do_not_know_each_other():
     claims = Claims()
     assert claims.take(claim(1, "x"))

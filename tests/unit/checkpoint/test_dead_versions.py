@@ -13,21 +13,6 @@ DURABLE, DEAD, OPEN, UNREAD = Fate.DURABLE, Fate.DEAD, Fate.OPEN, Fate.UNREAD
 # Dead (rules 7 and 14) ----------------------------------------------------------------------------------------------
 
 
-def test_what_rests_on_a_dead_version_is_dead_however_far_down():
-    story = fig_6()
-    assert story.fate(A, 1, 2) is DEAD
-    assert story.fate(B, 1, 2) is DEAD
-    assert story.fate(C, 1, 2) is DEAD
-    assert [story.fate(place, 1, 1) for place in (A, B, C)] == [DURABLE] * 3
-
-
-def test_versions_that_come_after_a_dead_one_are_dead_with_or_without_manifest():
-    story = fig_6()
-    assert story.fate(B, 1, 3) is DEAD
-    assert story.complete(B, 3)
-    assert story.fate(B, 1, 3) is DEAD
-
-
 def test_a_shard_whose_versions_are_dead_goes_back_to_the_newest_that_is_not():
     story = fig_6()
     assert story.logs.rollback(A) is None
@@ -72,16 +57,6 @@ def test_a_manifest_that_requires_a_dead_version_of_its_own_shard_is_dead():
 
 
 # The base (rule 3) --------------------------------------------------------------------------------------------------
-
-
-def test_the_base_is_the_newest_complete_version_that_is_not_dead_whether_durable_or_not():
-    story = Story()
-    story.complete(B, 1)
-    story.complete(B, 2, mark(A, 1, 1))
-    story.fence(B, 2)
-    assert not story.complete(B, 3)
-    assert story.logs.newest_durable(B) == Version(1, 1)
-    assert story.logs.candidate(B) == Version(1, 2)
 
 
 def test_a_base_older_than_a_durable_version_stops_everybody():

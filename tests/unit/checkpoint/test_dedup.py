@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spillway.checkpoint.dedup import HopLane, IngressLane, PartitionMemory
-from spillway.checkpoint.notes import decode, merge
+from spillway.checkpoint.notes import merge
 from spillway.lineage.hops import Hop
 
 
@@ -187,13 +187,3 @@ def test_the_ingress_memory_is_bounded_and_says_when_that_cost_it():
     assert lane.evicted == 900
     assert not lane.fresh("q950", 1_000, 0.0)
     assert lane.fresh("q899", 1_001, 0.0)
-
-
-def test_merged_spans_survive_their_note():
-    spans = merge([(10, 20), (5_000, 5_001), (12, 40), (600, 700), (9_000, 9_100)], 9_050)
-    assert spans == ((10, 40), (600, 700), (5_000, 5_001), (9_000, 9_050))
-    from spillway.checkpoint.notes import Note
-
-    text = Note(spans, 7).encode(9_050)
-    assert text == "r1:10-40,600-700,5000-5001,9000;e7"
-    assert decode(text, 9_050) == Note(spans, 7)

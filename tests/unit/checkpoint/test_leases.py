@@ -3,7 +3,7 @@
 import pytest
 
 from spillway.checkpoint.claims import Claims
-from spillway.checkpoint.leases import TABLE, Emission, Lease, Order, Right, Turn
+from spillway.checkpoint.leases import Emission, Lease, Order
 from spillway.checkpoint.logs import Logs
 from spillway.checkpoint.promotion import Load, Member
 from spillway.checkpoint.roles import Emit, ReadToEnd, Roles
@@ -115,14 +115,6 @@ def test_beats_under_way_are_bounded():
     for n in range(10_000):
         right.beat_sent(100.0, n)
     assert len(right._sent) <= 256
-
-
-def test_the_table_of_the_right():
-    """Everything that is not in it changes nothing; this is the list of what is not."""
-    held = {(Right.HELD, Turn.BEAT), (Right.HELD, Turn.CHECKED)}
-    lapsed = {(Right.LAPSED, Turn.OVER), (Right.LAPSED, Turn.CHECKED), (Right.CHECKING, Turn.BEAT)}
-    ended = {(Right.ENDED, turn) for turn in Turn}
-    assert {(right, turn) for right in Right for turn in Turn} - TABLE.keys() == held | lapsed | ended
 
 
 @pytest.mark.parametrize("bad", [{"seconds": 0.9}, {"margin": 0.6}, {"margin": 0.0}, {"beat": 0.3}, {"beat": 0.0}])

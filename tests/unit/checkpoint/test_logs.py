@@ -7,7 +7,7 @@ from spillway.checkpoint.logs import Fate, Logs
 from spillway.checkpoint.version_log import Base, Manifest, Void
 from spillway.checkpoint.versions import INITIAL, Mark, Version
 from spillway.lineage.errors import CheckpointError
-from tests.unit.checkpoint.stories import A, B, C, Story, fig_6, mark
+from tests.unit.checkpoint.stories import A, B, Story, fig_6, mark
 
 DURABLE, DEAD, OPEN, UNREAD = Fate.DURABLE, Fate.DEAD, Fate.OPEN, Fate.UNREAD
 
@@ -15,54 +15,8 @@ DURABLE, DEAD, OPEN, UNREAD = Fate.DURABLE, Fate.DEAD, Fate.OPEN, Fate.UNREAD
 # Durable (rule 6) ---------------------------------------------------------------------------------------------------
 
 
-def test_a_version_is_durable_with_its_manifest_if_it_rests_on_nothing_else():
-    story = Story()
-    assert story.fate(A, 1, 1) is OPEN
-    story.complete(A, 1)
-    assert story.fate(A, 1, 1) is DURABLE
-    assert story.fate(A, 1, 2) is OPEN
-
-
 def test_the_initial_state_is_durable():
     assert Logs([A]).fate(Mark("a", 0, INITIAL)) is DURABLE
-
-
-def test_a_manifest_may_stand_for_versions_that_were_skipped():
-    """The paper prints <= in line 8 of Algorithm 2; it is n at or above that is waited for."""
-    story = Story()
-    story.complete(A, 5)
-    assert story.fate(A, 1, 3) is DURABLE
-    assert story.fate(A, 1, 6) is OPEN
-
-
-def test_a_version_waits_for_what_its_requests_rest_on():
-    """Fig. 7: s_b is applied only once s_a is durable, however late that comes."""
-    story = Story()
-    story.complete(B, 1, mark(A, 1, 1))
-    assert story.fate(B, 1, 1) is OPEN
-    story.complete(A, 1)
-    assert story.fate(B, 1, 1) is DURABLE
-
-
-def test_it_waits_through_several_stages_and_for_all_of_a_joins_parts():
-    story = Story(A, B, C, ("d", 0))
-    story.complete(("d", 0), 1, mark(B, 1, 1), mark(C, 1, 2))
-    story.complete(B, 1, mark(A, 1, 3))
-    story.complete(C, 2)
-    assert story.fate(("d", 0), 1, 1) is OPEN
-    story.complete(A, 2)
-    assert story.fate(B, 1, 1) is OPEN
-    story.complete(A, 3)
-    assert story.fate(("d", 0), 1, 1) is DURABLE
-
-
-def test_a_version_rests_on_what_the_versions_before_it_rest_on():
-    story = Story()
-    story.complete(B, 1, mark(A, 1, 1))
-    story.complete(B, 2)
-    assert story.fate(B, 1, 2) is OPEN
-    story.complete(A, 1)
-    assert story.fate(B, 1, 2) is DURABLE
 
 
 def test_earlier_versions_do_not_wait_for_later_ones():
@@ -84,23 +38,6 @@ def test_a_manifest_that_requires_an_earlier_version_of_its_own_shard_does_not_w
 
 
 # Epochs (rules 1 and 7) ---------------------------------------------------------------------------------------------
-
-
-def test_a_reply_that_waits_for_one_epochs_version_is_not_released_by_anothers():
-    story = Story()
-    story.complete(A, 9)
-    story.reign(A, 2, Version(1, 9))
-    story.complete(A, 10)
-    assert story.fate(A, 2, 10) is DURABLE
-    assert story.fate(A, 1, 10) is DEAD
-
-
-def test_an_older_epochs_durable_version_is_alive():
-    story = Story()
-    story.complete(A, 9)
-    story.reign(A, 2, Version(1, 9))
-    assert story.fate(A, 1, 9) is DURABLE
-    assert story.fate(A, 1, 4) is DURABLE
 
 
 def test_between_fence_and_base_nothing_of_the_old_epoch_is_dead():
@@ -130,13 +67,6 @@ def test_of_an_epoch_that_was_not_read_yet_nothing_is_known():
 
 
 # Its users ----------------------------------------------------------------------------------------------------------
-
-
-def test_the_gate_releases_what_rests_on_durable_versions_alone():
-    """Rule 11."""
-    story = fig_6()
-    assert all(story.logs.durable(good) for good in (mark(A, 1, 1), mark(C, 1, 1)))
-    assert not any(story.logs.durable(bad) for bad in (mark(A, 1, 2), mark(A, 2, 2), mark(A, 3, 9)))
 
 
 def test_without_stateful_stages_all_may_leave_and_nothing_is_dead():

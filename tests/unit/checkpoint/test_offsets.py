@@ -47,14 +47,6 @@ def test_a_record_is_taken_once_and_not_below_the_start():
     assert not offsets.taken(10)
 
 
-def test_a_gap_after_the_last_finished_record_is_not_committed_over():
-    offsets = PartitionOffsets(0)
-    offsets.taken(3)
-    offsets.done(3)
-    offsets.taken(9)
-    assert offsets.position == 4
-
-
 def test_done_out_of_turn_is_an_error_and_changes_nothing():
     offsets = PartitionOffsets(0)
     for offset in (0, 1, 2):

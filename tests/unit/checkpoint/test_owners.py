@@ -105,21 +105,6 @@ def test_who_comes_first_owns_and_a_second_one_is_refused_with_its_name(world):
     assert claim.owner.name == "here:1@1970-01-01T00:16:41.000000Z"
 
 
-def test_of_two_that_come_at_once_one_owns(world):
-    first, second = world.candidate(FIRST), world.candidate(SECOND)
-    assert isinstance(world.turn(FIRST, late=True), Claim)
-    assert isinstance(world.turn(SECOND, late=True), Claim), "both had read nothing"
-    world.land(FIRST)
-    world.land(SECOND)
-    world.turn(SECOND)
-    world.turn(FIRST)
-    world.answers(FIRST)  # it reads the claim that came too late
-    assert first.won is not None
-    assert world.tenures[FIRST].lost_to is None
-    world.seconds(SECOND, 1, [FIRST])
-    assert second.refused == first.won
-
-
 def test_processes_that_share_no_name_are_owned_apart(world):
     world.win(FIRST, ["a.0"])
     world.win(SECOND, ["a.1"])

@@ -82,12 +82,6 @@ def test_from_claim_to_load():
     assert shard["x"].role is Role.PRIMARY
 
 
-def test_while_an_attempt_is_under_way_no_other_begins():
-    shard = Shard("x")
-    shard["x"].wanted()
-    assert shard["x"].wanted() is None
-
-
 def test_the_loser_of_a_claim_stays_a_backup():
     shard = Shard("x", "y")
     shard.append(shard["x"].wanted())
@@ -96,32 +90,6 @@ def test_the_loser_of_a_claim_stays_a_backup():
     assert shard.read_control("y") == [StandDown(1)]
     assert shard["y"].role is Role.BACKUP
     assert shard["y"].wanted() == Append(claim(2, "y"))
-
-
-def test_a_winner_that_was_stopped_before_its_fence_finds_the_next_ones_before_it():
-    shard = Shard("x", "y")
-    shard.append(shard["x"].wanted())
-    (late,) = shard.read_control("x")
-    shard.read_control("y")
-    assert shard.promote("y") == Load(2, INITIAL)
-    shard.append(late)
-    assert shard.read_versions("x") == [StandDown(1)]
-    assert shard.read_versions("y") == []
-    assert shard["y"].role is Role.PRIMARY
-
-
-def test_a_base_that_comes_after_a_newer_fence_makes_no_primary():
-    shard = Shard("x", "y")
-    shard.append(shard["x"].wanted())
-    shard.append(shard.read_control("x")[0])
-    (late,) = shard.read_versions("x")
-    shard.read_control("y")
-    shard.read_versions("y")
-    shard.append(shard["y"].wanted())
-    shard.append(shard.read_control("y")[0])
-    shard.append(late)
-    assert shard.read_versions("x") == [StandDown(1)]
-    assert shard["x"].role is Role.BACKUP
 
 
 def test_a_primary_that_reads_a_newer_fence_stands_down():

@@ -192,14 +192,6 @@ def test_a_slow_writer_makes_versions_coalesce() -> None:
     assert reign.take() == [Copy(Version(1, 5))]
 
 
-def test_the_last_version_of_an_idle_stage_is_copied_at_once() -> None:
-    reign: Reign[str] = Reign(PLACE, 1, INITIAL)
-    reign.record(Batch(1), (), (), 1)
-    reign.update_begins()
-    reign.updated()
-    assert reign.take() == [Copy(Version(1, 1))]
-
-
 def test_a_version_may_be_read_as_durable_before_its_acknowledgement_comes() -> None:
     """Found by a schedule: the writer waited for ever, as nobody told it again that the version was durable."""
     reign: Reign[str] = Reign(PLACE, 1, INITIAL)

@@ -83,13 +83,6 @@ def test_versions_coalesce_while_one_is_written():
     assert slots.begin().what == "three"
 
 
-def test_an_idle_primary_writes_its_last_version_at_once():
-    slots = Slots()
-    slots.capture(Held(Version(1, 1), "one"))
-    assert slots.begin().what == "one"
-    assert slots.newest.what == "one"
-
-
 def test_what_cannot_be_is_refused():
     slots = Slots(Held(Version(1, 5), ""))
     with pytest.raises(CheckpointError):

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from spillway.checkpoint.assembly import ChunkError, assemble
 from spillway.checkpoint.capture import Capture
-from spillway.checkpoint.chunks import ChunkLog, decode_key, encode_key
+from spillway.checkpoint.chunks import ChunkLog, decode_key
 from spillway.checkpoint.manifests import describe, open_contents, seal
 from spillway.checkpoint.pages import Pages
 from spillway.checkpoint.retention import Rewindable
@@ -17,7 +17,7 @@ from spillway.checkpoint.standby import Standby
 from spillway.checkpoint.versions import History
 from spillway.lineage.errors import CheckpointError
 from spillway.lineage.marks import INITIAL, Version
-from spillway.lineage.replication import Batch, ChunkKey, Manifest, Record
+from spillway.lineage.replication import Batch, Manifest, Record
 
 from .states import same
 
@@ -235,16 +235,6 @@ def test_a_damaged_chunk_leaves_the_copy_as_it_was():
     check(backup, shard, Version(1, 1))
 
 
-def test_a_missing_chunk_is_named():
-    shard = Shard()
-    backup = Backup(shard)
-    backup.manifest(shard.write(arrays(1)))
-    gone = shard.topic.pop()
-    with pytest.raises(ChunkError) as error:
-        backup.reach(Version(1, 1))
-    assert error.value.key == gone[0]
-
-
 def test_what_a_base_cut_off_is_forgotten():
     shard = Shard()
     backup = Backup(shard)
@@ -360,7 +350,3 @@ def test_whatever_was_read_the_copy_is_the_state(steps, keyed, spare, future, re
     backup.follow()
     given_ = check(backup, shard, list(shard.manifests)[-1])
     assert given_.present == {key for key, value in dict(shard.topic).items() if value is not None}
-
-
-def test_keys_go_both_ways():
-    assert decode_key(encode_key(ChunkKey(1, 2, 3))) == ChunkKey(1, 2, 3)

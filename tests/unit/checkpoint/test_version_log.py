@@ -55,14 +55,6 @@ def test_after_a_fence_records_of_older_epochs_are_void():
     assert log.void == {Void.OLD_EPOCH: 2}
 
 
-def test_a_fence_that_comes_after_a_newer_one_is_void():
-    """A winner that was stopped between its claim and its fence."""
-    log, taken = read([*START, fence(3), fence(2), base(SECOND)])
-    assert taken[4:] == [True, False, False]
-    assert log.epoch == 3
-    assert not log.based
-
-
 def test_of_one_epoch_the_first_fence_counts_and_its_claimants_records():
     log, taken = read(
         [*START, fence(2, "x"), fence(2, "y"), base(SECOND, "y"), manifest(SECOND, 3, "y"), base(SECOND, "x")]
@@ -89,17 +81,6 @@ def test_what_was_there_before_is_void():
     log, taken = read([*FAILOVER, base(SECOND), fence(2), manifest(SECOND, 3), manifest(SECOND, 3)])
     assert taken[6:] == [False, False, True, False]
     assert log.void == {Void.REPEATED: 3}
-
-
-def test_a_base_replaces_the_newest_version():
-    log, _ = read([*START, manifest(FIRST, 3), fence(2), base(SECOND)])
-    assert log.newest == Version(1, 2)
-
-
-def test_versions_may_be_skipped():
-    log, taken = read([*START, manifest(FIRST, 7)])
-    assert taken[-1]
-    assert log.newest == Version(1, 7)
 
 
 @pytest.mark.parametrize(

@@ -33,25 +33,6 @@ def test_the_base_of_an_epoch_says_what_is_alive_and_what_is_cut_off(version, al
     assert SECOND.beyond(v(3, 1))
 
 
-def test_an_epoch_that_left_nothing_is_off_the_chain():
-    third = SECOND.begun(3, v(1, 8))
-    assert third.links == ((1, INITIAL), (3, v(1, 8)))
-    assert third.cut(v(2, 9))
-    assert third.alive(v(1, 8))
-    assert third.alive(v(3, 9))
-
-
-def test_a_later_base_may_cut_several_epochs():
-    third = SECOND.begun(3, v(1, 5))
-    assert third.cut(v(1, 6))
-    assert third.cut(v(2, 9))
-    assert third.alive(v(1, 5))
-    fourth = third.begun(4, INITIAL)
-    assert fourth.links == ((4, INITIAL),)
-    assert fourth.cut(v(1, 1))
-    assert fourth.alive(INITIAL)
-
-
 def test_a_later_version_of_the_chain_contains_an_earlier_one():
     assert SECOND.contains(v(2, 9), v(1, 8))
     assert not SECOND.contains(v(1, 8), v(2, 9))

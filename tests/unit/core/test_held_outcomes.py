@@ -1,19 +1,12 @@
 """The gate's outcomes that rest on states which are not durable: held, discarded, merged anew, released."""
 
-from dataclasses import dataclass
-
 import pytest
 
-from spillway.agents.core.gate import GateCore
 from spillway.lineage.marks import Mark, Version
 from spillway.lineage.message import DROPPED, FAILED, PREDICTION, Outcome
+from tests.unit.core import test_gate as gates
 from tests.unit.core.builders import NEW, NOW, OLD, OTHER, Known, marked
-from tests.unit.core.shapes import SHAPES
-
-
-@dataclass
-class Report:
-    outcome: Outcome
+from tests.unit.core.test_gate import Report
 
 
 def report(request_id, offset, sender, *marks, kind=PREDICTION, lost=(), reason="", **more):
@@ -22,8 +15,7 @@ def report(request_id, offset, sender, *marks, kind=PREDICTION, lost=(), reason=
 
 def gate(shape="chain"):
     known = Known()
-    core = GateCore(SHAPES[shape].graph(), sinks=SHAPES[shape].sinks, durability=known)
-    core.assign(0, 0)
+    core = gates.gate(shape, durability=known)
     core.committed(0, 0)
     return core, known
 

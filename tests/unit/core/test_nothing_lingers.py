@@ -8,7 +8,8 @@ import pytest
 from spillway.lineage.message import PREDICTION, Outcome
 from tests.unit.core.builders import NEW, NOW, OLD, OTHER, Known, finish, marked, stage_core
 from tests.unit.core.builders import delivery as told
-from tests.unit.core.test_held_outcomes import Report, gate
+from tests.unit.core.test_gate import Report
+from tests.unit.core.test_held_outcomes import gate
 
 
 class Payload(Report):

@@ -170,11 +170,6 @@ def test_a_pipeline_synchronises_as_often_as_the_most_eager_of_its_policies_asks
     assert period_of(settings) == period_of(each for each in settings) == period
 
 
-def test_a_period_of_no_policy_is_refused():
-    with pytest.raises(UsageError, match="no policy 'prad'"):
-        period_of(["pard", "prad"])
-
-
 def test_a_mapping_is_no_setting():
     with pytest.raises(UsageError, match=r"stages\[0\].policy: must be text, not a mapping"):
         parse(written("{name: pard, quantile: .2}"))
@@ -209,7 +204,3 @@ DROPS = "; queries predicted to miss the SLO are dropped ('policy: naive' drops 
 def test_what_the_stages_run_with_is_told_in_a_line(whole, own, instead, words):
     spec = parse(PIPELINE.format(whole=whole, own=own)).spec
     assert words_for(spec, instead) == words
-
-
-def test_a_policy_knows_how_it_was_selected():
-    assert make("pard:quantile=.2", StageView("a")).setting == "pard:quantile=.2"

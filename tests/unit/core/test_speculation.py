@@ -17,7 +17,7 @@ from spillway.lineage.replication import Base, Fence
 from tests.unit.core.builders import NEW, NOW, OLD, OTHER, Known, delivery, finish, marked, shown, stage_core
 
 
-def behind(shape, stage, **options):
+def behind(shape="chain", stage="b", **options):
     known = Known()
     return stage_core(shape, stage, durability=known, **options), known
 

@@ -3,7 +3,6 @@
 import pytest
 
 from spillway.agents.core.actions import EmitKind, Failed, Loss, Ok, timing_of
-from spillway.agents.core.joins import MIN_WAIT_SECONDS
 from spillway.agents.core.stage import StageCore
 from spillway.checkpoint.notes import decode
 from spillway.lineage import reasons
@@ -233,25 +232,6 @@ def test_a_part_that_comes_too_late_is_done():
     core.acked_all(finish(core, "e"))
     assert core.commits()[0][0] == 2
     assert core.stats.duplicates == 1
-
-
-def test_a_join_that_waits_in_vain_fails():
-    core = stage_core("diamond", "d")
-    core.deliver(NOW, delivery("q", 0, "b"))
-    assert core.next_wake(NOW) == NOW + MIN_WAIT_SECONDS
-    core.advance(NOW + MIN_WAIT_SECONDS)
-    (emit,) = core.take_emits()
-    assert emit.loss.reason == reasons.JOIN_TIMEOUT
-    core.acked(emit)
-    assert core.commits()[0][0] == 1
-
-
-def test_waiting_parts_take_no_room():
-    core = stage_core("diamond", "d", queue_limit=2)
-    for offset in range(100):
-        core.deliver(NOW, delivery(f"q{offset}", offset, "b"))
-    assert core.waiting == 100
-    assert core.room
 
 
 def test_room_ends_with_the_queue_and_with_what_is_not_acknowledged():

@@ -1,25 +1,15 @@
 """Which partitions a stage and the gate say to stand still for versions of other stages."""
 
-from spillway.agents.core.gate import HELD_LIMIT, GateCore
-from spillway.lineage.message import PREDICTION, Outcome
-from tests.unit.core.builders import NEW, NOW, OLD, OTHER, Known, delivery, finish, marked, stage_core
-from tests.unit.core.shapes import SHAPES
-
-
-class Report:
-    outcome = Outcome(PREDICTION)
-
-
-def behind(shape="chain", stage="b", **options):
-    known = Known()
-    return stage_core(shape, stage, durability=known, **options), known
+from spillway.agents.core.gate import HELD_LIMIT
+from tests.unit.core import test_held_outcomes as held_outcomes
+from tests.unit.core.builders import NEW, NOW, OLD, OTHER, delivery, finish, marked, stage_core
+from tests.unit.core.test_held_outcomes import report
+from tests.unit.core.test_speculation import behind
 
 
 def gate():
-    known = Known()
-    core = GateCore(SHAPES["chain"].graph(), sinks=SHAPES["chain"].sinks, durability=known)
-    for partition in (0, 1):
-        core.assign(partition, 0)
+    core, known = held_outcomes.gate()
+    core.assign(1, 0)
     return core, known
 
 
@@ -95,7 +85,7 @@ def test_progress_between_two_looks_is_no_waiting():
 
 def test_the_gate_waits_with_the_partition_whose_outcomes_it_holds():
     core, _ = gate()
-    core.deliver(NOW, marked("q", 0, "c", OLD, payload=Report()))
+    core.deliver(NOW, report("q", 0, "c", OLD))
     assert core.collect(NOW) == []
     assert looked_twice(core) == {0}
 
@@ -103,12 +93,6 @@ def test_the_gate_waits_with_the_partition_whose_outcomes_it_holds():
 def test_partitions_of_which_nothing_is_taken_wait_with_those_that_fill_the_core():
     core, _ = gate()
     for offset in range(HELD_LIMIT):
-        core.deliver(NOW, marked(f"q{offset}", offset, "c", OLD, payload=Report()))
+        core.deliver(NOW, report(f"q{offset}", offset, "c", OLD))
     assert not core.room
     assert looked_twice(core) == {0, 1}
-
-
-def test_those_that_have_room_are_to_be_read_all_the_same():
-    core, _ = gate()
-    core.deliver(NOW, marked("q", 0, "c", OLD, payload=Report()))
-    assert looked_twice(core) == {0}

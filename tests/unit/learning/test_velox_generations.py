@@ -19,20 +19,7 @@ from spillway.agents.models.rehearsal import rehearse
 from spillway.agents.models.stateful import SHARED, Machine, fingerprints
 from spillway.checkpoint.state import flatten, unflatten
 from spillway.lineage.errors import ModelError, UsageError
-
-D = 4
-
-
-class Table(VeloxModel):
-    dimension, regularization = D, 0.5
-
-    def __init__(self, items=30, seed=3):
-        self.items = [f"i{number}" for number in range(items)]
-        self.table = np.random.default_rng(seed).normal(size=(items, D))
-
-
-def told(key, item, value, **outcome):
-    return Inputs({"truth": {"item": item, "value": value}, **outcome}, {}, "id", key)
+from tests.unit.learning.test_velox import D, Table, told
 
 
 def asked(key, **held):
@@ -281,7 +268,7 @@ def test_a_query_is_ranked_by_the_current_generation_or_by_what_the_row_and_the_
     model.thetas.wait()
     assert (first.flags["generation"], first.flags["theta"]) == (0, Table_theta())  # while the features are loaded
     for current, seed in ((1, 8), (0, 3), (None, 3)):
-        answer = ranked(model, machine, current, k=30)
+        answer = ranked(model, machine, current, k=40)
         weights = machine.state["u0"]["generations"]["1" if seed == 8 else "0"]["w"]
         scores = Table(seed=seed).table @ weights
         assert answer["items"] == [f"i{place}" for place in np.argsort(-scores)]

@@ -2,7 +2,6 @@ import enum
 import io
 
 import avro.io
-import fastavro
 import numpy as np
 import pytest
 from hypothesis import given
@@ -265,9 +264,3 @@ def test_a_message_of_another_type_is_refused():
         with pytest.raises(WireError) as error:
             decode(message)
         assert error.value.reason == reasons.UNKNOWN_SCHEMA
-
-
-def test_fastavro_reads_a_query_by_the_schema_that_is_registered():
-    message = encode_query(Query({"x": 1}))
-    schema = fastavro.parse_schema(OWN_PARSED[QUERY].to_json())
-    assert fastavro.schemaless_reader(io.BytesIO(message[HEADER_BYTES:]), schema)["inputs"] == {"x": {"of": 1}}

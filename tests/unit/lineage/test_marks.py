@@ -31,10 +31,6 @@ A5, A7, B3 = mark("a", 1, 5), mark("a", 1, 7), mark("b", 2, 3)
 # What several messages rest on together -----------------------------------------------------------------------------
 
 
-def test_a_join_keeps_the_newer_version_of_a_shard():
-    assert merged([(A5, B3), (A7,)]) == (A7, B3)
-
-
 def test_shards_of_a_stage_are_apart():
     other = mark("a", 1, 9, shard=1)
     assert merged([(A5,), (other,)]) == (A5, other)
@@ -157,11 +153,6 @@ def test_what_would_not_be_taken_is_not_sent(bad):
     with pytest.raises(WireError) as error:
         hops.encode([Hop("s", 1, 0, 0, 0, bad)])
     assert error.value.reason == reasons.NOT_ENCODABLE
-
-
-def test_as_many_marks_as_may_be_come_back():
-    hop = Hop("s", 1, 0, 0, 0, tuple(mark("a", epoch, 1) for epoch in range(1, hops.MAX_MARKS + 1)))
-    assert hops.decode(hops.encode([hop])) == (hop,)
 
 
 def test_bytes_that_were_tampered_with_raise_one_error_or_mean_something_else():

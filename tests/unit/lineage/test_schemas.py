@@ -18,7 +18,6 @@ from spillway.lineage.errors import WireError
 from spillway.lineage.message import DROPPED, DeadLetter, Outcome, Query, StageTiming
 from spillway.lineage.schemas import (
     DEAD_LETTER,
-    HEADER_BYTES,
     MARKER,
     MAX_SCHEMA_BYTES,
     MAX_SCHEMAS,
@@ -284,8 +283,3 @@ def test_container_files_of_avro_hold_our_records():
         recorded = stream.getvalue()
     with DataFileReader(io.BytesIO(recorded), DatumReader()) as reader:
         assert [row["inputs"]["x"]["of"]["data"] for row in reader] == [ARRAY.tobytes()]
-
-
-def test_the_header_is_the_marker_and_eight_bytes():
-    assert len(MARKER) + 8 == HEADER_BYTES
-    assert all(len(fingerprint) == 8 for fingerprint in OWN_FINGERPRINTS.values())

@@ -80,6 +80,7 @@ def test_chances_by_class_are_those_that_were_given():
     [
         ({"s": {"slow": 1.0}}, CLASSES, "nothing says what requests of class 'f' choose"),
         ({"slow": 0.5, "fast": 0.4}, (), "the probabilities of its choices must be at least 0 and add up to 1"),
+        ({"slow": 2, "fast": -1}, (), "at least 0"),
         (BY_CLASS, ["s"], "1 classes for 400 arrivals; give one each"),
         ({"s": {"none": 1.0}}, CLASSES, "stage a cannot choose 'none'; its successors: slow, fast"),
     ],

@@ -115,19 +115,6 @@ def test_choices_are_drawn_as_likely_as_told_and_the_same_for_a_seed():
     assert other.stages["b"].received + other.stages["c"].received == 2000
 
 
-@pytest.mark.parametrize(
-    ("choices", "words"),
-    [
-        ({"x": 1.0}, "cannot choose 'x'; its successors: b, c"),
-        ({"b": 0.7}, "add up to 1"),
-        ({"b": 2, "c": -1}, "at least"),
-    ],
-)
-def test_choices_that_cannot_be_are_refused(choices, words):
-    with pytest.raises(UsageError, match=words):
-        simulate(pipeline(JOINED, a=CHOOSES), [0.0], choices={"a": choices})
-
-
 ONE = "name: one\nslo: 1\npartitions: 3\n"
 ONE += "stages: [{{name: a, batching: {{size: 2}}, emulated: {{alpha: 10ms, beta: 1ms}} {more} }}]"
 

@@ -156,16 +156,6 @@ def test_the_reckoning_agrees_on_any_small_load(gaps, workers, how, slo, batch):
 # Choices of dispatch and seed --------------------------------------------------------------------------------------
 
 
-def test_the_same_seed_gives_the_same_report_byte_for_byte():
-    small = pipeline(DIAMOND)
-    sent = np.cumsum(np.random.default_rng(1).exponential(0.01, 500))
-
-    def text(seed):
-        return simulate(small, sent, workers=[2, 2, 2, 2], seed=seed).report("t").to_json()
-
-    assert text(3) == text(3)
-
-
 def test_partitions_over_one_replica_are_one_shared_queue():
     small = pipeline(DIAMOND)
     sent = np.cumsum(np.random.default_rng(1).exponential(0.01, 500))

@@ -120,12 +120,6 @@ stages:
         assert said in err
 
 
-def test_an_unknown_policy(check):
-    code, _, err = check(GOOD.replace("policy: expired", "policy: expire"))
-    assert code == 2
-    assert "p.yaml:5:62: stages[1].policy: there is no policy 'expire'; did you mean 'expired'?" in err
-
-
 def test_dot(check):
     code, out, _ = check(GOOD, "--dot")
     assert code == 0

@@ -42,15 +42,9 @@ def test_what_is_written_out_in_full_reads_as_the_same():
     assert parse(SPEC.model_dump_json()).spec == SPEC
 
 
-def test_what_is_left_out():
-    stage = StageSpec(name="a", model="m:M", state=StateSpec(kind="shared"))
-    expected = StateSpec(kind="shared", shards=1, backups=1, replication="nspb", checkpoint_every=150, lease=1.0)
-    assert stage.state == expected
-    assert (stage.stateful, stage.replicated, stage.required_state.members) == (True, True, 2)
-    stage = StageSpec(name="a", model="m:M")
-    assert (stage.state, stage.stateful, stage.replicated, stage.processes) == (None, False, False, 1)
+def test_a_stage_without_a_state_is_named():
     with pytest.raises(UsageError, match="stage 'a' keeps no state"):
-        stage.required_state  # noqa: B018 - the reading raises
+        SPEC.stage("a").required_state  # noqa: B018 - the reading raises
 
 
 def test_processes():

@@ -29,11 +29,7 @@ def changed(name: str, **config: str | None) -> list[str]:
     return mismatches(PLAN, actual)
 
 
-def test_names():
-    names = (topics.ingress("p"), topics.stage_input("p", "a"), topics.outcomes("p"), topics.egress("p"))
-    assert names == ("p.ingress", "p.a", "p.outcomes", "p.egress")
-    assert (topics.dead("p"), topics.schemas("p"), topics.plan("p")) == ("p.dead", "p.schemas", "p.plan")
-    assert (topics.owners("p"), topics.sizes("p")) == ("p.owners", "p.sizes")
+def test_no_stage_can_be_called_like_a_topic():
     assert {topic.name.partition(".")[2] for topic in PLAN} <= {*RESERVED, "c"}
 
 
@@ -92,8 +88,6 @@ def test_what_replicated_states_need():
     assert by_name["p.a.versions"].wished == {timed: "LogAppendTime"}
     assert timed not in by_name["p.a.versions"].config
     assert by_name["p.beat"].config["cleanup.policy"] == "delete"
-    names = (topics.versions("p", "a"), topics.state("p", "a"), topics.control("p"), topics.beat("p"))
-    assert names == ("p.a.versions", "p.a.state", "p.control", "p.beat")
 
 
 def test_no_topic_that_states_rest_on_may_have_a_leader_that_lags():

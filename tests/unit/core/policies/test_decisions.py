@@ -12,10 +12,6 @@ from spillway.agents.core.policy import Load
 from .scenes import IDLE, TAKES, request, states, told_policy, view
 
 
-def test_the_latest_start_that_is_let_in():
-    assert latest_ms(told_policy("pard")) == pytest.approx(500 - 50 - 112, abs=0.51)  # less what b and c may take
-
-
 def latest_ms(policy, made=None):
     """To half a millisecond."""
     made = made or request()
@@ -41,12 +37,6 @@ def test_at_the_last_stage_nothing_is_left_but_its_own_batch():
 
 def test_before_the_first_synchronisation_only_durations_are_known():
     assert latest_ms(make("pard", view())) == pytest.approx(500 - 50 - 70, abs=0.51)
-
-
-def test_the_measured_duration_takes_the_profiles_place():
-    policy = told_policy("pard")
-    policy.tick(3.0, Load(0, 0, 0, 0, 0, 0.0, 0, 0, 0, duration=0.09), states())
-    assert latest_ms(policy) == pytest.approx(500 - 90 - 112, abs=0.51)
 
 
 @given(recent=st.fixed_dictionaries({name: st.integers(1, 60) for name in TAKES}), planned=st.integers(1, 60))

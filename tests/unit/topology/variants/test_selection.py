@@ -21,13 +21,6 @@ def selection(told=None, **how):
     return found
 
 
-def test_the_least_loaded_active_variant_that_meets_the_needs_answers():
-    told = {CPU: Status(serves=True, load=0.5), NEURON: Status(serves=True, load=0.2), TRT1: Status(load=0.0)}
-    assert selection(told).choose(MODEL) == Choice(NEURON, How.ACTIVE)
-    assert selection(told | {NEURON: Status(serves=True, load=0.6)}).choose(MODEL) == Choice(CPU, How.ACTIVE)
-    assert selection(told).choose(MODEL._replace(latency=0.05)).variant == NEURON
-
-
 def test_without_one_the_fastest_to_load_and_infer_is_loaded():
     wait = selection({CPU: Status()}, on_miss="wait")
     assert wait.choose(MODEL) == Choice("resnet50-caffe2-cpu-1", How.LOADING, "resnet50-caffe2-cpu-1")
@@ -36,12 +29,6 @@ def test_without_one_the_fastest_to_load_and_infer_is_loaded():
     assert wait.choose(MODEL).variant == TRT8
     wait.update(TRT8, Status(loading=0.1, usable=False))
     assert wait.choose(MODEL).load == "resnet50-caffe2-cpu-1"
-
-
-@pytest.mark.parametrize("on_miss", ["closest", "fail"])
-def test_a_marked_variant_that_meets_the_needs_answers_while_another_loads(on_miss):
-    found = selection({NEURON: Status(serves=True, marked=True)}, on_miss=on_miss).choose(MODEL)
-    assert found == Choice(NEURON, How.MARKED, "resnet50-caffe2-cpu-1")
 
 
 def test_closest_answers_with_what_is_there_and_has_loaded_what_meets_the_needs():
@@ -78,11 +65,6 @@ def test_what_the_deadline_leaves_counts_and_the_wait_with_it_unless_the_budget_
     found = selection(told)
     found.wait(CPU, 0.2)
     assert found.choose(MODEL, 0.3).variant == NEURON
-
-
-def test_a_stale_profile_is_corrected():
-    found = selection({CPU: Status(serves=True, slower=2.0), NEURON: Status(serves=True, load=0.9)})
-    assert found.choose(MODEL).variant == NEURON
 
 
 def test_a_variant_that_is_named_is_the_only_one():
