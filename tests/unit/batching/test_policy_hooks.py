@@ -70,15 +70,7 @@ def test_a_policy_hears_how_long_a_batch_takes_once_that_was_measured():
 
 def test_a_shortfall_says_every_term():
     refusal = Shortfall(
-        "face",
-        now=10.1,
-        starts=10.15,
-        sent=10.0,
-        deadline=10.4,
-        duration=0.05,
-        queueing=0.1,
-        execution=0.2,
-        waits=0.03,
+        "face", now=10.1, starts=10.15, sent=10.0, deadline=10.4, duration=0.05, queueing=0.1, execution=0.2, waits=0.03
     )
     assert refusal.reason == "too-late"
     assert abs(refusal.remaining - 0.43) < 1e-9

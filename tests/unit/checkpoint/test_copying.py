@@ -68,10 +68,7 @@ def test_records_may_come_in_any_order(stored):
 
 def test_what_the_shard_remembers_is_that_of_the_base(stored):
     contents, records = stored
-    kept = {
-        "inputs": (InputPlace(0, 70, "r1:", ((72, 73),)),),
-        "outputs": (Output("t", 0, b"k", b"v"),),
-    }
+    kept = {"inputs": (InputPlace(0, 70, "r1:", ((72, 73),)),), "outputs": (Output("t", 0, b"k", b"v"),)}
     base = Contents(values={"old": 1}, batches=(Batch(7),), **kept)
     made = with_state_of(base, contents, copied(contents, records)[0].chunks)
     assert {name: getattr(made, name) for name in kept} == kept

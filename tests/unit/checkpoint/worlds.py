@@ -36,16 +36,7 @@ CHANCES = {
 
 
 class World:
-    def __init__(
-        self,
-        seed,
-        shape,
-        *,
-        member_type=Member,
-        logs_type=Logs,
-        key=version_log.key,
-        retries=0.0,
-    ):
+    def __init__(self, seed, shape, *, member_type=Member, logs_type=Logs, key=version_log.key, retries=0.0):
         """`retries`: how often a writer appends a record again."""
         self.random = Random(seed)
         self.shape = shape

@@ -99,11 +99,7 @@ def test_a_failed_execution_is_told_and_its_record_kept():
     (batch,) = core.take_runs()
     core.complete(NOW, batch, [Failed(reasons.MODEL_RAISED, "boom"), Ok({"c": "out"})], 0.01)
     emits = core.take_emits()
-    assert shown(emits) == [
-        ("dead-letter", None, "q1", ()),
-        ("outcome", None, "q1", ("c",)),
-        ("result", "c", "q2", ()),
-    ]
+    assert shown(emits) == [("dead-letter", None, "q1", ()), ("outcome", None, "q1", ("c",)), ("result", "c", "q2", ())]
     assert emits[1].loss == Loss("failed", reasons.MODEL_RAISED, "boom")
     core.acked_all(emits[1:])
     assert core.commits()[0][0] == 1

@@ -20,10 +20,7 @@ from spillway.lineage.hops import Hop
 from spillway.lineage.marks import INITIAL, Mark, Version
 from spillway.lineage.replication import Base, Fence, InputPlace, Manifest
 
-STATES = {
-    **TOPOLOGIES,
-    "diamond-of-states": replace(TOPOLOGIES["diamond"], states=("b", "c", "d")),
-}
+STATES = {**TOPOLOGIES, "diamond-of-states": replace(TOPOLOGIES["diamond"], states=("b", "c", "d"))}
 
 
 def core_of(stage, topology, mode="nspb", rule=None):

@@ -56,10 +56,7 @@ def test_with_feedback_a_member_that_fails_is_left_and_found_again(selection):
     model, draw = learner(selection), random.Random(5)
     states = {"all": model.share(), SHARED: model.share()}
     route = Ensemble(
-        Rules(POLICIES[selection]()),
-        lambda *_: Weights(model.publish(states["all"])),
-        draw,
-        learner="kind-weights",
+        Rules(POLICIES[selection]()), lambda *_: Weights(model.publish(states["all"])), draw, learner="kind-weights"
     )
     right = dict(RIGHT)
     wrong = []

@@ -22,15 +22,7 @@ from spillway.lineage.replication import (
     Report,
     Yield,
 )
-from spillway.lineage.schemas import (
-    CHECKED,
-    CONTENTS,
-    HEADER_BYTES,
-    MARKER,
-    OWN_FINGERPRINTS,
-    REPLICATION,
-    SchemaBook,
-)
+from spillway.lineage.schemas import CHECKED, CONTENTS, HEADER_BYTES, MARKER, OWN_FINGERPRINTS, REPLICATION, SchemaBook
 from spillway.lineage.values.replication import ReplicationDecoder, sealed
 
 from .schema_versions import NEXT, TWINS

@@ -5,12 +5,7 @@ from pathlib import Path
 
 from spillway.lineage.schemas import CONTENTS, DEAD_LETTER, OUTCOME, OWN_TEXTS, QUERY
 
-_FILES = {
-    QUERY: "query.avsc",
-    OUTCOME: "outcome.avsc",
-    DEAD_LETTER: "dead_letter.avsc",
-    CONTENTS: "contents.avsc",
-}
+_FILES = {QUERY: "query.avsc", OUTCOME: "outcome.avsc", DEAD_LETTER: "dead_letter.avsc", CONTENTS: "contents.avsc"}
 V0 = {name: (Path(__file__).parent / "schemas_v0" / file).read_text() for name, file in _FILES.items()}
 
 

@@ -85,8 +85,7 @@ def test_the_passthrough_keeps_order_and_repetition():
 
 
 @pytest.mark.parametrize(
-    "extra",
-    [[("x-a", b"")] * 33, [("x-a", b"v" * 8_190)], [("x-" + "k" * 8_191, b"")], [("x-" + "é" * 4_096, b"")]],
+    "extra", [[("x-a", b"")] * 33, [("x-a", b"v" * 8_190)], [("x-" + "k" * 8_191, b"")], [("x-" + "é" * 4_096, b"")]]
 )
 def test_the_passthrough_is_bounded(extra):
     with pytest.raises(WireError) as error:

@@ -22,14 +22,7 @@ from spillway.lineage.replication import (
     Report,
     Yield,
 )
-from spillway.lineage.schemas import (
-    CONTENTS,
-    FENCE,
-    HEADER_BYTES,
-    MANIFEST,
-    MARKER,
-    OWN_PARSED,
-)
+from spillway.lineage.schemas import CONTENTS, FENCE, HEADER_BYTES, MANIFEST, MARKER, OWN_PARSED
 from spillway.lineage.values.replication import encode, sealed
 
 from .hostile_bytes import BOMB, memory_held, refusal, text, varint
@@ -139,15 +132,7 @@ RAW = {
 }  # bytes whose defaults fastavro would not write
 
 
-@pytest.mark.parametrize(
-    "columns",
-    [
-        {"parts": [1]},
-        {"sizes": [1, 2, 3]},
-        {"digests": b"d" * 31},
-        {"epochs": []},
-    ],
-)
+@pytest.mark.parametrize("columns", [{"parts": [1]}, {"sizes": [1, 2, 3]}, {"digests": b"d" * 31}, {"epochs": []}])
 def test_columns_of_different_lengths_are_corrupt(columns):
     table = {"epochs": [1, 1], "versions": [1, 1], "parts": [0, 1], "sizes": [5, 5], "digests": b"d" * 32}
     stream = io.BytesIO()

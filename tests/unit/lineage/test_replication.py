@@ -14,25 +14,8 @@ from spillway.lineage import reasons
 from spillway.lineage.errors import WireError
 from spillway.lineage.marks import Mark, Version
 from spillway.lineage.message import Query
-from spillway.lineage.replication import (
-    Batch,
-    ChunkKey,
-    ChunkRef,
-    Contents,
-    Entry,
-    Fence,
-    Manifest,
-    Record,
-)
-from spillway.lineage.schemas import (
-    CONTENTS,
-    HEADER_BYTES,
-    MANIFEST,
-    MARKER,
-    OWN_PARSED,
-    REPLICATION,
-    SchemaBook,
-)
+from spillway.lineage.replication import Batch, ChunkKey, ChunkRef, Contents, Entry, Fence, Manifest, Record
+from spillway.lineage.schemas import CONTENTS, HEADER_BYTES, MANIFEST, MARKER, OWN_PARSED, REPLICATION, SchemaBook
 from spillway.lineage.values.codec import Decoder, encode_query
 from spillway.lineage.values.replication import ReplicationDecoder, encode, sealed
 

@@ -185,10 +185,7 @@ REFUSED = {
     "brackets": ("[" * 10_000, reasons.UNKNOWN_SCHEMA),
     "too long": (" " * (MAX_SCHEMA_BYTES + 1), reasons.TOO_LARGE),
     "half a character": ('"\ud800"', reasons.UNKNOWN_SCHEMA),
-    "a negative fixed": (
-        record("Query", {"name": "x", "type": {"type": "fixed", "name": "F", "size": -5}}),
-        None,
-    ),
+    "a negative fixed": (record("Query", {"name": "x", "type": {"type": "fixed", "name": "F", "size": -5}}), None),
 }
 
 

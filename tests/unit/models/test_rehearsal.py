@@ -192,10 +192,7 @@ def test_what_the_model_makes_and_what_comes_to_it_fits(more):
 @pytest.mark.parametrize(
     ("changed", "said"),
     [
-        (
-            {"w": np.zeros((5, 4), np.float32)},
-            r"'w' is numpy float32 \[5, 4\], but the model has .* \[3, 4\]",
-        ),
+        ({"w": np.zeros((5, 4), np.float32)}, r"'w' is numpy float32 \[5, 4\], but the model has .* \[3, 4\]"),
         ({"w": np.zeros((3, 4))}, r"'w' is numpy float64 \[3, 4\]"),
         ({"w": 3}, "'w' is"),
         ({"layers": [np.zeros(2)]}, "missing, but the model has numpy int64"),

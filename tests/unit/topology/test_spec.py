@@ -110,15 +110,7 @@ def test_limits_have_the_same_names_as_those_of_messages():
 
 @pytest.mark.parametrize(
     ("written", "seconds"),
-    [
-        (0.4, 0.4),
-        (2, 2.0),
-        ("400ms", 0.4),
-        ("2s", 2.0),
-        ("500us", 0.0005),
-        ("1.5 s", 1.5),
-        ("2min", 120.0),
-    ],
+    [(0.4, 0.4), (2, 2.0), ("400ms", 0.4), ("2s", 2.0), ("500us", 0.0005), ("1.5 s", 1.5), ("2min", 120.0)],
 )
 def test_durations(written, seconds):
     assert duration(written) == seconds

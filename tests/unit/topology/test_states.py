@@ -57,8 +57,7 @@ def test_a_state_without_a_log_has_no_place():
 
 
 @pytest.mark.parametrize(
-    ("stage", "before"),
-    [("a", ()), ("b", ()), ("c", ()), ("d", ("b", "c")), ("e", ("b", "c")), (None, ("b", "c"))],
+    ("stage", "before"), [("a", ()), ("b", ()), ("c", ()), ("d", ("b", "c")), ("e", ("b", "c")), (None, ("b", "c"))]
 )
 def test_whose_states_a_message_rests_on(stage, before):
     assert Graph(SPEC).rests_on(stage) == before

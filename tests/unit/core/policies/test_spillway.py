@@ -55,11 +55,7 @@ def test_strict_where_others_wait():
 
 
 @pytest.mark.parametrize(
-    ("since", "delays", "why"),
-    [
-        (99.0, 28, "they have waited for a second"),
-        (99.6, 22, "the burst is young"),
-    ],
+    ("since", "delays", "why"), [(99.0, 28, "they have waited for a second"), (99.6, 22, "the burst is young")]
 )
 def test_less_strict_as_long_as_a_burst_is_young(since, delays, why):
     made = policy()
