@@ -38,26 +38,6 @@ def push(made: Batcher, now: float, *ids: str, **more) -> None:
         made.push(now, request(name, **more))
 
 
-def test_an_idle_instance_starts_a_request_at_once():
-    made = batcher()
-    push(made, 5.0, "a")
-    assert drain(made) == [(0, ["a"], 5.0, 16.0)]
-    assert made.depth == 0
-
-
-def test_arrivals_form_the_next_batch_while_one_runs_and_it_starts_however_full_it_is():
-    made = batcher()
-    push(made, 0.0, "a", "b")
-    drain(made)
-    push(made, 4.0, "c")
-    assert not made.starts
-    assert made.depth == 2
-    done = made.complete(11.0, 0)
-    assert names(done.requests) == ["a"]
-    ((_, requests, started, ends),) = drain(made)
-    assert (requests, started, ends) == (["b", "c"], 11.0, 23.0)
-
-
 def test_entered_and_started_are_noted():
     made = batcher(batch=2)
     push(made, 0.0, "a", "b", "c")
@@ -69,27 +49,6 @@ def test_entered_and_started_are_noted():
     made.complete(23.0, 0)
     (last,) = made.starts[2:]
     assert [(each.request_id, each.entered, each.started) for each in last.requests] == [("d", 11.0, 23.0)]
-
-
-def test_what_waits_fills_the_next_batch_the_moment_the_running_one_starts():
-    made = batcher(batch=2)
-    push(made, 0.0, *"abcdef")
-    assert made.load().queued == 3
-    made.complete(11.0, 0)
-    assert made.load().queued == 1
-    assert made.load().forming == 2
-    push(made, 12.0, "g")
-    made.complete(23.0, 0)
-    made.complete(35.0, 0)
-    assert [names(batch.requests) for batch in made.starts] == [["a"], ["b", "c"], ["d", "e"], ["f", "g"]]
-
-
-def test_naive_drops_nothing_however_late():
-    made = batcher()
-    push(made, 100.0, "a", "b", deadline=1.0)
-    made.complete(111.0, 0)
-    assert not made.drops
-    assert len(made.starts) == 2
 
 
 def test_expired_drops_what_is_past_its_deadline_when_it_would_enter():
@@ -107,21 +66,6 @@ def test_expired_drops_what_is_past_its_deadline_when_it_would_enter():
     assert names(each for each, _ in made.drops) == ["late", "too-late"]
     assert made.depth == 0
     assert made.load().dropped == 2
-
-
-def test_several_instances_share_the_queue_and_an_arrival_enters_the_batch_that_starts_first():
-    made = batcher(batch=2, workers=2)
-    push(made, 0.0, "a")  # on 0, until 11
-    push(made, 1.0, "b")  # on 1, until 12
-    push(made, 2.0, "c", "d", "e", "f", "g")  # c, d behind a; e, f behind b; g waits
-    assert drain(made) == [(0, ["a"], 0.0, 11.0), (1, ["b"], 1.0, 12.0)]
-    made.complete(11.0, 0)
-    assert drain(made) == [(0, ["c", "d"], 11.0, 23.0)]
-    push(made, 11.5, "h")  # behind g, on 0: 1 is full until 12
-    made.complete(12.0, 1)
-    assert drain(made) == [(1, ["e", "f"], 12.0, 24.0)]
-    made.complete(23.0, 0)
-    assert drain(made) == [(0, ["g", "h"], 23.0, 35.0)]
 
 
 def test_an_instance_that_ends_early_takes_over_what_forms_for_one_that_still_runs():

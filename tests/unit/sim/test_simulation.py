@@ -42,20 +42,6 @@ def test_one_stage_one_worker():
     assert result.spent == pytest.approx([0.012, 0.007, 0.007, 0.012, 0.012])
 
 
-def test_two_workers_with_a_queue_each_take_turns():
-    small = pipeline([("a", 10.0, 0.0, 1, ())])
-    # Worker 0: requests 0 (0-10) and 2 (10-20); worker 1: 1 (1-11) and 3, which comes when 1 has long been done.
-    result = simulate(small, [0.0, 0.001, 0.002, 0.050], workers=[2], dispatch="worker")
-    assert ms(result) == [10.0, 11.0, 20.0, 60.0]
-    # In turn means in turn: request 2 waits for worker 0 although worker 1 is idle.
-    result = simulate(small, [0.0, 0.020, 0.021, 0.022], workers=[2], dispatch="worker")
-    assert ms(result) == [10.0, 30.0, 31.0, 40.0]
-    result = simulate(small, [0.0, 0.020, 0.021, 0.022], workers=[2], dispatch="shared")
-    assert ms(result) == [10.0, 30.0, 31.0, 40.0]
-    result = simulate(small, [0.0, 0.001, 0.012, 0.013], workers=[2], dispatch="shared")
-    assert ms(result) == [10.0, 11.0, 22.0, 23.0]
-
-
 def fork(slow: float):
     """A fork whose branch c takes `slow` ms, where b takes 5, and a join; batches of one."""
     return [
@@ -64,14 +50,6 @@ def fork(slow: float):
         ("c", slow, 0.0, 1, ("a",)),
         ("d", 1.0, 0.0, 1, ("b", "c")),
     ]
-
-
-def test_a_join_waits_for_the_slower_branch():
-    small = pipeline(fork(30.0))
-    result = simulate(small, [0.0, 0.010])
-    assert ms(result) == [41.0, 71.0]  # 10 + 30 + 1; the second waits for c until 40, which ends at 70
-    assert result.spent == pytest.approx([0.046, 0.046])
-    assert [totals.received for totals in result.stages.values()] == [2, 2, 2, 2]
 
 
 def test_a_drop_in_one_branch_drops_the_request_and_does_not_cancel_the_other():
