@@ -39,6 +39,14 @@ def test_the_first_batch_of_all_counts_only_until_the_second():
     assert estimate(8) == estimate(1) == 0.01
 
 
+def test_new_measurements_displace_old_ones():
+    estimate = RunningEstimate(weight=0.1)
+    estimate.observe(1, 1.0)
+    for _ in range(100):
+        estimate.observe(1, 2.0)
+    assert estimate(1) == pytest.approx(2.0, rel=1e-3)
+
+
 def test_larger_batches_are_never_expected_to_be_faster_and_none_ends_before_it_starts():
     estimate = RunningEstimate()
     estimate.observe(1, 5.0)

@@ -67,6 +67,11 @@ def test_what_the_deadline_leaves_counts_and_the_wait_with_it_unless_the_budget_
     assert found.choose(MODEL, 0.3).variant == NEURON
 
 
+def test_a_stale_profile_is_corrected():
+    found = selection({CPU: Status(serves=True, slower=2.0), NEURON: Status(serves=True, load=0.9)})
+    assert found.choose(MODEL).variant == NEURON
+
+
 def test_a_variant_that_is_named_is_the_only_one():
     told = {CPU: Status(serves=True), NEURON: Status(serves=True)}
     assert selection(told).choose(Needs(APP, variant=NEURON)) == Choice(NEURON, How.ACTIVE)
