@@ -17,11 +17,11 @@ from rich.table import Table
 
 from benchmarks import policies_reference
 from benchmarks.pard.applications import APPLICATIONS
+from benchmarks.pard.rivals import NAMES
 from benchmarks.policies_cells import OURS, Cell, Row, bound_of, outcome
 from benchmarks.policies_workloads import traces
 from benchmarks.reference import TABLE, folder
 from spillway.agents.cli.options import json_option
-from spillway.agents.core.policies import POLICIES
 from spillway.agents.sim.plan import Dispatch
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ def policies(
     if beside and hops:
         raise click.UsageError("messages take no time in the reference's cases: leave out --hops, or --reference")
     chosen: Sequence[Dispatch] = dispatches or ("shared", "worker")
-    wanted = tuple(dict.fromkeys(("pard", *(others or [name for name in POLICIES if name not in _APART]), OURS)))
+    wanted = tuple(dict.fromkeys(("pard", *(others or [name for name in NAMES if name not in _APART]), OURS)))
     if beside:
         reference = folder()
         if not (reference / TABLE).is_file():

@@ -16,10 +16,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from benchmarks.pard import bound
 from benchmarks.pard.applications import application
 from benchmarks.pard.cases import good_of, provisioned
+from benchmarks.pard.rivals import setting_of
 from benchmarks.policies_workloads import arrivals
-from spillway.agents.sim import bound
 from spillway.agents.sim.simulation import simulate
 from spillway.lineage.metric_names import GATE
 
@@ -113,7 +114,8 @@ def run(
     hops: Mapping[str, NDArray[np.float64]] | None = None,
 ) -> Outcome:
     """Run a policy on arrivals, with these workers by stage; `hops` by stage, in seconds."""
-    result = simulate(pipeline, due, workers=workers, dispatch=dispatch, policy=policy, period=period, hops=hops)
+    setting = setting_of(policy)
+    result = simulate(pipeline, due, workers=workers, dispatch=dispatch, policy=setting, period=period, hops=hops)
     good = good_of(result)
     spent = float(result.spent.sum())
     wasted = float(result.spent[~good].sum()) / spent if spent else 0.0

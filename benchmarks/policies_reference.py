@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from benchmarks.pard import bound
+from benchmarks.pard.applications import from_artifact
 from benchmarks.policies_cells import OURS, Row, run
 from benchmarks.reference import rows
-from spillway.agents.sim import bound
 from spillway.producers.load.traces import read_arrivals
-from spillway.topology.load import load
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -34,7 +34,7 @@ def measure(
         for (app, trace, workers), known in theirs.items():
             if apps and app not in apps:
                 continue
-            pipeline = load(reference.parent / "apps" / f"{app}.json")
+            pipeline = from_artifact(reference.parent / "apps" / f"{app}.json")
             due = read_arrivals(reference / f"{trace}.csv.gz")
             counts = [int(count) for count in workers.split()]
             found = dict(known) if dispatch == "worker" else {}

@@ -18,16 +18,18 @@ from typing import TYPE_CHECKING, Any
 import click
 import numpy as np
 
+from benchmarks.pard.rivals import NAMES, setting_of
 from spillway.agents.cli.options import json_option
-from spillway.agents.cli.policies import POLICY
-from spillway.agents.core.policies import POLICIES, make
+from spillway.agents.core.policies import make, selected
 from spillway.agents.core.policies.adaptive import Depq
 from spillway.agents.core.policy import Load, StageFacts, StageState, StageView
 from spillway.agents.core.request import Request
+from spillway.agents.models.loading import load_policy
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from spillway.agents.core.policies import Selection
     from spillway.agents.core.policy import Policy
 
 RATE = 1_000.0  # requests a second
@@ -136,10 +138,10 @@ def decision_us(policy: Policy) -> float:
     return _median_us(once)
 
 
-def tick_us(name: str) -> float:
+def tick_us(selection: Selection) -> float:
     """One synchronisation of all five stages, in one process: all estimates are made anew."""
     shared: dict[Any, Any] = {}
-    policies = [make(name, view) for view in _views(shared)]
+    policies = [make(selection, view) for view in _views(shared)]
     states, clock = _states(), iter(range(1, 1 + _ROUNDS))
 
     def once() -> int:
@@ -153,21 +155,22 @@ def tick_us(name: str) -> float:
 
 def measure(name: str, queue: int) -> dict[str, Any]:
     view, *_ = _views({})
-    policy = make(name, view)
+    selection = selected(setting_of(name), load_policy)
+    policy = make(selection, view)
     policy.tick(0.0, _LOAD, _states())
     decision = decision_us(policy)
-    whole = request_us(make(name, view), queue)
+    whole = request_us(make(selection, view), queue)
     return {
         "policy": name,
         "decision_us": round(decision, 2),
         "request_us": round(whole, 2),
-        "tick_us": round(tick_us(name), 1),
+        "tick_us": round(tick_us(selection), 1),
     }
 
 
 @click.command()
 @click.option("--queue", type=click.IntRange(1, 1_000_000), default=1_000, show_default=True, help="Requests waiting.")
-@click.option("--policy", "policies", type=POLICY, multiple=True, help="[default: all]")
+@click.option("--policy", "policies", multiple=True, metavar="NAME", help="[default: all]")
 @json_option
 def policy_cost(queue: int, policies: tuple[str, ...], *, as_json: bool) -> int:
     """Measure what a policy costs; exit 1 where pard's decision or its queue is over the bound.
@@ -177,7 +180,7 @@ def policy_cost(queue: int, policies: tuple[str, ...], *, as_json: bool) -> int:
     """  # noqa: D301 - click's own marks
     reorder = depq_us(queue)
     share = len(STAGES) * reorder / 1e6 / LATENCY
-    cells = [measure(name, queue) for name in policies or POLICIES]
+    cells = [measure(name, queue) for name in policies or NAMES]
     held = share < DEPQ_SHARE and all(cell["decision_us"] < DECISION_US for cell in cells)
     if as_json:
         depq = {"put_and_get_us": round(reorder, 2), "share_of_latency": share, "latency_ms": 1000 * LATENCY}

@@ -24,10 +24,11 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.pard.applications import from_artifact
+from benchmarks.pard.rivals import setting_of
 from spillway.agents.cli.options import json_option
 from spillway.agents.sim.simulation import simulate
 from spillway.producers.load.traces import read_arrivals
-from spillway.topology.load import load
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -86,11 +87,11 @@ def rows(reference: Path, policies: Sequence[str] = (), cases: Sequence[str] = (
 
 def compare(reference: Path, row: dict[str, str], shifts: int = 0) -> Cell:
     """Simulate what a row says and hold the result to it; `shifts` times more with arrivals a little moved."""
-    pipeline = load(reference.parent / "apps" / f"{row['app']}.json")
+    pipeline = from_artifact(reference.parent / "apps" / f"{row['app']}.json")
     arrivals = read_arrivals(reference / f"{row['trace']}.csv.gz")
     workers = [int(count) for count in row["workers"].split()]
     before = time.process_time()
-    result = simulate(pipeline, arrivals, workers=workers, dispatch="worker", policy=row["policy"])
+    result = simulate(pipeline, arrivals, workers=workers, dispatch="worker", policy=setting_of(row["policy"]))
     took = time.process_time() - before
     report = result.report(row["trace"])
     return Cell(
@@ -110,7 +111,7 @@ def _shifted(
     pipeline: Pipeline, arrivals: NDArray[np.float64], workers: Sequence[int], policy: str, seed: int
 ) -> float:
     moved = np.sort(arrivals + np.random.default_rng(seed).uniform(0.0, _SHIFT, len(arrivals)))
-    result = simulate(pipeline, moved, workers=workers, dispatch="worker", policy=policy)
+    result = simulate(pipeline, moved, workers=workers, dispatch="worker", policy=setting_of(policy))
     return round(100 * result.report("shifted").drop_rate, 4)
 
 

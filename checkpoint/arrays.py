@@ -12,7 +12,7 @@ from __future__ import annotations
 import importlib.util
 import math
 import sys
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 
@@ -20,9 +20,6 @@ from spillway.checkpoint.small_values import UnfitError
 from spillway.lineage.errors import NO_TORCH, CheckpointError
 from spillway.lineage.replication import NUMPY, SCALAR, TORCH, Entry
 from spillway.lineage.values.tensors import BFLOAT16, DTYPES, Bfloat16
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 Array = np.ndarray[Any, np.dtype[Any]]
 _BITS: Final = np.dtype("<u2")
@@ -89,14 +86,6 @@ def given(entry: Entry, array: Array) -> Any:
     if entry.dtype == BFLOAT16:
         return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
     return torch.from_numpy(array)
-
-
-def written(value: Any) -> Callable[[], tuple[int, int]] | None:
-    """What tells the writes to a torch tensor that torch has seen; None for others.
-
-    Only a hint: torch does not see writes through `.data`, through numpy, or by fused optimizers.
-    """
-    return (lambda: (value.data_ptr(), value._version)) if _is_torch(value) else None  # noqa: SLF001  torch's own name
 
 
 def _is_torch(value: Any) -> bool:

@@ -7,12 +7,12 @@ compares and copies, on its own thread. Invariants:
 
 * A captured version is the state at the moment of `take`, whatever the model does to its tensors later.
 * No change is lost. A chunk's bytes are compared with those captured last, and copied where they differ: as fast as
-  copying, and exact. torch's version counters are not believed unless told: they miss writes through `.data`, through
-  numpy and by fused optimizers (`torch.optim.Adam(fused=True)` does not raise them).
+  copying, and exact. torch's version counters are not asked: they miss writes through `.data`, through numpy and by
+  fused optimizers (`torch.optim.Adam(fused=True)` does not raise them).
 * What did not change is neither copied nor hashed nor written again: versions share its block. Memory is used again;
   at most four copies of what changes exist: three slots (`spillway.checkpoint.reign`) and the one being made. Off a
   device every tensor comes each time, into pinned memory for as many states as are not read yet; what differs from the
-  version before is copied on from there. Counters are not asked there.
+  version before is copied on from there.
 * Of a keyed state only the keys named as touched are looked at, removed ones included; a change to another one is lost
   until that key is named. So a stage names every key that its model was given.
 
@@ -251,14 +251,10 @@ class Capture:
         chunk_bytes: int = CHUNK_BYTES,
         own_bytes: int = OWN_BYTES,
         pages: Pages | None = None,
-        trust_counters: bool = False,
         guard: AbstractContextManager[Any] | None = None,
         finder: Callable[[], Callable[[Any], Device | None] | None] = devices.finder,
     ) -> None:
-        """`trust_counters`: believe torch where it says that a tensor was not written.
-
-        `guard`: a lock, where several threads use it. `finder`: gives what tells the device of a tensor.
-        """
+        """`guard`: a lock, where several threads use it. `finder`: gives what tells the device of a tensor."""
         self.chunk_bytes = chunk_bytes
         self.own_bytes = own_bytes
         self.pool = Pool()
@@ -267,11 +263,9 @@ class Capture:
         self._staging = Staging()
         self._waiting: deque[Captured] = deque()  # whose bytes nobody has read yet, oldest first
         self._pages = pages
-        self._trust = trust_counters
         self._entries: tuple[Entry, ...] | None = None
         self._spans: tuple[Span, ...] = ()
         self._blocks: tuple[Block, ...] = ()
-        self._stamps: list[Any] = []
 
     @contextmanager
     def updating(self) -> Iterator[None]:
@@ -308,7 +302,7 @@ class Capture:
             self._settle_until(None)
             changed = self._pages.update(keyed, names) if self._pages is not None and keyed is not None else 0
             captured = Captured(flat, self)
-            self._fill(captured, flat, changed, self._stamps_of(flat) if self._trust else [])
+            self._fill(captured, flat, changed)
         return captured
 
     def settle(self, captured: Captured) -> None:
@@ -335,49 +329,42 @@ class Capture:
             if way is not None:
                 way.staged.wait()
                 changed = self._pages.put(way.staged.keyed, way.touched) if self._pages is not None else 0
-                self._fill(first, way.staged.flat, changed, [])
+                self._fill(first, way.staged.flat, changed)
                 self._staging.done(way.staged)
             self._waiting.popleft()
 
-    def _fill(self, captured: Captured, flat: Flat, changed: int, stamps: list[Any]) -> None:
+    def _fill(self, captured: Captured, flat: Flat, changed: int) -> None:
         if flat.entries != self._entries:
             self._start(flat)
         views: dict[int, Array] = {}
         blocks = []
         for at, span in enumerate(self._spans):
             before = self._blocks[at] if self._blocks else None
-            if before is None or not self._same(flat, span, before, views, stamps):
+            if before is None or not self._same(flat, span, before, views):
                 blocks.append(self._copy(flat, span, views))
                 changed += span.size
             else:
                 before.holders += 1
                 blocks.append(before)
-        self._remember(tuple(blocks), stamps)
+        self._remember(tuple(blocks))
         captured.hold(self._blocks, self._pages.now if self._pages is not None else (), changed)
 
     def _start(self, flat: Flat) -> None:
-        self._remember((), [])
+        self._remember(())
         self.pool.trim()
         self._staging.trim()
         self._entries = flat.entries
         self._spans = spans_of(flat.entries, self.chunk_bytes, self.own_bytes)
 
-    def _remember(self, blocks: tuple[Block, ...], stamps: list[Any]) -> None:
+    def _remember(self, blocks: tuple[Block, ...]) -> None:
         for block in self._blocks:
             self.pool.let_go(block)
         for block in blocks:
             block.holders += 1
-        self._blocks, self._stamps = blocks, stamps
+        self._blocks = blocks
 
-    def _stamps_of(self, flat: Flat) -> list[Any]:
-        counters = [arrays.written(leaf) for leaf in flat.leaves]
-        # Of an array that torch knows nothing about, nothing equals its stamp: it is compared.
-        return [counter() if counter is not None else object() for counter in counters]
-
-    def _same(self, flat: Flat, span: Span, before: Block, views: dict[int, Array], stamps: list[Any]) -> bool:
+    def _same(self, flat: Flat, span: Span, before: Block, views: dict[int, Array]) -> bool:
         for tensor, start, stop, at in span.pieces:
-            if stamps and self._stamps and stamps[tensor] == self._stamps[tensor]:
-                continue
             view = views.get(tensor)
             if view is None:
                 view = views[tensor] = arrays.flat(flat.tensors[tensor])

@@ -97,7 +97,6 @@ class PlanWord:
     drop_rate: float = 0.0
     backlog: int = 0
     hbf: bool = False
-    longest: float = 0.0
     hops: tuple[float, ...] = ()  # quantiles of its messages' hops, ascending, at even steps
     utilisation: float = 0.0
     slower: float = 0.0

@@ -6,8 +6,6 @@ Codes are stable and few; the free text beside a code says the rest.
 # Dropped on purpose, by a policy.
 EXPIRED = "expired"  # past its deadline when it was about to enter a batch, or while it waited
 TOO_LATE = "too-late"  # estimated to miss its deadline
-OVER_SHARE = "over-share"  # has used up, or would, the part of the SLO that is meant for this stage
-OVERLOAD = "overload"  # refused on arrival, as the stages have more to do than they can
 LANE_FULL = "lane-full"  # each of its members that would have answered had too much waiting
 NO_SPARE_TIME = "no-spare-time"  # an offline query that nobody had time for: it is to be asked again
 NO_VARIANT = "no-variant"  # no variant that is there meets what it needs, and no other one may answer

@@ -1,4 +1,4 @@
-"""Pipelines from files: YAML of our own form, or the paper's JSON; read, checked as a whole, and ready to be served."""
+"""Pipelines from files: read, checked as a whole, and ready to be served."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from spillway.topology.problems import InvalidPipelineError, Problem
 from spillway.topology.quantities import show_duration
 from spillway.topology.reading.document import MAX_BYTES, Document
 from spillway.topology.reading.fields import read_fields
-from spillway.topology.reading.paper import is_paper, translate
 from spillway.topology.routing import Graph
 from spillway.topology.rules.structure import check_structure
 from spillway.topology.rules.tables import check_learners
@@ -117,7 +116,7 @@ def unchecked(path: Path | str) -> tuple[Any, Callable[[FieldPath, str], Finding
     if whole and not file.exists():
         file = Path(whole)
     document = Document(str(file), _text(file))
-    return document.value, lambda place, text: document.finding_in_file(Problem(place, text))
+    return document.value, lambda place, text: document.finding(Problem(place, text))
 
 
 def _text(file: Path) -> str:
@@ -129,26 +128,19 @@ def _text(file: Path) -> str:
     if len(data) > MAX_BYTES:
         raise SpecError(f"{file} is larger than {MAX_BYTES} bytes; is it a pipeline file?")
     try:
-        text = data.decode("utf-8-sig")
+        return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = data[: error.start].count(b"\n") + 1
         raise SpecError(f"{file}:{line}: this is not UTF-8 text: save the file as UTF-8") from error
-    if file.suffix == ".json":
-        text = text.replace("\t", " ")  # JSON may be indented with tabs; YAML may not, and JSON's texts hold none
-    return text
 
 
 def parse(text: str, path: Path | str = "pipeline.yaml", *, profiled: bool = True) -> Pipeline:
     """Read a pipeline from the text of a file; `path` is what errors call it, and profiles are found beside it."""
     file = Path(path)
     document = Document(str(file), text)
-    value, findings = document.value, document.findings
-    if is_paper(value):
-        in_file: list[Problem] = []
-        value, document.origins = translate(value, in_file)
-        findings += map(document.finding_in_file, in_file)
+    findings = document.findings
     problems: list[Problem] = []
-    fields = read_fields(value, problems)
+    fields = read_fields(document.value, problems)
     check_structure(fields, problems)
     check_learners(fields, problems)
     for learner in fields.learners:

@@ -7,11 +7,9 @@ import re
 from decimal import Decimal
 from typing import Any, Final
 
-_DURATION: Final = re.compile(r"(-?\d{1,18}(?:\.\d{1,18})?) ?(us|µs|μs|ms|s|min|h)")
+_DURATION: Final = re.compile(r"(-?\d{1,18}(?:\.\d{1,18})?) ?(us|ms|s|min|h)")
 _UNITS: Final = {
     "us": Decimal("0.000001"),
-    "µs": Decimal("0.000001"),
-    "μs": Decimal("0.000001"),
     "ms": Decimal("0.001"),
     "s": Decimal(1),
     "min": Decimal(60),

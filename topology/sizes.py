@@ -107,11 +107,6 @@ def decode(value: bytes) -> Size:
     return size
 
 
-def takes_over(old: Size | None, new: Size) -> bool:
-    """Whether `new`, which stands behind `old` in the log, counts from now on."""
-    return old is None or new.epoch >= old.epoch
-
-
 def from_file(
     pipeline: Pipeline, there: dict[bytes, Size], who: str, now: float, epoch: int, stage: str = ""
 ) -> dict[bytes, Size]:

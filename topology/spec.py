@@ -47,23 +47,6 @@ def _listed(value: Any) -> Any:
     return (value,) if isinstance(value, str) else value
 
 
-def _joined(value: Any) -> Any:
-    return {"mode": value} if isinstance(value, str) else value
-
-
-def _policy(value: Any) -> Any:
-    if not isinstance(value, Mapping):
-        return value
-    name = value.get("name")
-    if not isinstance(name, str):
-        raise ValueError("needs a name, as in {name: pard, quantile: .2}")  # noqa: TRY004 - pydantic wants a ValueError
-    parameters = {key: each for key, each in value.items() if key != "name"}
-    for key, each in parameters.items():
-        if not isinstance(each, str | int | float) or {",", "="} & {*str(key), *str(each)}:
-            raise ValueError(f"its parameter {key} must be a name or a number, not {each!r:.40}")
-    return ":".join(filter(None, (name, ",".join(f"{key}={each}" for key, each in parameters.items()))))
-
-
 def _dtype(name: str) -> str:
     known = (*sorted(DTYPE_NAMES), *VALUE_TYPES)
     if name not in known:
@@ -72,9 +55,9 @@ def _dtype(name: str) -> str:
 
 
 def _dimension(value: Any) -> Any:
-    if value is None or isinstance(value, str) or (type(value) is int and value >= -1):
+    if value is None or isinstance(value, str) or (type(value) is int and value >= 0):
         return value
-    raise ValueError(f"must be a whole number, or null, -1 or a name for any size, not {value!r:.40}")
+    raise ValueError(f"must be a whole number, or null or a name for any size, not {value!r:.40}")
 
 
 def _table(value: Any) -> Any:
@@ -134,7 +117,7 @@ class InputSpec(Section):
         if self.shape is not None and len(self.shape) != len(shape):
             return False
         sizes = zip(self.shape or (), shape, strict=False)
-        fits = all(type(want) is not int or want in (-1, have) for want, have in sizes)
+        fits = all(type(want) is not int or want == have for want, have in sizes)
         return fits and self.dtype in (None, dtype)
 
     @property
@@ -173,18 +156,16 @@ class StageSpec(Section):
     version: str | None = None
     after: Annotated[tuple[str, ...], BeforeValidator(_listed)] = ()
     """The predecessors; none for a stage that reads the ingress."""
-    join: Annotated[JoinSpec | None, BeforeValidator(_joined)] = None
+    join: JoinSpec | None = None
     """Where there are several predecessors; None stands for `JoinSpec()`: wait for all, and drop what one drops."""
     split: Reference | None = None
     choose: Reference | None = None
-    sink: StrictBool | None = None
-    """A declaration that is only checked: whether this stage is one of the last."""
     queue: Count = DEFAULT_QUEUE
     """The most requests that wait in one process; beyond, they wait in Kafka."""
     inputs: dict[str, InputSpec] | None = None
     default: dict[str, Any] | None = None
     """Outputs for a query that is not answered in time; None: there are none, and it is late, or dropped."""
-    policy: Annotated[str | None, BeforeValidator(_policy)] = None
+    policy: str | None = None
     """A policy's name, or its setting with parameters, as `pard:quantile=.2`; what policies there are, agents know."""
 
     workers: WorkersSpec = Field(default_factory=WorkersSpec)
@@ -339,7 +320,7 @@ class PipelineSpec(Section):
     limits: LimitsSpec = Field(default_factory=LimitsSpec)
     profile: str | None = None
     """The file with the measured durations of the stages that have a model."""
-    policy: Annotated[str | None, BeforeValidator(_policy)] = None
+    policy: str | None = None
     """Of the stages that name none; read from a file, they have it as theirs."""
     stages: tuple[StageSpec, ...] = Field(min_length=1)
     learners: tuple[StageSpec, ...] = ()

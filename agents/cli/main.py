@@ -59,7 +59,6 @@ COMMANDS = {
     "prove": "Play random failures of stateful pipelines, and judge.",
     "chaos": "Stop, slow down and kill workers of a served pipeline.",
     "demo": "List the demonstrations of systems, or run one.",
-    "bench": "Run benchmarks against other systems.",
 }
 HEADS = {
     "serve": "Serve",

@@ -61,7 +61,7 @@ class _Sums(defaultdict[str, float]):
         for name in _COUNTERS:
             self[name] += now.value(name) - before.value(name)
         for kind in (DROPPED, FAILED):
-            self[kind] += now.outcomes_of(kind) - before.outcomes_of(kind)
+            self[kind] += sum(now.outcomes.get(kind, {}).values()) - sum(before.outcomes.get(kind, {}).values())
         for name in _TIMES:
             spent = now.distribution(name).since(before.distribution(name))
             self[name] += spent.total

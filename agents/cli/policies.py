@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from spillway.agents.core.policies import POLICIES, selected
+from spillway.agents.core.policies import POLICIES, reference_in, selected
 from spillway.agents.learning.chosen import check_loss, check_selection
+from spillway.agents.models.loading import load_policy
 from spillway.agents.profiling.conditions import stale_profiles
-from spillway.lineage.errors import SpillwayError, UsageError
+from spillway.lineage.errors import SpillwayError
 from spillway.topology.load import load
 from spillway.topology.problems import InvalidPipelineError
 
@@ -33,15 +34,17 @@ def load_warned(path: Path) -> Pipeline:
 
 
 class PolicySetting(click.ParamType):
-    """A policy's name, or a name with parameters such as pard:quantile=.2,window=auto; checked, and kept as text."""
+    """A policy's name, or a name with parameters such as pard:quantile=.2,window=auto; checked, and kept as text.
+
+    One of the user's own, module:Class, is left to `require_policies`: only the pipeline's place says where it may be.
+    """
 
     name = "policy"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        try:
-            selected(str(value))
-        except UsageError as error:
-            self.fail(str(error), param, ctx)
+        wrong = wrong_policy(str(value), imports=False)
+        if wrong is not None:
+            self.fail(wrong, param, ctx)
         return str(value)
 
     def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str:  # noqa: ARG002 - click's signature
@@ -59,13 +62,13 @@ POLICY = PolicySetting()
 def require_policies(pipeline: Pipeline, instead: str | None) -> None:
     """Check what the stages are to be run with, before anything is started: `instead`, or what the file says.
 
-    Raises UsageError, in the second case one that names file, line and stage.
+    Policies of the user's own are imported. Raises UsageError or ModelError, or SpecError with file, line and stage.
     """
     findings = list(ensemble_findings(pipeline))
     if instead is not None:
-        selected(instead)
+        selected(instead, load_policy)
     else:
-        findings += policy_findings(pipeline)
+        findings += policy_findings(pipeline, imports=True)
     if findings:
         raise InvalidPipelineError(str(pipeline.path), findings)
 
@@ -81,21 +84,24 @@ def ensemble_findings(pipeline: Pipeline, *, imports: bool = False) -> Iterator[
                 yield pipeline.finding(("stages", number, "ensemble", field), str(error))
 
 
-def policy_findings(pipeline: Pipeline) -> Iterator[Finding]:
+def policy_findings(pipeline: Pipeline, *, imports: bool = False) -> Iterator[Finding]:
+    """Yield what is wrong with the policies that a file names; with `imports` those of the user's are looked up."""
     whole = pipeline.spec.policy
     named: list[tuple[FieldPath, str | None]] = [(("policy",), whole)]
     for number, stage in enumerate(pipeline.spec.stages):
         if stage.policy != whole:  # else it is the pipeline's, or as wrong as that
             named.append((("stages", number, "policy"), stage.policy))
     for path, setting in named:
-        if setting is not None and (wrong := wrong_policy(setting)):
+        if setting is not None and (wrong := wrong_policy(setting, imports=imports)):
             yield pipeline.finding(path, wrong)
 
 
-def wrong_policy(setting: str) -> str | None:
-    """What is wrong with the name of a policy, or its parameters."""
+def wrong_policy(setting: str, *, imports: bool) -> str | None:
+    """What is wrong with the name of a policy, or its parameters; of one of the user's own only with `imports`."""
+    if not imports and reference_in(setting, POLICIES):
+        return None
     try:
-        selected(setting)
-    except UsageError as error:
+        selected(setting, load_policy)
+    except SpillwayError as error:
         return str(error)
     return None

@@ -63,7 +63,7 @@ SILENT_GRACE: Final = 0.5  # seconds beyond: a collection of garbage, or a broke
 
 _LONGEST: Final = 3600.0
 _MOST: Final = 1e9
-_DURATIONS: Final = ("queueing", "duration", "recent_duration", "span", "longest")
+_DURATIONS: Final = ("queueing", "duration", "recent_duration", "span")
 _AMOUNTS: Final = (
     *("entered", "waits_seen", "batch", "recent_batch", "arrival_rate", "completion_rate", "backlog"),
     *("utilisation", "slower"),
@@ -109,7 +109,6 @@ def word_of(state: StageState, began_us: int) -> PlanWord:
         state.drop_rate,
         state.backlog,
         state.hbf,
-        state.longest,
         sketch(state.hops),
         state.utilisation,
         state.slower,
@@ -135,7 +134,6 @@ def state_of(word: PlanWord) -> StageState:
         backlog=word.backlog,
         hbf=word.hbf,
         span=word.span,
-        longest=word.longest,
         hops=word.hops,
         utilisation=word.utilisation,
         slower=word.slower,

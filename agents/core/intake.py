@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 # What can be seen of a stage's core from outside: how much waits and is under way. Looking changes nothing.
 #
-# The driver reads it for back-pressure, metrics and what is told to the other stages; it is in no journal.
+# The driver reads it for back-pressure, metrics and what is told to the other stages.
 
 _UNSETTLED_PER_QUEUED = 4  # requests that may be under way in all, per place in the queue
 

@@ -179,7 +179,6 @@ class StageState:
     backlog: int = 0  # queued, forming or running now
     hbf: bool = False  # whether this replica takes the high budgets first
     span: float = 0.0  # seconds of the period that it speaks of
-    longest: float = 0.0  # seconds from t_r to the end of the batch at most, over the window; only `wcl` tells it
     hops: Sequence[float] = ()  # recent seconds from a sender into this queue: samples, or quantiles at even steps
     utilisation: float = 0.0  # share of its workers' time that batches took which ended in the span
     slower: float = 0.0  # what these took, by what the profile says; 0: nothing to tell

@@ -6,6 +6,7 @@ import json
 import os
 import threading
 import time
+from collections import defaultdict
 from pathlib import Path
 from socketserver import ThreadingMixIn
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
@@ -15,6 +16,7 @@ from prometheus_client import CollectorRegistry, make_wsgi_app
 
 from spillway.agents.workers.forks import ours
 from spillway.lineage.errors import UsageError
+from spillway.lineage.metric_names import LABELS
 
 if TYPE_CHECKING:
     import asyncio
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
 # A process's HTTP port: metrics for Prometheus, and two questions of an orchestrator.
 #
 # GET /metrics   every metric of the process, in Prometheus' text format
+# GET /figures   the same as JSON: by name, the labels and the value of each sample
 # GET /healthz   200 while its main loop turns; else 503 with the reason: it hangs, start it again
 # GET /readyz    200 while it serves; else 503 with the reason: it starts, or part of its input is stopped
 
@@ -91,7 +94,11 @@ class MetricsServer:
         page: Callable[..., Iterable[bytes]] = make_wsgi_app(registry)
 
         def answer(environment: dict[str, Any], start: Callable[..., Any]) -> Iterable[bytes]:
-            asked = {"/healthz": healthy, "/readyz": ready}.get(environment["PATH_INFO"])
+            path = environment["PATH_INFO"]
+            if path == "/figures":
+                start("200 OK", [("Content-Type", "application/json")])
+                return [json.dumps(samples_of(metrics)).encode()]
+            asked = {"/healthz": healthy, "/readyz": ready}.get(path)
             if asked is None:
                 return page(environment, start)
             wrong = asked()
@@ -114,6 +121,16 @@ class MetricsServer:
         self._server.shutdown()
         self._server.server_close()
         self._thread.join(1.0)
+
+
+def samples_of(metrics: Collector | ProcessMetrics) -> dict[str, list[tuple[dict[str, str], float]]]:
+    """Return what a process counts: by metric, the labels and the value of each sample, less the labels of them all."""
+    found: defaultdict[str, list[tuple[dict[str, str], float]]] = defaultdict(list)
+    for family in metrics.collect():
+        for sample in family.samples:
+            own = {label: value for label, value in sample.labels.items() if label not in LABELS}
+            found[sample.name].append((own, float(sample.value)))
+    return found
 
 
 def turns(loop: asyncio.AbstractEventLoop) -> Callable[[], str]:

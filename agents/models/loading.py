@@ -1,4 +1,4 @@
-"""Finding and constructing what a pipeline names: models, and functions that split, choose or join.
+"""Finding and constructing what a pipeline names: models, policies, and functions that split, choose or join.
 
 A model is a class, `module:Name`; what else it may be, `spillway.agents.models.adapters` says.
 """
@@ -6,7 +6,6 @@ A model is a class, `module:Name`; what else it may be, `spillway.agents.models.
 from __future__ import annotations
 
 import importlib
-import importlib.util
 import inspect
 import sys
 from functools import partial
@@ -98,6 +97,11 @@ def find_function(place: str, name: str) -> Callable[..., Any]:
     return function  # type: ignore[no-any-return]
 
 
+def load_policy(name: str) -> object:
+    """Find the policy `module:Class` of the user's own, whatever that is. Raises ModelError that names it."""
+    return _find(f"policy {name!r}", name)
+
+
 def look_up_model(stage: str, name: str) -> None:
     """Find a model's class or function, or its file, and construct nothing. Raises ModelError."""
     kind, where = names.model_parts(name)
@@ -161,7 +165,6 @@ def _find(place: str, name: str) -> Any:
         if error.name and (error.name == module_name or module_name.startswith(error.name + ".")):
             raise ModelError(
                 f"{place}: there is no module {module_name!r} in {here}, beside the pipeline file or on sys.path"
-                f"{_renamed(name)}"
             ) from error
         raise ModelError(f"{place}: importing {module_name!r} failed: {words_of(error)}") from error
     except KeyboardInterrupt:
@@ -173,16 +176,6 @@ def _find(place: str, name: str) -> Any:
             raise ModelError(f"{place}: module {module_name!r} has no {attribute!r}{_taken(module_name)}")
         found = getattr(found, part)
     return found
-
-
-def _renamed(name: str) -> str:
-    """How a model of Spillway's is spelt, where `name` is a reference of before there was one name to import."""
-    module_name = f"spillway.{name.partition(':')[0]}"
-    try:
-        found = importlib.util.find_spec(module_name)
-    except ModuleNotFoundError:
-        return ""
-    return "" if found is None else f"; write it as 'spillway.{name}'"
 
 
 def _taken(module_name: str) -> str:

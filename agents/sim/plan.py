@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from spillway.agents.core.joins import Rule
 from spillway.agents.core.limits import limits
-from spillway.agents.core.policies import DEFAULT, period_of
+from spillway.agents.core.policies import DEFAULT, period_of, selected
 from spillway.agents.core.policy import StageFacts, StageView
+from spillway.agents.models.loading import load_policy
 from spillway.agents.sim.choices import Choice, Chooser, chooser
 from spillway.lineage.errors import UsageError
 
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from spillway.agents.core.limits import Limit
+    from spillway.agents.core.policies import Selection
     from spillway.agents.core.request import Path, Request
     from spillway.topology.load import Pipeline
     from spillway.topology.routing import Graph
@@ -36,7 +38,7 @@ class StagePlan:
     queues: int
     instances: int  # per queue
     owners: tuple[int, ...]  # by partition, the queue that it feeds; empty: round-robin over the queues
-    policy: str
+    policy: Selection
     limits: Callable[[], Limit] | None = None  # what makes a worker's batch limit, where it adapts
     choose: Chooser | None = None
 
@@ -104,7 +106,7 @@ def plan_of(
         raise UsageError(f"{len(workers)} numbers of workers for {len(spec.stages)} stages; give one each for {names}")
     objective = spec.slo if slo is None else slo
     if period is None:
-        period = period_of(policy or stage.policy for stage in spec.stages)
+        period = period_of((policy or stage.policy for stage in spec.stages), load_policy)
     if not (objective > 0 and 0 < period < inf and 0 <= hop_delay < inf):
         raise UsageError(f"SLO {objective} and period {period} must be above 0, hop delay {hop_delay} at least 0")
     for name in {*choices, *durations, *(batches or {})} - {stage.name for stage in spec.stages}:
@@ -122,7 +124,7 @@ def plan_of(
                 queues=queues,
                 instances=instances,
                 owners=tuple(partition % queues for partition in range(partitions)),
-                policy=policy or stage.policy or DEFAULT,
+                policy=selected(policy or stage.policy or DEFAULT, load_policy),
                 limits=None if stage.name in (batches or {}) else _limits(stage),
                 choose=chooser(stage, tuple(graph.successors[stage.name]), choices.get(stage.name)),
             )

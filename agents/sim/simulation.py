@@ -105,7 +105,7 @@ def simulate(
             gc.enable()
     return SimulationResult(
         pipeline=pipeline.spec.name,
-        policy=policy or "/".join(dict.fromkeys(stage.policy for stage in plan.stages)),
+        policy=policy or "/".join(dict.fromkeys(str(stage.policy) for stage in plan.stages)),
         period=plan.period,
         slo=plan.slo,
         due=due,

@@ -24,7 +24,7 @@ from spillway.agents.live.groups import group_id, member_label, member_of, repli
 from spillway.agents.live.inputs import writes_transactions
 from spillway.agents.supervise.child import GATE, STANDBY
 from spillway.agents.supervise.registry import entries
-from spillway.agents.supervise.scrape import NO_FIGURES, Figures, Snapshot, figures, scrape
+from spillway.agents.supervise.scrape import Figures, Snapshot, figures, scrape
 from spillway.agents.supervise.watchdog import GroupSight, PartitionSight
 from spillway.checkpoint.inputs import Bounds, is_lost
 from spillway.lineage.errors import BrokerError
@@ -71,7 +71,7 @@ class MetricsReader:
         found: dict[str, Figures] = {}
         latest: dict[tuple[str, int], Snapshot] = {}
         for entry in entries(self._run_dir, self._pipeline):
-            snapshot = scrape(entry, now, NO_FIGURES) if entry.role != STANDBY and entry.alive() else None
+            snapshot = scrape(entry, now) if entry.role != STANDBY and entry.alive() else None
             if snapshot is not None:
                 key = (entry.name, entry.pid)
                 latest[key] = snapshot

@@ -1,16 +1,14 @@
-"""What a process counts, read from its metrics page."""
+"""What a process counts, read from its HTTP port (`spillway.agents.live.registry`)."""
 
 from __future__ import annotations
 
+import json
 import math
 import time
 import urllib.request
-from collections import defaultdict
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
-
-from prometheus_client.parser import text_string_to_metric_families
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from spillway.agents.supervise.registry import entries
 from spillway.lineage import metric_names as names
@@ -19,7 +17,7 @@ from spillway.lineage.metric_names import STATE_BACKUP_LAG_VERSIONS
 from spillway.topology.sizes import FROM_FILE
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from spillway.agents.supervise.registry import Entry, ServeEntry
@@ -112,6 +110,7 @@ def figures(entry: Entry, now: Snapshot, before: Snapshot | None) -> Figures:
     latency = _since(now, before, names.LATENCY_SECONDS)
     hold = _since(now, before, names.STATE_HOLD_SECONDS)
     spent = [_since(now, before, name).mean() for name in _STAGE_TIMES]
+    ensemble, tunes = now.ensemble, now.by(names.TUNER_TUNES, names.OF_STAGE)
     return Figures(
         name=entry.name,
         role=entry.role,
@@ -126,8 +125,8 @@ def figures(entry: Entry, now: Snapshot, before: Snapshot | None) -> Figures:
         received=int(now.value(names.RECEIVED_TOTAL)),
         queries=int(queries),
         duplicates=int(now.value(names.DUPLICATES_TOTAL)),
-        outcomes=_by_kind(now),
-        dead_letters={reason: int(count) for reason, count in now.dead_letters.items()},
+        outcomes={kind: dict(sorted(reasons.items())) for kind, reasons in sorted(now.outcomes.items())},
+        dead_letters=now.counts(names.DEAD_LETTERS_TOTAL, names.REASON),
         good=int(now.value(names.GOOD_TOTAL)),
         late=int(now.value(names.LATE_TOTAL)),
         aborted=int(now.value(names.ABORTED_TOTAL)),
@@ -139,22 +138,22 @@ def figures(entry: Entry, now: Snapshot, before: Snapshot | None) -> Figures:
         marks=_since(now, before, names.HOPS_MARKS_BYTES).mean(),
         state_role=now.role,
         moved=int(now.value(names.STATE_MOVED_BYTES_TOTAL)),
-        waits=tuple(sorted(now.waits)),
+        waits=tuple(sorted(map(int, now.marked(names.WAITS, names.PARTITION)))),
         stopped=now.stopped,
-        uncoded=now.uncoded,
-        agreement=now.counters.get(names.CODING_AGREEMENT, math.nan),
+        uncoded="".join(now.marked(names.CODING_PAUSED, names.WHY)),
+        agreement=now.value(names.CODING_AGREEMENT) if names.CODING_AGREEMENT in now.samples else math.nan,
         graded=int(now.value(names.CODING_GRADED_TOTAL)),
         workers=int(now.value(names.MODEL_INSTANCES)),
         wanted=int(now.value(names.MODEL_INSTANCES_WANTED)),
         batch_limit=int(now.value(names.BATCH_LIMIT)),
         batch_unmet=bool(now.value(names.BATCH_UNMET)),
-        order=now.order,
-        members=now.ensemble.members,
-        troubles=now.ensemble.troubles,
-        ensemble=now.ensemble.order,
-        tuning=now.tuning,
+        order=now.order(names.MODEL_INSTANCES_ORDER),
+        members=ensemble.members,
+        troubles=ensemble.troubles,
+        ensemble=ensemble.order,
+        tuning={stage: "tuned" if on else "not tuned" for stage, on in tunes.items()},
         caches=now.caches,
-        versions=now.versions,
+        versions=now.counts(names.MODEL_VERSION, names.VERSION),
     )
 
 
@@ -163,15 +162,8 @@ _STAGE_TIMES = (names.QUEUE_SECONDS, names.BATCH_WAIT_SECONDS, names.EXECUTION_S
 
 def _queries(snapshot: Snapshot) -> float:
     """A stage's queries that ran or were dropped; with an ensemble each counts once, not once for each member."""
-    ran = names.COMBINED_TOTAL if names.COMBINED_TOTAL in snapshot.counters else names.BATCHED_QUERIES_TOTAL
-    return snapshot.value(ran) + snapshot.outcomes_of(DROPPED)
-
-
-def _by_kind(snapshot: Snapshot) -> dict[str, dict[str, int]]:
-    kinds: dict[str, dict[str, int]] = {}
-    for (kind, reason), count in sorted(snapshot.outcomes.items()):
-        kinds.setdefault(kind, {})[reason] = int(count)
-    return kinds
+    ran = names.COMBINED_TOTAL if names.COMBINED_TOTAL in snapshot.samples else names.BATCHED_QUERIES_TOTAL
+    return snapshot.value(ran) + sum(snapshot.outcomes.get(DROPPED, {}).values())
 
 
 def _delta(now: Snapshot, before: Snapshot | None, name: str) -> float:
@@ -191,13 +183,6 @@ def _ratio(total: float, count: float) -> float:
 
 
 _TIMEOUT_SECONDS = 1.0
-# What `figures` does not read: four lines in five of a stage's page, and their parsing costs the supervisor most.
-NO_FIGURES = (
-    *(names.ESTIMATE_ERROR_SECONDS, names.BUDGET_SECONDS, names.SHORTFALL_SECONDS, names.CONSUMED_SECONDS),
-    *(names.PLAN_WORD, names.PLAN_SILENT, names.PLAN_AGE_SECONDS, names.PLAN_DELAY_SECONDS),
-    *(names.INTAKE_SECONDS, names.HANDOFF_SECONDS, names.OVERHEAD_SECONDS, names.TRANSACTION_SECONDS),
-    *(names.TOLD_SECONDS_TOTAL, names.HAPPENED_SECONDS_TOTAL, names.STATE_CAPTURE_SECONDS),
-)
 
 
 @dataclass(frozen=True)
@@ -233,45 +218,22 @@ class Distribution:
         return low
 
 
-@dataclass(slots=True)
-class Variant:
+class Variant(NamedTuple):
     """One variant of a stage, as its front shows it; a state of "" is not known."""
 
-    ready: int = 0
-    wanted: int = 0
-    asked: int = 0
-    state: str = ""
+    ready: int
+    wanted: int
+    asked: int
+    state: str
 
 
-_OF_VARIANTS = {names.VARIANT_WORKERS: "ready", names.VARIANT_WANTED: "wanted", names.VARIANT_ASKED_TOTAL: "asked"}
-
-
-@dataclass(slots=True)
-class Ensemble:
+class Ensemble(NamedTuple):
     """The members of a stage, as its front shows them."""
 
-    ready: dict[str, int] = field(default_factory=dict)
-    wanted: dict[str, int] = field(default_factory=dict)
-    troubles: dict[str, str] = field(default_factory=dict)  # why members do not serve
-    order: str = ""  # by whom, when and why it was changed, where that is not the pipeline file
-    at: float = 0.0  # since when it is as it is, unix seconds
-
-    @property
-    def members(self) -> dict[str, tuple[int, int]]:
-        """Workers, ready and wanted."""
-        return {name: (self.ready.get(name, 0), count) for name, count in self.wanted.items()}
-
-    def take(self, name: str, labels: Mapping[str, str], value: float) -> None:
-        if name == names.ENSEMBLE_ORDER:
-            self.order, self.at = _order(labels, value), value
-        elif name == names.MEMBER_TROUBLE:
-            self.troubles[labels[names.MEMBER]] = labels[names.WHY]
-        else:
-            counts = self.ready if name == names.MEMBER_WORKERS else self.wanted
-            counts[labels[names.MEMBER]] = int(value)
-
-
-_OF_ENSEMBLES = (names.ENSEMBLE_ORDER, names.MEMBER_TROUBLE, names.MEMBER_WORKERS, names.MEMBER_WANTED)
+    members: Mapping[str, tuple[int, int]]  # workers, ready and wanted
+    troubles: Mapping[str, str]  # why members do not serve
+    order: str  # by whom, when and why it was changed, where that is not the pipeline file
+    at: float  # since when it is as it is, unix seconds
 
 
 @dataclass(frozen=True)
@@ -279,149 +241,116 @@ class Snapshot:
     """One process's numbers at one moment; counters run from its start."""
 
     at: float  # seconds on a clock of the reader's
-    counters: Mapping[str, float] = field(default_factory=dict)  # metrics without labels of their own
-    outcomes: Mapping[tuple[str, str], float] = field(default_factory=dict)  # (kind, reason) -> count
-    dead_letters: Mapping[str, float] = field(default_factory=dict)  # reason -> count
-    committed: Mapping[int, int] = field(default_factory=dict)  # partition -> offset
-    stopped: Mapping[int, int] = field(default_factory=dict)  # partition whose log lost what comes next -> offset
-    distributions: Mapping[str, Distribution] = field(default_factory=dict)
-    plan: Mapping[tuple[str, int], Mapping[str, float]] = field(default_factory=dict)  # replica -> its newest word
-    silent: Mapping[tuple[str, int], bool] = field(default_factory=dict)  # replica -> whether that has aged out
-    role: str = ""  # of a member of a stateful shard
-    waits: frozenset[int] = frozenset()  # partitions that stand still for other stages' versions
-    uncoded: str = ""  # why coding pauses, where it does
-    flapping: frozenset[str] = frozenset()  # of a supervisor: the names of places that die again and again
-    order: str = ""
-    tuning: Mapping[str, str] = field(default_factory=dict)
-    caches: Mapping[str, Mapping[str, int]] = field(default_factory=dict)  # by member: hits and misses
-    versions: Mapping[str, int] = field(default_factory=dict)  # of the model: workers that have it
-    variants: Mapping[str, Variant] = field(default_factory=dict)  # of a front of a stage with variants
-    ensemble: Ensemble = field(default_factory=Ensemble)
+    samples: Mapping[str, Sequence[tuple[Mapping[str, str], float]]] = field(default_factory=dict)
+    """By metric: the labels and the value of each of its samples."""
 
     def value(self, name: str) -> float:
-        return self.counters.get(name, 0.0)
+        return sum(value for _, value in self.samples.get(name, ()))
+
+    def by(self, name: str, label: str) -> dict[str, float]:
+        """Return a metric's sums by what one of its labels has."""
+        sums: dict[str, float] = {}
+        for labels, value in self.samples.get(name, ()):
+            sums[labels[label]] = sums.get(labels[label], 0.0) + value
+        return sums
+
+    def counts(self, name: str, label: str) -> dict[str, int]:
+        return {key: int(value) for key, value in self.by(name, label).items()}
+
+    def marked(self, name: str, label: str) -> list[str]:
+        """Return what a label has in each sample that is not 0."""
+        return [labels[label] for labels, value in self.samples.get(name, ()) if value]
 
     def distribution(self, name: str) -> Distribution:
-        return self.distributions.get(name, Distribution())
+        """Return a histogram; of latencies that of predictions."""
+        buckets: dict[float, float] = {}
+        for labels, value in self.samples.get(f"{name}_bucket", ()):
+            if labels.get(names.KIND, PREDICTION) == PREDICTION:
+                bound = float(labels["le"])
+                buckets[bound] = buckets.get(bound, 0.0) + value
+        sums = self.samples.get(f"{name}_sum", ())
+        total = sum(value for labels, value in sums if labels.get(names.KIND, PREDICTION) == PREDICTION)
+        return Distribution(tuple(sorted(buckets.items())), total)
 
-    def outcomes_of(self, kind: str) -> float:
-        return sum(count for (of_kind, _), count in self.outcomes.items() if of_kind == kind)
-
-
-def scrape(entry: Entry | ServeEntry, now: float, without: tuple[str, ...] = ()) -> Snapshot | None:
-    """Read a process's metrics but those `without`; None where it does not answer."""
-    try:
-        with urllib.request.urlopen(f"http://{entry.host}:{entry.port}/metrics", timeout=_TIMEOUT_SECONDS) as page:
-            text = page.read().decode()
-            return parse(shortened(text, without) if without else text, now)
-    except (OSError, ValueError):  # gone, hung, or another server took the port meanwhile
-        return None
-
-
-_WORD_IN = {names.STATE_ROLE: names.ROLE, names.CODING_PAUSED: names.WHY}  # the label that the one with 1 tells
-
-
-def shortened(text: str, without: tuple[str, ...]) -> str:
-    """A page less the metrics whose names begin with one of `without`."""
-    comments = tuple(f"# {kind} {name}" for kind in ("HELP", "TYPE") for name in without)
-    return "".join(line for line in text.splitlines(keepends=True) if not line.startswith((*without, *comments)))
-
-
-_CACHES = {names.MEMBER_CACHE_HITS_TOTAL: "hits", names.MEMBER_CACHE_MISSES_TOTAL: "misses"}
-_TUNING = {names.TUNER_TUNES: ("not tuned", "tuned")}
-
-
-def parse(text: str, at: float) -> Snapshot:  # noqa: C901, PLR0912, PLR0915 - a table of kinds
-    counters: dict[str, float] = {}
-    outcomes: defaultdict[tuple[str, str], float] = defaultdict(float)
-    dead: defaultdict[str, float] = defaultdict(float)
-    offsets: dict[str, dict[int, int]] = {names.COMMITTED_OFFSET: {}, names.STOPPED_AT_OFFSET: {}}
-    distributions: dict[str, Distribution] = {}
-    plan: defaultdict[tuple[str, int], dict[str, float]] = defaultdict(dict)
-    silent: dict[tuple[str, int], bool] = {}
-    words = dict.fromkeys(_WORD_IN, "")
-    flapping: set[str] = set()
-    order = ""
-    tuning: dict[str, str] = {}
-    caches: defaultdict[str, dict[str, int]] = defaultdict(dict)
-    ensemble = Ensemble()
-    versions: dict[str, int] = {}
-    waits: set[int] = set()
-    variants: defaultdict[str, Variant] = defaultdict(Variant)
-    for family in text_string_to_metric_families(text):
-        if family.type == "histogram":
-            distributions[family.name] = _distribution(family.samples)
-            continue
-        for sample in family.samples:
-            if sample.name == names.OUTCOMES_TOTAL:
-                outcomes[sample.labels[names.KIND], sample.labels.get(names.REASON, "")] += sample.value
-            elif sample.name == names.DEAD_LETTERS_TOTAL:
-                dead[sample.labels.get(names.REASON, "")] += sample.value
-            elif sample.name == names.PLAN_WORD:
-                plan[_whose(sample.labels)][sample.labels[names.WHAT]] = sample.value
-            elif sample.name == names.PLAN_SILENT:
-                silent[_whose(sample.labels)] = bool(sample.value)
-            elif sample.name in words:
-                words[sample.name] = sample.labels[_WORD_IN[sample.name]] if sample.value else words[sample.name]
-            elif sample.name == names.WAITS:
-                waits |= {int(sample.labels[names.PARTITION])} if sample.value else set()
-            elif sample.name == names.PLACE_FLAPPING:
-                flapping |= {sample.labels[names.PLACE]} if sample.value else set()
-            elif sample.name == names.MODEL_INSTANCES_ORDER:
-                order = _order(sample.labels, sample.value)
-            elif sample.name in _OF_VARIANTS:
-                setattr(variants[sample.labels[names.VARIANT]], _OF_VARIANTS[sample.name], int(sample.value))
-            elif sample.name == names.VARIANT_STATE:
-                variants[sample.labels[names.VARIANT]].state = sample.labels[names.STATE]
-            elif sample.name in _OF_ENSEMBLES:
-                ensemble.take(sample.name, sample.labels, sample.value)
-            elif sample.name in _TUNING:
-                tuning[sample.labels[names.OF_STAGE]] = _TUNING[sample.name][bool(sample.value)]
-            elif sample.name == names.MODEL_VERSION:
-                versions[sample.labels[names.VERSION]] = int(sample.value)
-            elif sample.name in _CACHES:
-                caches[sample.labels[names.MEMBER]][_CACHES[sample.name]] = int(sample.value)
-            elif sample.name in offsets:
-                offsets[sample.name][int(sample.labels[names.PARTITION])] = int(sample.value)
-            else:
-                counters[sample.name] = counters.get(sample.name, 0.0) + sample.value
-    committed, stopped = offsets.values()
-    return Snapshot(
-        *(at, counters, dict(outcomes), dict(dead), committed, stopped, distributions, dict(plan), silent),
-        role=words[names.STATE_ROLE],
-        waits=frozenset(waits),
-        uncoded=words[names.CODING_PAUSED],
-        flapping=frozenset(flapping),
-        order=order,
-        tuning=tuning,
-        caches=dict(caches),
-        versions=versions,
-        variants=dict(variants),
-        ensemble=ensemble,
-    )
-
-
-def _order(labels: Mapping[str, str], at: float) -> str:
-    """Who ordered workers, when and why; nothing of what the pipeline file says."""
-    if labels[names.WHY] == FROM_FILE:
+    def order(self, name: str) -> str:
+        """Return who ordered it, when and why; nothing of what the pipeline file says."""
+        for labels, at in self.samples.get(name, ()):
+            if labels[names.WHY] != FROM_FILE:
+                why = f": {labels[names.WHY]}" if labels[names.WHY] else ""
+                return f"{labels[names.WHO]}, {datetime.fromtimestamp(at).astimezone():%H:%M:%S}{why}"
         return ""
-    why = f": {labels[names.WHY]}" if labels[names.WHY] else ""
-    return f"{labels[names.WHO]}, {datetime.fromtimestamp(at).astimezone():%H:%M:%S}{why}"
+
+    @property
+    def outcomes(self) -> dict[str, dict[str, int]]:
+        """By kind and reason."""
+        kinds: dict[str, dict[str, int]] = {}
+        for labels, value in self.samples.get(names.OUTCOMES_TOTAL, ()):
+            kinds.setdefault(labels[names.KIND], {})[labels[names.REASON]] = int(value)
+        return kinds
+
+    @property
+    def stopped(self) -> dict[int, int]:
+        """By partition whose log lost what comes next: the offset."""
+        return {int(partition): at for partition, at in self.counts(names.STOPPED_AT_OFFSET, names.PARTITION).items()}
+
+    @property
+    def role(self) -> str:
+        """Of a member of a stateful shard."""
+        return "".join(self.marked(names.STATE_ROLE, names.ROLE))
+
+    @property
+    def plan(self) -> dict[tuple[str, int], dict[str, float]]:
+        """By replica: its newest status."""
+        found: dict[tuple[str, int], dict[str, float]] = {}
+        for labels, value in self.samples.get(names.PLAN_WORD, ()):
+            found.setdefault(_whose(labels), {})[labels[names.WHAT]] = value
+        return found
+
+    @property
+    def silent(self) -> set[tuple[str, int]]:
+        """The replicas whose newest status has aged out."""
+        return {_whose(labels) for labels, value in self.samples.get(names.PLAN_SILENT, ()) if value}
+
+    @property
+    def caches(self) -> dict[str, dict[str, int]]:
+        """By member of an ensemble."""
+        misses = self.counts(names.MEMBER_CACHE_MISSES_TOTAL, names.MEMBER)
+        hits = self.counts(names.MEMBER_CACHE_HITS_TOTAL, names.MEMBER)
+        return {member: {"hits": count, "misses": misses.get(member, 0)} for member, count in hits.items()}
+
+    @property
+    def variants(self) -> dict[str, Variant]:
+        """Of a front of a stage with variants."""
+        ready, wanted, asked = (
+            self.counts(name, names.VARIANT)
+            for name in (names.VARIANT_WORKERS, names.VARIANT_WANTED, names.VARIANT_ASKED_TOTAL)
+        )
+        states = {labels[names.VARIANT]: labels[names.STATE] for labels, _ in self.samples.get(names.VARIANT_STATE, ())}
+        return {
+            name: Variant(ready.get(name, 0), wanted.get(name, 0), asked.get(name, 0), states.get(name, ""))
+            for name in {**ready, **wanted, **asked, **states}
+        }
+
+    @property
+    def ensemble(self) -> Ensemble:
+        ready, wanted = (self.counts(name, names.MEMBER) for name in (names.MEMBER_WORKERS, names.MEMBER_WANTED))
+        told = self.samples.get(names.MEMBER_TROUBLE, ())
+        return Ensemble(
+            {name: (ready.get(name, 0), count) for name, count in wanted.items()},
+            {labels[names.MEMBER]: labels[names.WHY] for labels, _ in told},
+            self.order(names.ENSEMBLE_ORDER),
+            self.value(names.ENSEMBLE_ORDER),
+        )
 
 
 def _whose(labels: Mapping[str, str]) -> tuple[str, int]:
     return labels[names.OF_STAGE], int(labels[names.OF_REPLICA])
 
 
-def _distribution(samples: Iterable[object]) -> Distribution:
-    buckets: defaultdict[float, float] = defaultdict(float)
-    total = 0.0
-    for sample in samples:
-        name, labels, value = sample.name, sample.labels, sample.value  # type: ignore[attr-defined]
-        if labels.get(names.KIND, PREDICTION) != PREDICTION:
-            continue  # latency is that of predictions
-        if name.endswith("_bucket"):
-            buckets[float(labels["le"])] += value
-        elif name.endswith("_sum"):
-            total += value
-    return Distribution(tuple(sorted(buckets.items())), total)
+def scrape(entry: Entry | ServeEntry, now: float) -> Snapshot | None:
+    """Read a process's figures; None where it does not answer."""
+    try:
+        with urllib.request.urlopen(f"http://{entry.host}:{entry.port}/figures", timeout=_TIMEOUT_SECONDS) as told:
+            return Snapshot(now, json.load(told))
+    except (OSError, ValueError):  # gone, hung, or another server took the port meanwhile
+        return None

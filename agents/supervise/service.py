@@ -23,6 +23,7 @@ from spillway.agents.live.groups import group_id, member_label, member_of, stand
 from spillway.agents.live.registry import Address, MetricsServer
 from spillway.agents.live.sizes import announce
 from spillway.agents.live.states.beats import Reporter
+from spillway.agents.models.loading import load_policy
 from spillway.agents.supervise.child import GATE, MEMBER, NO_GROUP, STAGE, STANDBY, TUNER, ChildPlan
 from spillway.agents.supervise.companions import Companions, port_after
 from spillway.agents.supervise.groups import KafkaGroups, watched_groups
@@ -70,7 +71,6 @@ class ServiceSettings:
     tune: bool = False  # have a tuner beside them, which goes by the plan in `sizes`
     elsewhere: tuple[str, ...] = ()  # learners that another command serves
     sizes: tuple[str, ...] = ()  # the options of every process that say what plan is served
-    extra: tuple[str, ...] = ()  # further options of `spillway serve` for every stage process
     metrics: Address = Address()  # noqa: RUF009 - immutable. Of the supervisor; its processes have the ports after it
     supervision: SupervisorSettings = field(default_factory=_for_a_while)
 
@@ -79,7 +79,7 @@ class ServiceSettings:
         """Seconds between two words of a replica to the others; the same for all stages, whatever their policies."""
         if self.plan_period is not None:
             return self.plan_period
-        return period_of(self.policy or stage.policy for stage in self.pipeline.spec.stages)
+        return period_of((self.policy or stage.policy for stage in self.pipeline.spec.stages), load_policy)
 
 
 # Which processes a pipeline needs on this machine, and how each is started.
@@ -115,7 +115,7 @@ def _stage_plans(settings: ServiceSettings, stage: StageSpec, period: Sequence[s
 
     def command(replica: int, *more: str) -> list[str]:
         what = ["--stage", stage.name, "--replica", str(replica), *more]
-        return _command(settings, [*what, *period, *settings.extra, *policy])
+        return _command(settings, [*what, *period, *policy])
 
     if stage.replicated:
         for replica in range(stage.processes):
@@ -294,7 +294,7 @@ class Service:
         for learner in settings.pipeline.learners:
             if learner.spec.stages[0].name in self._settings.elsewhere:
                 continue
-            alone = replace(settings, pipeline=learner, policy=None, ready_file=None, extra=(), tune=False, sizes=())
+            alone = replace(settings, pipeline=learner, policy=None, ready_file=None, tune=False, sizes=())
             settings = replace(alone, metrics=port_after(settings.metrics, count))
             service = Service(settings, say=partial(self._say_of, learner.spec.name))
             count = len(service.supervisor.children)

@@ -267,7 +267,7 @@ def plan_rows(snapshots: Iterable[Snapshot]) -> list[PlanRow]:
         for whose, word in snapshot.plan.items():
             kept = newest.get(whose)
             if kept is None or word.get(told.AGE, 0.0) < kept[0].get(told.AGE, 0.0):
-                newest[whose] = word, snapshot.silent.get(whose, False)
+                newest[whose] = word, whose in snapshot.silent
     return [_plan_row(*whose, word, silent=silent) for whose, (word, silent) in sorted(newest.items())]
 
 

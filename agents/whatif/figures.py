@@ -54,11 +54,6 @@ class Figures:
     invalid: float  # share of execution spent on what did not become good
     drops: Mapping[str, int]  # by stage
     batches: Mapping[str, float]  # mean size, by stage
-    bound: float | None = None  # the drop rate that no policy can be below
-
-    @property
-    def gap(self) -> float | None:
-        return None if self.bound is None else max(0.0, self.drop_rate - self.bound)
 
     def as_json(self) -> dict[str, Any]:
         """As a JSON object; times in milliseconds."""
@@ -75,14 +70,10 @@ class Figures:
             "invalid_rate": self.invalid,
             "drops_per_stage": dict(self.drops),
             "mean_batch": dict(self.batches),
-            "bound": self.bound,
-            "gap": self.gap,
         }
 
 
-def figures(
-    fates: Fates, drops: Mapping[str, int], batches: Mapping[str, float], bound: float | None = None
-) -> Figures:
+def figures(fates: Fates, drops: Mapping[str, int], batches: Mapping[str, float]) -> Figures:
     requests = len(fates.due)
     good = fates.good
     latency = fates.latency[fates.predicted]
@@ -102,7 +93,6 @@ def figures(
         invalid=max(0.0, 1 - float(fates.spent[good].sum()) / total) if total > 0 else 0.0,
         drops=dict(drops),
         batches=dict(batches),
-        bound=bound,
     )
 
 

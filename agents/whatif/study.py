@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 import numpy as np
 
-from spillway.agents.sim import bound
 from spillway.agents.sim.simulation import simulate
 from spillway.agents.whatif.figures import Fates, Figures, figures
 from spillway.agents.whatif.traffic import Alternative, Measured, resized
@@ -241,7 +240,6 @@ class _Runner:
         changed = pipeline if alternative.slo is None else pipeline.for_slo(alternative.slo)
         changed = resized(changed, alternative.sizes)
         budget = traffic.budget if alternative.slo is None else np.full(len(traffic.due), alternative.slo)
-        durations = self._durations(changed)
         choosers = {stage.name for stage in changed.spec.stages if stage.choose is not None}
         result = simulate(
             changed,
@@ -251,18 +249,16 @@ class _Runner:
             slo=alternative.slo,
             seed=self._seed,
             choices={name: choice for name, choice in traffic.choices.items() if name in choosers},
-            durations=durations,
+            durations=self._durations(changed),
             hop_delay=traffic.hop,
             period=self._period,
             budgets=budget,
             partitions=traffic.partition,
             hops=traffic.hops,
         )
-        return Row(label, result.policy, result.period, *self._reckon(changed, result, budget, durations))
+        return Row(label, result.policy, result.period, *self._reckon(result, budget))
 
-    def _reckon(
-        self, pipeline: Pipeline, result: SimulationResult, budget: NDArray[np.float64], durations: _ByStage
-    ) -> tuple[Figures, Fates]:
+    def _reckon(self, result: SimulationResult, budget: NDArray[np.float64]) -> tuple[Figures, Fates]:
         counted = self._traffic.counted
         fates = Fates(
             result.due[counted],
@@ -273,21 +269,7 @@ class _Runner:
         )
         drops = {name: totals.dropped for name, totals in result.stages.items()}
         batches = {name: totals.queries / max(1, totals.batches) for name, totals in result.stages.items()}
-        least = self._bound(pipeline, float(budget.max()), durations)
-        return figures(fates, drops, batches, least), fates
-
-    def _bound(self, pipeline: Pipeline, slo: float, durations: _ByStage) -> float:
-        servers = [
-            bound.Server(stage.name, stage.batching.most, stage.worker_count, durations[stage.name])
-            for stage in pipeline.spec.stages
-        ]
-        strict = pipeline.spec.sinks != "any" and all(
-            stage.choose is None and (stage.join is None or (stage.join.mode, stage.join.on_loss) == ("all", "drop"))
-            for stage in pipeline.spec.stages
-        )
-        traffic = self._traffic
-        least = traffic.hop if traffic.hops is None else float(traffic.hops.min())
-        return bound.clairvoyant(traffic.due, servers, pipeline.graph, slo, least, strict=strict).rate
+        return figures(fates, drops, batches), fates
 
     def _durations(self, pipeline: Pipeline) -> dict[str, Callable[[int], float]]:
         found: dict[str, Callable[[int], float]] = {}
@@ -310,9 +292,6 @@ class _Runner:
             f"stage {stage} has no profile: its durations are taken from the recording"
             + (", which shows only one batch size: larger batches will seem too fast" if alone else "")
         )
-
-
-_ByStage = dict[str, "Callable[[int], float]"]
 
 
 def _recorded(traffic: Traffic) -> Row:

@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from spillway.agents.whatif.figures import Figures
     from spillway.agents.whatif.study import Study
 
-_SHORT = ("", "policy", "bad %", "drop", "late", "good/s", "p50", "p99", "waste", "gap")
-_HEADINGS = ("", "policy", "drop rate", "dropped", "late", "good/s", "p50 ms", "p99 ms", "invalid", "drops", "gap")
+_SHORT = ("", "policy", "bad %", "drop", "late", "good/s", "p50", "p99", "waste")
+_HEADINGS = ("", "policy", "drop rate", "dropped", "late", "good/s", "p50 ms", "p99 ms", "invalid", "drops")
 
 
 EXPLAINED = "bad: dropped or late; p50, p99: ms; waste: % of execution time spent on bad queries"
@@ -29,10 +29,7 @@ def head(study: Study) -> list[str]:
 
 
 def foot(study: Study) -> list[str]:
-    lines = [f"drops: by stage, {'/'.join(study.stages)}"]
-    if any(row.figures.bound is not None for row in study.all_rows):
-        lines.append("gap: percentage points worse than the best possible policy, which knows every query beforehand")
-    return [*lines, *(f"note: {note}" for note in study.notes)]
+    return [f"drops: by stage, {'/'.join(study.stages)}", *(f"note: {note}" for note in study.notes)]
 
 
 def cells(study: Study) -> list[tuple[str, ...]]:
@@ -67,7 +64,6 @@ def _table(study: Study, *, drops: bool) -> Table:
             f"{100 * found.drop_rate:.2f}",
             *(str(found.dropped), str(found.late), f"{found.goodput:.1f}", _ms(found.p50), _ms(found.p99)),
             f"{100 * found.invalid:.2f}",
-            "" if found.gap is None else f"{100 * found.gap:.2f}",
             *([_drops(found, study.stages)] if drops else ()),
             style="bold" if measured else None,
             end_section=apart,
@@ -85,7 +81,6 @@ def _figures(found: Figures, stages: tuple[str, ...]) -> tuple[str, ...]:
         _ms(found.p99),
         f"{found.invalid:.2%}",
         _drops(found, stages),
-        "" if found.gap is None else f"{100 * found.gap:.2f}",
     )
 
 

@@ -36,7 +36,6 @@ except ModuleNotFoundError:  # run as a file by an interpreter that has no Spill
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-RECEIVE = 1 << 18
 LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"  # as `spillway.agents.cli.log` has it
 ENDS = (SystemExit,)  # what a model may raise to end its process
 

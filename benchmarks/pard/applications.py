@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from functools import cache
 from math import ceil
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
+import yaml
 
 from spillway.lineage.errors import UsageError
-from spillway.topology.load import load
+from spillway.topology.load import load, parse
+from spillway.topology.sections import DEFAULT_MAX_BATCH
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -29,6 +32,30 @@ def application(name: str) -> Pipeline:
     if not file.is_file():
         raise UsageError(f"there is no application {name!r} in {FOLDER}; there are: {', '.join(APPLICATIONS)}")
     return load(file)
+
+
+def from_artifact(file: Path) -> Pipeline:
+    """Read a pipeline in the JSON form of PARD's artifact: of modules, each of which becomes an emulated stage.
+
+    A module has a name, an id, the ids of its predecessors (`pres`), a profile (`alpha_ms`, `beta_ms`) and a planned
+    `batch`. Raises UsageError where something is missing, SpecError where the pipeline cannot be.
+    """
+    try:
+        said = json.loads(file.read_text())
+        names = {module["id"]: module["name"] for module in said["modules"]}
+        stages = [
+            {
+                "name": module["name"],
+                "after": [names[before] for before in module["pres"]],
+                "emulated": {"alpha": module["alpha_ms"] / 1000, "beta": module["beta_ms"] / 1000},
+                "batching": {"size": module["batch"], "max": max(module["batch"], DEFAULT_MAX_BATCH)},
+            }
+            for module in said["modules"]
+        ]
+        spec = {"name": said["pipeline"], "slo": said["slo_ms"] / 1000, "stages": stages}
+    except (KeyError, TypeError, ValueError) as error:
+        raise UsageError(f"{file} is not in the form of PARD's artifact: {error!r}") from error
+    return parse(yaml.safe_dump(spec), file)
 
 
 def throughput(spec: PipelineSpec) -> dict[str, float]:

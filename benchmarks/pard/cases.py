@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from benchmarks.pard.applications import application, capacity_of, needed_capacity, provision
+from benchmarks.pard.rivals import setting_of
 from benchmarks.shapes import RATE, SHAPES
-from spillway.agents.core.policies import POLICIES
 from spillway.agents.sim.simulation import simulate
 from spillway.lineage.errors import UsageError
 from spillway.producers.load import schedule, traces
@@ -77,7 +77,7 @@ class Setting:
     without: tuple[str, ...] = ()  # policies that are left out
 
     def policies(self, names: Iterable[str] = ALL) -> tuple[str, ...]:
-        return tuple(name for name in names if name.partition(":")[0] in POLICIES and name not in self.without)
+        return tuple(name for name in names if name not in self.without)
 
     def some(self, values: Iterable[Any], few: int = 2) -> list[Any]:
         return list(values)[: few if self.quick else None]
@@ -118,7 +118,7 @@ def run_case(case: Case) -> Figures:
         due,
         workers=workers,
         dispatch=case.dispatch,
-        policy=case.policy,
+        policy=setting_of(case.policy),
         seed=case.seed,
         period=1.0,
     )

@@ -11,14 +11,12 @@ import asyncio
 import math
 import tempfile
 import time
-import urllib.request
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
-from prometheus_client.parser import text_string_to_metric_families
 from rich.table import Table
 
 from examples.selection.training import fitted, queries
@@ -27,6 +25,7 @@ from spillway.agents.broker import EmbeddedBroker
 from spillway.agents.cli.options import cache_dir
 from spillway.agents.pages import page
 from spillway.agents.supervise.registry import entries
+from spillway.agents.supervise.scrape import scrape
 from spillway.agents.supervise.service import ServiceSettings, served
 from spillway.lineage import metric_names as names
 from spillway.producers.client import AsyncClient
@@ -117,20 +116,11 @@ def look(run_dir: Path, pipeline: str, at: float) -> Look | None:
     front = next((entry for entry in entries(run_dir, pipeline) if entry.stage == STAGE), None)
     if front is None:
         return None
-    workers, cost, orders = {}, 0.0, 0
-    try:
-        with urllib.request.urlopen(f"http://{front.host}:{front.port}/metrics", timeout=5.0) as told:
-            text = told.read().decode()
-    except OSError:
+    told = scrape(front, at)
+    if told is None:
         return None
-    for family in text_string_to_metric_families(text):
-        for sample in family.samples:
-            if sample.name == names.VARIANT_WORKERS:
-                workers[sample.labels[names.VARIANT]] = int(sample.value)
-            elif sample.name == names.VARIANT_COST_TOTAL:
-                cost = sample.value
-            elif sample.name == names.VARIANT_ORDERS_TOTAL:
-                orders = int(sample.value)
+    workers = told.counts(names.VARIANT_WORKERS, names.VARIANT)
+    cost, orders = told.value(names.VARIANT_COST_TOTAL), int(told.value(names.VARIANT_ORDERS_TOTAL))
     return Look(at, workers, cost, orders)
 
 

@@ -37,7 +37,7 @@ def diamond(folder, name):
             stage("open", "Open"),
             stage("left", "Left", "open"),
             stage("right", "Right", "open"),
-            {**stage("close", "Close", "left", "right"), "join": "all"},
+            {**stage("close", "Close", "left", "right"), "join": {"mode": "all"}},
         ],
     }
     path = folder / "diamond.yaml"

@@ -50,7 +50,7 @@ def test_flags_of_both_branches_reach_the_outcome(broker, unique_name, tmp_path)
         {"name": "open", "model": f"{module}:Open"},
         {"name": "left", "model": f"{module}:Left", "after": "open"},
         {"name": "right", "model": f"{module}:Right", "after": "open", "workers": {"where": "process"}},
-        {"name": "close", "model": f"{module}:Close", "after": ["left", "right"], "join": "all",
+        {"name": "close", "model": f"{module}:Close", "after": ["left", "right"], "join": {"mode": "all"},
          "state": {"kind": "shared"}},
     ]  # fmt: skip
     path = tmp_path / "pipeline.yaml"

@@ -152,7 +152,9 @@ def test_a_wedged_stage_is_restarted_and_answers_what_waited(project, unique_nam
 
 def test_a_model_that_cannot_be_loaded_ends_the_start_and_says_why(project, unique_name, broker):
     (project / "hello.py").write_text(BROKEN)
-    with Serve(project, unique_name, "--with-broker", environment={"SPILLWAY_BOOTSTRAP": "127.0.0.1:1"}) as serve:
+    with Serve(
+        project, unique_name, "--broker-dir", "kafka", environment={"SPILLWAY_BOOTSTRAP": "127.0.0.1:1"}
+    ) as serve:
         assert serve.process.wait(600) in {1, 2}
         assert "the weights are gone" in serve.errors.read_text()
         assert "greet.0 FAILED" in serve.errors.read_text()

@@ -1,1 +1,1 @@
-"""From a file to fields: YAML with positions, the paper's JSON, one field after the other."""
+"""From a file to fields: YAML with positions, one field after the other."""

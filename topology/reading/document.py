@@ -67,7 +67,6 @@ class Document:
         self.findings: list[Finding] = []  # what could be read in spite of: keys given twice and the like
         self._keys: dict[Path, Place] = {}
         self._values: dict[Path, Place] = {}
-        self.origins: dict[Path, Path] = {}  # of a value that was translated: its paths -> those in the file
         self._count = 0
         try:
             node = _Composer(text).get_single_node()
@@ -90,15 +89,6 @@ class Document:
         return Place(mark.line, mark.column, show_path(path))
 
     def finding(self, problem: Problem) -> Finding:
-        """The problem with its place; its path may be that of a translation (see `origins`)."""
-        if not self.origins:
-            return self.finding_in_file(problem)
-        path = problem.path
-        while path not in self.origins:
-            path = path[:-1]
-        return self.finding_in_file(Problem(self.origins[path], problem.text, problem.on_key))
-
-    def finding_in_file(self, problem: Problem) -> Finding:
         return Finding(self.file, self.place(problem.path, on_key=problem.on_key), problem.text)
 
     def _convert(self, node: yaml.Node, path: Path, depth: int) -> Any:

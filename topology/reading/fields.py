@@ -79,6 +79,7 @@ _MEANT: dict[str | int, str] = {
     "workers": "workers: {{count: {0}}}",
     "batching": "batching: {{max: {0}}}",
     "cache": "cache: {{bytes: {0}}}",
+    "join": "join: {{mode: {0}}}",
     "takes": "takes: {{1: {0}}}",
 }
 _BOUNDS = {
@@ -116,23 +117,6 @@ _STAND_INS: dict[str, dict[str, Any]] = {
         "of": {_UNNAMED: {"model": "models:Model", "architecture": _UNNAMED, "accuracy": 0, "takes": {1: 1}}},
     },
 }  # for what a section cannot do without
-_MOVED = {
-    "replicas": "workers: {{fronts: {0}}}",
-    "instances": "workers: {{count: {0}}}' for all fronts together, as in 'workers: {{count: 4, fronts: 2}}",
-    "executor": "workers: {{where: {0}}}",
-    "device": "workers: {{device: {0}}}",
-    "timeout": "workers: {{timeout: {0}}}",
-    "standby": "workers: {{standby: {0}}}",
-    "batch": "batching: {{size: {0}}}",
-    "max_batch": "batching: {{max: {0}}}",
-    "batch_delay": "batching: {{delay: {0}}}",
-    "shards": "state: {{kind: keyed, shards: {0}}}",
-    "backups": "state: {{kind: shared, backups: {0}}}",
-    "replication": "state: {{kind: shared, replication: {0}}}",
-    "checkpoint_every": "state: {{kind: shared, checkpoint_every: {0}}}",
-    "lease": "state: {{kind: shared, lease: {0}}}",
-}
-"""Fields of a stage that have moved into a section, each with what to write now."""
 
 
 @dataclass(slots=True)
@@ -267,9 +251,6 @@ def _problem(model: type[BaseModel], at: Path, error: ErrorDetails) -> Problem:
     path = (*at, *(steps[:-1] if on_key else steps))
     kind, context, given = error["type"], error.get("ctx", {}), error.get("input")
     if kind == "extra_forbidden":
-        if model is StageSpec and len(steps) == 1 and steps[0] in _MOVED:
-            now = _MOVED[str(steps[0])].format(given)
-            return Problem(path, f"has moved into a section; write '{now}'", on_key=True)
         known = list(_owner(model, steps).model_fields)
         return Problem(path, f"there is no such field; {names.meant(str(steps[-1]), known)}", on_key=True)
     if kind == "invalid_key":

@@ -197,17 +197,6 @@ def _check_ends(stages: Stages, edges: Edges, problems: list[Problem]) -> None:
             if getattr(stage.spec, field) is not None and not behind:
                 text = f"no stage comes after {name!r}, so there is nothing to {field}; drop it"
                 problems.append(Problem(stage.path(field), text, on_key=True))
-        if stage.spec.sink is True and behind:
-            text = (
-                f"{name!r} is not a sink: {_listed(behind)} comes after it; drop 'sink: true', or take {name!r} out of "
-                "that 'after'"
-            )
-            problems.append(Problem(stage.path("sink"), text))
-        if stage.spec.sink is False and not behind:
-            text = (
-                f"{name!r} is a sink: no stage comes after it; name it in some stage's 'after', or drop 'sink: false'"
-            )
-            problems.append(Problem(stage.path("sink"), text))
 
 
 def _check_sinks(fields: PipelineFields, stages: Stages, edges: Edges, problems: list[Problem]) -> None:
@@ -219,7 +208,3 @@ def _check_sinks(fields: PipelineFields, stages: Stages, edges: Edges, problems:
             "them have answered, or 'sinks: any' if the first answer counts"
         )
         problems.append(Problem(stages[sinks[1]].path("name"), text))
-
-
-def _listed(found: tuple[str, ...]) -> str:
-    return " and ".join(repr(name) for name in found)

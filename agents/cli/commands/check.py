@@ -41,7 +41,7 @@ _OF_SERVE, _OF_WORKER, _OF_KAFKA = 75, 25, 700
 @click.command()
 @pipeline_argument
 @click.option("--dot", "as_dot", is_flag=True, help="Print the graph in the DOT language of Graphviz.")
-@click.option("--load", "imports", is_flag=True, help="Also import the models and functions that the pipeline names.")
+@click.option("--load", "imports", is_flag=True, help="Also import the models, policies and functions that it names.")
 @click.option("--models", "tries", is_flag=True, help="As --load; also construct the models, in a separate process.")
 @click.option("--processes", "as_commands", is_flag=True, help="Print each process's command, for an orchestrator.")
 @json_option
@@ -49,11 +49,10 @@ def check(pipeline: Path, *, as_dot: bool, imports: bool, tries: bool, as_comman
     """Check a pipeline file and draw its graph.
 
     Lists all problems of the file at once, each with its line and fix. Nothing is imported or started. With --load,
-    models and functions are looked up as the stages do: in the working directory, then beside the file. With --models,
-    each model is also constructed, on the CPU, those of members, variants and copies, too, and a stateful model creates
-    its first state; the check is that it matches what the stage declares, can be called, and that its state can be
-    stored. A model that is not constructed
-    within 180 s, the limit of serve, is reported as hanging.
+    models, policies and functions are looked up as the stages do: in the working directory, then beside the file. With
+    --models, each model is also constructed, on the CPU, those of members, variants and copies, too, and a stateful
+    model creates its first state; the check is that it matches what the stage declares, can be called, and that its
+    state can be stored. A model that is not constructed within 180 s, the limit of serve, is reported as hanging.
 
     \b
     Example:
@@ -91,7 +90,7 @@ def check(pipeline: Path, *, as_dot: bool, imports: bool, tries: bool, as_comman
         if tries:
             click.echo("\nmodels: all could be constructed")
         elif imports:
-            click.echo("\nmodels and functions: all were found")
+            click.echo("\nmodels, policies and functions: all were found")
     return 0
 
 
@@ -107,7 +106,7 @@ def _checked(file: Path, *, imports: bool, tries: bool) -> Pipeline:
             raise InvalidPipelineError(str(file), [*error.findings, *_singly(file, imports=imports)]) from None
         findings += error.findings
     every = (loaded, *loaded.learners)
-    findings += policy_findings(loaded)
+    findings += policy_findings(loaded, imports=imports)
     findings += ensemble_findings(loaded, imports=imports)
     findings += _codings(loaded, imports=imports)
     findings += (found for each in every if imports for found in _imports(each))
@@ -128,7 +127,7 @@ def _singly(file: Path, *, imports: bool) -> Iterator[Finding]:
     places += ((("stages", number), stage) for number, stage in enumerate(stages if isinstance(stages, list) else ()))
     for place, fields in places:
         said = {key: text for key, text in fields.items() if isinstance(text, str)} if isinstance(fields, dict) else {}
-        if "policy" in said and (wrong := wrong_policy(said["policy"])):
+        if "policy" in said and (wrong := wrong_policy(said["policy"], imports=imports)):
             yield finding((*place, "policy"), wrong)
         if "profile" in said:
             try:

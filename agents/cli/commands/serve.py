@@ -28,7 +28,7 @@ from spillway.lineage.errors import UsageError
 from spillway.producers.connection import ClientSettings
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Mapping
 
     from spillway.agents.live.registry import Address
     from spillway.topology.load import Pipeline
@@ -43,9 +43,6 @@ ONE_THREAD_EACH = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 @pipeline_argument
 @bootstrap_option
 @client_config_option
-@click.option(
-    "--with-broker", is_flag=True, help="Use the local Kafka even if another one is named in the environment."
-)
 @broker_dir_option("--broker-dir")
 @run_dir_option
 @click.option("--policy", help="Use this policy in every stage, not the file's; also as pard:quantile=.2.")
@@ -95,7 +92,6 @@ ONE_THREAD_EACH = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 )
 @plan_period_option
 @click.option("--ready-file", type=click.Path(path_type=Path, dir_okay=False), help="File to write when all is ready.")
-@click.option("--journal", type=click.Path(path_type=Path, file_okay=False), help="Folder for journals of decisions.")
 @click.option(
     "--take-over", is_flag=True, help="End the other processes that serve the pipeline, or this replica; then start."
 )
@@ -148,8 +144,6 @@ def serve(
 
         loaded = _planned(load_warned(pipeline), plan)
         require_policies(loaded, options["policy"])
-        if options["journal"] is not None:
-            _refuse_journal(loaded, loaded.graph.order)
         for learner in options["elsewhere"]:
             loaded.learner(learner, profiled=False)  # it says which there are, where there is none
         return _supervise(loaded, plan=plan, **options)
@@ -187,8 +181,8 @@ def _refuse_contradictions(stage: str | None, plan: Path | None, *, gate: bool, 
         _refuse_supervisors()
     elif given("replica"):
         raise UsageError("--replica says which one of a --stage, or of the --gate: give one of these as well")
-    if given("with_broker") and given("bootstrap"):
-        raise UsageError("--with-broker takes the local Kafka, and --bootstrap another one: keep one of the two")
+    if given("broker_dir") and given("bootstrap"):
+        raise UsageError("--bootstrap and --broker-dir exclude each other: each names a cluster")
     if (tuner or tune) and plan is None:
         raise UsageError("a tuner goes by a plan: name it with --sizes PLAN ('spillway plan provision' makes one)")
 
@@ -224,11 +218,12 @@ def _tight(pipeline: Pipeline, plan: Path | None, policy: str | None) -> str | N
     if plan is None:
         return None
     from spillway.agents.core.policies import effective, selected  # noqa: PLC0415 - only here
+    from spillway.agents.models.loading import load_policy  # noqa: PLC0415 - the same
     from spillway.topology.capacity.plan import read_plan  # noqa: PLC0415 - the same
     from spillway.topology.capacity.room import remark  # noqa: PLC0415
 
     settings = effective(pipeline.spec, policy).values()
-    planned = any(getattr(selected(each).parameters, "duration", None) == "planned" for each in settings)
+    planned = any(getattr(selected(each, load_policy).parameters, "duration", None) == "planned" for each in settings)
     return remark(read_plan(plan), pipeline.spec) if planned else None
 
 
@@ -288,7 +283,7 @@ def _stage(pipeline: Pipeline, stage: str, settings: ClientSettings, options: Ma
     from spillway.agents.live.stage.config import StageProcessConfig  # noqa: PLC0415 - the supervisor does without
 
     spec = pipeline.spec.stage(stage)
-    replica, journals = options["replica"], options["journal"]
+    replica = options["replica"]
     if spec.stateful:
         _refuse_as_member(spec, replica, options)
     elif not options["standby"] and replica >= spec.fronts:
@@ -297,8 +292,6 @@ def _stage(pipeline: Pipeline, stage: str, settings: ClientSettings, options: Ma
             f"stage {spec.name!r} has {spec.fronts} front{'s' if spec.fronts > 1 else ''}, {only}: give it more with "
             f"'workers: {{fronts: ...}}' in {pipeline.path}"
         )
-    if journals is not None:
-        _refuse_journal(pipeline, [stage])
     from spillway.agents.supervise.ownership import Ownership  # noqa: PLC0415 - imports Kafka's clients
 
     config = StageProcessConfig(
@@ -309,7 +302,6 @@ def _stage(pipeline: Pipeline, stage: str, settings: ClientSettings, options: Ma
         run_dir=options["run_dir"],
         policy=options["policy"],
         plan_period=options["plan_period"],
-        journal=None if journals is None else journals / f"{stage}.{replica}.jsonl",
         standby=options["standby"],
         cautious=options["cautious"],
         metrics=_address(options["metrics_host"], options["metrics_port"]),
@@ -345,35 +337,14 @@ def _refuse_as_member(spec: StageSpec, replica: int, options: Mapping[str, Any])
         )
 
 
-def _refuse_journal(pipeline: Pipeline, stages: Iterable[str]) -> None:
-    """Raise UsageError where a stage's decisions also go by version logs, which no journal holds."""
-    for stage in stages:
-        missing = {"cache": "what queries ask for", "copies": "what copies answered", "tables": "what tables have"}
-        spec = pipeline.spec.stage(stage)
-        has = [(f"stage {stage!r}", name) for name in missing if getattr(spec, name) is not None]
-        members = {} if spec.ensemble is None else spec.ensemble.members
-        has += [(f"stage {stage!r}, member {name!r}", "cache") for name, each in members.items() if each.cache]
-        for place, name in has:
-            raise UsageError(
-                f"--journal: {place} has {name!r}, and a journal does not contain {missing[name]}, so it could not be "
-                f"replayed; leave --journal or {name!r} out"
-            )
-        before = pipeline.graph.rests_on(stage)
-        if spec.replicated or before:
-            why = f"comes after {before[0]!r}, which keeps a state" if before else "keeps a state"
-            raise UsageError(
-                f"--journal: stage {stage!r} {why}: a journal does not contain what the stage reads from version "
-                "logs, so it could not be replayed; leave --journal out, or give it with --stage to a process of an "
-                "earlier stage"
-            )
-
-
 def _gate(pipeline: Pipeline, settings: ClientSettings, options: Mapping[str, Any]) -> Callable[[], int]:
     from spillway.agents.core.policies import period_of  # noqa: PLC0415 - imports what the supervisor does without
     from spillway.agents.live.gate import process as gate_process  # noqa: PLC0415 - the same
+    from spillway.agents.models.loading import load_policy  # noqa: PLC0415 - the same
 
     gc.enable()
-    period = options["plan_period"] or period_of(options["policy"] or stage.policy for stage in pipeline.spec.stages)
+    settings_of = (options["policy"] or stage.policy for stage in pipeline.spec.stages)
+    period = options["plan_period"] or period_of(settings_of, load_policy)
     config = gate_process.GateProcessConfig(
         pipeline=pipeline,
         replica=options["replica"],
@@ -390,14 +361,12 @@ def _supervise(
     *,
     bootstrap: str | None,
     client_config: Path | None,
-    with_broker: bool,
     broker_dir: Path,
     run_dir: Path,
     policy: str | None,
     stall: float,
     give_up: int | None,
     ready_file: Path | None,
-    journal: Path | None,
     plan_period: float | None,
     metrics_host: str,
     metrics_port: int | None,
@@ -422,8 +391,8 @@ def _supervise(
     with ExitStack() as stack:
         display = stack.enter_context(Display(pipeline.spec.name, quiet=quiet))
         keep: Any = lambda _now: None  # noqa: E731 - replaced below where there is something to keep
-        local = given("broker_dir") and not given("bootstrap")  # told here, it wins over the environment
-        if with_broker or local or (bootstrap is None and client_config is None):
+        # A folder that is named on the command line wins over the environment.
+        if given("broker_dir") or (bootstrap is None and client_config is None):
             broker = stack.enter_context(kept_broker(broker_dir, cache_dir=cache_dir(), say=display.say))
             bootstrap, client_config, keep = broker.bootstrap, None, broker.keep
         service = Service(
@@ -441,7 +410,6 @@ def _supervise(
                 elsewhere=elsewhere,
                 sizes=() if plan is None else ("--sizes", str(plan.absolute()), "--tune-form", tune_form),
                 metrics=_address(metrics_host, metrics_port),
-                extra=() if journal is None else ("--journal", str(journal.absolute())),
                 supervision=SupervisorSettings(RestartPolicy(give_up=give_up), stall),
             ),
             say=display.say,

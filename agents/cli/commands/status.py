@@ -32,7 +32,7 @@ from spillway.agents.supervise.table import (
     variant_table,
 )
 from spillway.lineage.errors import UsageError
-from spillway.lineage.metric_names import UNANSWERED_SECONDS
+from spillway.lineage.metric_names import PLACE, PLACE_FLAPPING, UNANSWERED_SECONDS
 from spillway.producers.cluster import answers
 from spillway.producers.connection import ClientSettings
 
@@ -161,7 +161,9 @@ class _View:
             for entry in self.found
         }
         told = {name: self._supervisor(name) for name in {entry.pipeline for entry in self.found}}
-        self._flapping = frozenset((name, place) for name, seen in told.items() if seen for place in seen.flapping)
+        self._flapping = frozenset(
+            (name, place) for name, seen in told.items() if seen for place in seen.marked(PLACE_FLAPPING, PLACE)
+        )
         self._unanswered = {name: seen.value(UNANSWERED_SECONDS) for name, seen in told.items() if seen}
 
     def ask_kafka(self) -> None:

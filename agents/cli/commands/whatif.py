@@ -23,7 +23,7 @@ from spillway.agents.cli.options import (
     sizes,
     trace_duration_option,
 )
-from spillway.agents.cli.policies import POLICY, load_warned
+from spillway.agents.cli.policies import POLICY, load_warned, require_policies
 from spillway.agents.cli.summary import progress_bar, writing
 from spillway.agents.whatif import table
 from spillway.agents.whatif.study import study
@@ -173,6 +173,8 @@ def _wanted(pipeline: Pipeline, options: dict[str, Any]) -> Sequence[Alternative
     wanted = alternatives(options["policies"], {name: options[name] for name in DIMENSIONS}, options["slos"])
     for alternative in wanted:
         resized(pipeline, alternative.sizes)
+    for policy in (None, *options["policies"]):
+        require_policies(pipeline, policy)
     return wanted
 
 

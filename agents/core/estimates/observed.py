@@ -62,9 +62,7 @@ class Observed:
         "_ring",
         "_variation",
         "_view",
-        "_worst",
         "delays",
-        "longest",
         "waits",
     )
 
@@ -72,11 +70,9 @@ class Observed:
         """`window`: seconds; None chooses it by the paper's guideline. `samples`: of the whole stage."""
         self.delays: list[float] = []
         self.waits: list[float] = []
-        self.longest = 0.0  # the longest time from t_r to the end, where a policy notes it
         self._view = view
         self._mean = RecentMean(DEFAULT if window is None else window)
         self._variation = WorkloadVariation() if window is None else None
-        self._worst: list[tuple[float, float]] = []
         facts = view.facts.get(view.stage)
         workers = facts.workers if facts is not None else view.instances
         self._capacity = max(1, samples * view.instances // max(workers, view.instances))
@@ -115,7 +111,6 @@ class Observed:
             backlog=load.queued + load.forming + load.running,
             hbf=hbf,
             span=span,
-            longest=self._longest(now),
             utilisation=busy / (span * load.workers) if span > 0 and load.workers else 0.0,
             slower=busy / profiled if profiled > 0 else 0.0,
         )
@@ -138,10 +133,3 @@ class Observed:
             ring[self._next : self._next + len(part)] = array("d", part)
             self._next = (self._next + len(part)) % capacity
             new = new[len(part) :]
-
-    def _longest(self, now: float) -> float:
-        self._worst = [(at, value) for at, value in self._worst if now - at < self._mean.length - 1e-9]
-        if self.longest > 0:
-            self._worst.append((now, self.longest))
-            self.longest = 0.0
-        return max((value for _, value in self._worst), default=0.0)

@@ -129,17 +129,17 @@ class Pressure:
         self._heard = -1.0
         self._first = True
 
-    def hear(self, now: float, states: Sequence[StageState], capacity: float, *, steady: bool = True) -> bool:
+    def hear(self, now: float, states: Sequence[StageState], capacity: float) -> bool:
         """Take in what the stage's replicas last said; say whether the high budgets come first.
 
-        `capacity`: T_m, requests a second. With `steady` unset the band is 0 (the ablation `instant`).
+        `capacity`: T_m, requests a second.
         """
         if now == self._heard and states is self._states:
             return self.high
         first, self._first = self._first, False
         self._states, self._heard = states, now
         arriving = self._arriving(now, sum(state.arrival_rate for state in states))
-        self.band = self._spread(now, arriving) if steady else 0.0
+        self.band = self._spread(now, arriving)
         self.load = arriving / capacity if capacity > 0 else 0.0
         if first:
             self.high = 2 * sum(state.hbf for state in states) > len(states)
@@ -170,7 +170,7 @@ class Pressure:
         return sum(self._deviations) / total if total > 0 else 0.0
 
 
-ADAPTIVE, HIGH, LOW, INSTANT = "adaptive", "high", "low", "instant"
+ADAPTIVE, HIGH, LOW = "adaptive", "high", "low"
 
 
 class Recording(Parameters):
@@ -244,10 +244,9 @@ class Adaptive(Policy):
     def tick(self, now: float, load: Load, states: Mapping[str, Sequence[StageState]]) -> None:
         facts = self.facts
         self._duration = load.duration or facts.duration(facts.batch)
-        if self.order in (ADAPTIVE, INSTANT):
+        if self.order == ADAPTIVE:
             capacity = facts.workers * facts.batch / self._duration if self._duration > 0 else 0.0
-            steady = self.order == ADAPTIVE
-            self._high = self._pressure.hear(now, states.get(self.view.stage, ()), capacity, steady=steady)
+            self._high = self._pressure.hear(now, states.get(self.view.stage, ()), capacity)
 
 
 def _unknown(_count: int, /) -> float:

@@ -41,7 +41,7 @@ class PathParameters(Recording):
 
 
 class PardParameters(PathParameters):
-    """What can be set of PARD and its ablations."""
+    """What can be set of PARD."""
 
     duration: Literal["planned", "recent"] = "planned"
     """Whose duration d is: that of a batch of the planned size, or the mean of the batches that lately ended."""

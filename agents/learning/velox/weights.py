@@ -45,12 +45,6 @@ def naive(features: Matrix, observed: Vector, regularization: float, prior: Vect
     return prior + np.linalg.solve(square, features.T @ (observed - features @ prior))
 
 
-def dual(features: Matrix, observed: Vector, regularization: float, prior: Vector) -> Vector:
-    """The same by a system of n equations, O(n^2 d + n^3): m + F' (F F' + l I)^-1 (y - F m)."""
-    square = features @ features.T + regularization * np.eye(len(features))
-    return prior + features.T @ np.linalg.solve(square, observed - features @ prior)
-
-
 def fitted(
     features: Matrix, observed: Vector, regularization: float, prior: Vector, error: str = "squared"
 ) -> tuple[Vector, Matrix]:

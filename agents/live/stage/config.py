@@ -45,7 +45,6 @@ class StageProcessConfig:
     settings: ClientSettings
     run_dir: Path
     policy: str | None = None  # overrides the stage's
-    journal: Path | None = None
     drain: float = 10.0  # the longest that queued queries are waited for at SIGTERM
     commit_interval: float = 0.5
     torch_threads: int = TORCH_THREADS
@@ -91,5 +90,4 @@ class StageProcessConfig:
 
     def taking(self, replica: int) -> Self:
         """What a standby is once it takes a replica's place."""
-        journal = None if self.journal is None else self.journal.with_name(f"{self.stage}.{replica}.jsonl")
-        return replace(self, replica=replica, journal=journal, standby=False)
+        return replace(self, replica=replica, standby=False)

@@ -112,7 +112,6 @@ class Times:
     sent_us: int
     deadline_us: int
     skewed: bool = False  # the sender's clock was off; both times rest on the broker's
-    clamped: bool = False  # the time it asked for was implausible
 
 
 def effective(sent_us: int, deadline_us: int, appended_us: int, slo_us: int) -> Times:
@@ -126,7 +125,7 @@ def effective(sent_us: int, deadline_us: int, appended_us: int, slo_us: int) -> 
     budget = min(max(asked, 0), max(MAX_BUDGET_US, MAX_BUDGET_SLOS * slo_us))
     skewed = appended_us > 0 and abs(appended_us - sent_us) > SKEW_US
     start = appended_us if skewed else sent_us
-    return Times(start, start + budget, skewed, budget != asked)
+    return Times(start, start + budget, skewed)
 
 
 _LOG_APPEND_TIME = 1

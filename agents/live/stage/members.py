@@ -236,8 +236,6 @@ class Members:
                 return
             if self._epoch is not None and self.record is not None:
                 log.info("%s: its ensemble is %s", stage, self.record.text)
-                if config.journal is not None:
-                    log.warning("%s: its journal does not hold this change, so it cannot be replayed", stage)
             self._epoch = epoch
             self._route.change(rules)
         self._retire_gone()

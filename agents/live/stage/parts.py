@@ -5,19 +5,18 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from spillway.agents.core.batching import Batcher
 from spillway.agents.core.cache import PredictionCache
 from spillway.agents.core.durations import estimate_of
 from spillway.agents.core.joins import Rule
-from spillway.agents.core.journal import Recorded
 from spillway.agents.core.lane import Ticket
 from spillway.agents.core.laned_stage import LanedCore
 from spillway.agents.core.lanes import Lanes
 from spillway.agents.core.limits import limits
 from spillway.agents.core.paths import PathPredictor
-from spillway.agents.core.policies import DEFAULT, make, period_of
+from spillway.agents.core.policies import DEFAULT, make, period_of, selected
 from spillway.agents.core.policy import StageFacts, StageView
 from spillway.agents.core.stage import StageCore
 from spillway.agents.core.stateful_stage import StatefulCore
@@ -28,7 +27,7 @@ from spillway.agents.live.stage.intake import Signature
 from spillway.agents.models.bare import BareModel, EmulatedModel
 from spillway.agents.models.declared import load_declared
 from spillway.agents.models.execution import Runner
-from spillway.agents.models.loading import limit_torch_threads, load_model
+from spillway.agents.models.loading import limit_torch_threads, load_model, load_policy
 from spillway.lineage.errors import ModelError
 from spillway.topology.variants.variant import variants_of
 
@@ -179,7 +178,6 @@ def build_core(
     spec: StageSpec,
     replica: int,
     policy: str | None,
-    journal: Callable[[str], object] | None = None,
     *,
     period: float | None = None,
     durability: Durability | None = None,
@@ -191,23 +189,19 @@ def build_core(
 ) -> StageCore:
     """Build the core with its policy; durations start from the stage's profile and are then measured.
 
-    With a `journal` the core writes every call into it, a line each. `period`: see `build_view`;
-    without one it is as the policies say. `durability` is needed behind a stateful stage. `threads`: workers that are
-    there from the start, where these are not all that the spec names. `cache`: see `build_cache`.
-    `dispatch`: of its copies. `route`: of its ensemble or variants. `awaits`: see `StageCore`.
+    `period`: see `build_view`; without one it is as the policies say. `durability` is needed behind a stateful stage.
+    `threads`: workers that are there from the start, where these are not all that the spec names. `cache`: see
+    `build_cache`. `dispatch`: of its copies. `route`: of its ensemble or variants. `awaits`: see `StageCore`.
     """
     batcher, rule, paths = _decider(pipeline, spec, replica, policy, period, threads)
     told: dict[str, Any] = {"rule": rule, "queue_limit": spec.queue, "paths": paths, "durability": durability}
     told |= {"dispatch": dispatch, "default": spec.default is not None, "awaits": awaits}
     told["holds"] = spec.coding is not None and spec.coding.release == "budget"
     told |= cache or {}
-    core: StageCore
     if route is None:
-        core = StageCore(pipeline.graph, spec.name, batcher, **told)
-    else:
-        lanes = _lanes(pipeline, spec, replica, policy, period, route)
-        core = LanedCore(pipeline.graph, spec.name, lanes, route, **told)
-    return core if journal is None else cast("StageCore", Recorded(core, journal))
+        return StageCore(pipeline.graph, spec.name, batcher, **told)
+    lanes = _lanes(pipeline, spec, replica, policy, period, route)
+    return LanedCore(pipeline.graph, spec.name, lanes, route, **told)
 
 
 def build_stateful_core(
@@ -244,11 +238,11 @@ def _decider(
     duration: Callable[[int], float] | None = None,
 ) -> tuple[Batcher, Rule, PathPredictor | None]:
     if period is None:
-        period = period_of(policy or stage.policy for stage in pipeline.spec.stages)
+        period = period_of((policy or stage.policy for stage in pipeline.spec.stages), load_policy)
     paths = PathPredictor() if pipeline.graph.is_chooser(spec.name) else None
     view = build_view(pipeline, spec, replica, period, paths)
     batcher = Batcher(
-        make(policy or spec.policy or DEFAULT, view),
+        make(selected(policy or spec.policy or DEFAULT, load_policy), view),
         max_batch=spec.batching.most,
         delay=spec.batching.delay,
         workers=spec.workers.of_front(replica) if threads is None else threads,

@@ -13,7 +13,7 @@ import time
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from spillway.agents.core.policies import period_of
 from spillway.agents.core.pool import Pool
@@ -69,6 +69,7 @@ from spillway.agents.live.stage.variants import VariantCrews, reads_needs
 from spillway.agents.live.stage.variants import route_of as variants_route
 from spillway.agents.live.stage.waiting import wait_to_take
 from spillway.agents.live.states.log_reader import LogsFeed
+from spillway.agents.models.loading import load_policy
 from spillway.agents.workers.forks import isolate_children
 from spillway.agents.workers.identity import model_hash
 from spillway.agents.workers.processes import command_of
@@ -225,7 +226,7 @@ class StageProcess(Serving):
         self._name = config.pipeline.spec.name
         self._predecessors = tuple(config.pipeline.graph.predecessors[config.stage])
         stages = config.pipeline.spec.stages
-        self._period = config.plan_period or period_of(config.policy or stage.policy for stage in stages)
+        self._period = config.plan_period or period_of((config.policy or stage.policy for stage in stages), load_policy)
         self._topic = topics.stage_input(self._name, config.stage) if self._predecessors else topics.ingress(self._name)
         self._limits = config.pipeline.spec.limits.merged()
         self._metrics = StageMetrics(
@@ -241,7 +242,6 @@ class StageProcess(Serving):
             self._metrics.versions = crew.versions
         self._clock = Clock()
         self._facts: dict[str, StageFacts]
-        self._journal_file: TextIO | None = None
         self._scaling: Scaling | None = None
         self._renewing: Renewing | None = None
         self._states: LogsFeed | None = None
@@ -407,7 +407,7 @@ class StageProcess(Serving):
         more["awaits"] = self._lookups
         if config.spec.ensemble is not None:
             more["route"] = route_of(config.spec, config.replica, self._lookups)
-        core = build_core(*where, config.policy, self._journal(), **more)
+        core = build_core(*where, config.policy, **more)
         if config.spec.ensemble is not None:
             assert isinstance(self._crew, Members)
             self._crew.serve(cast("LanedCore", core).lanes, more["route"])
@@ -458,16 +458,6 @@ class StageProcess(Serving):
             self._renewing = Renewing(self._config, crews.registry, crews, core, route, self._period)
         self._metrics.lanes = VariantFigures(lanes, route.stats, crews.wanted, self._scaling)
 
-    def _journal(self) -> Callable[[str], object] | None:
-        path = self._config.journal
-        if path is None:
-            return None
-        path.parent.mkdir(parents=True, exist_ok=True)
-        if path.exists():  # of a process before this one, maybe of its last moments
-            path.rename(path.with_suffix(f".{path.stat().st_mtime_ns}{path.suffix}"))
-        self._journal_file = path.open("w", encoding="utf-8")
-        return self._journal_file.write
-
     def _membership(self) -> Membership:
         config = self._config
         return Membership(
@@ -496,5 +486,3 @@ class StageProcess(Serving):
         await asyncio.to_thread(output.flush, 1.0)
         output.close()
         await asyncio.to_thread(workers.close, 1.0)
-        if self._journal_file is not None:
-            self._journal_file.close()

@@ -39,6 +39,7 @@ from spillway.agents.live.states.log_reader import CONTROL, LogReader
 from spillway.agents.live.states.sending import Appender
 from spillway.agents.live.states.standby import StandbyReader
 from spillway.agents.models.execution import Runner
+from spillway.agents.models.loading import load_policy
 from spillway.checkpoint.claims import Claims
 from spillway.checkpoint.leases import Lease
 from spillway.checkpoint.logs import Logs
@@ -150,7 +151,9 @@ class Built:
         self._place = (spec.name, self._shard)
         root = not pipeline.graph.predecessors[spec.name]
         self.topic = topics.ingress(self._pipeline) if root else topics.stage_input(self._pipeline, spec.name)
-        self.period = config.plan_period or period_of(config.policy or each.policy for each in pipeline.spec.stages)
+        self.period = config.plan_period or period_of(
+            (config.policy or each.policy for each in pipeline.spec.stages), load_policy
+        )
         self.failed: asyncio.Future[None] = self._loop.create_future()  # raises what the process must end for
         self.metrics = StageMetrics(self._pipeline, spec.name, config.replica, queue_limit=spec.queue)
         self.metrics.label = name.rpartition("@")[0].removeprefix(f"{self._pipeline}.")

@@ -14,7 +14,6 @@ from spillway.topology.load import load
 
 def main() -> int:
     options = json.loads(sys.argv[1])
-    journal = options.pop("journal", None)
     if "payload_bytes" in options:  # no setting: a bound that only matters with many thousand waiting parts
         told = StageCore.__init__.__kwdefaults__
         assert "payload_bytes" in told
@@ -26,7 +25,6 @@ def main() -> int:
             settings=ClientSettings(bootstrap=options.pop("bootstrap")),
             run_dir=Path(options.pop("run_dir")),
             claims=Ownership,
-            journal=Path(journal) if journal else None,
             **options,
         )
     )

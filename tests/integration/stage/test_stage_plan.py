@@ -9,8 +9,6 @@ from dataclasses import replace
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from spillway.agents.core.journal import replay
-from spillway.agents.live.stage.parts import build_core
 from spillway.lineage import metric_names as names
 from spillway.lineage.message import PlanWord
 from spillway.lineage.schemas import MARKER
@@ -138,16 +136,3 @@ def test_lies_are_refused_and_counted_and_change_nothing(chain, until):
     assert silent(chain, "one", "two") == [0]
     assert word_of(chain, "one", "two")["queueing"] >= 0
     assert all(process.poll() is None for process in chain.processes)
-
-
-def test_a_journal_with_what_was_heard_replays_the_same(chain, until):
-    (one,) = started(chain, until, "one", journal=str(chain.folder / "one.jsonl"))
-    started(chain, until, "two")
-    chain.send_many(200)
-    chain.reader("outcomes").wait(200)
-    assert chain.stop(one) == 0
-    lines = (chain.folder / "one.jsonl").read_text().splitlines()
-    ticks = [json.loads(line)[2] for line in lines if line.startswith('["tick"')]
-    assert any("two" in heard["states"] for heard in ticks)
-    core = build_core(chain.pipeline, chain.pipeline.spec.stage("one"), 0, None, period=PERIOD)
-    assert replay(lines, core) is None

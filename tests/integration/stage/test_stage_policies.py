@@ -1,12 +1,10 @@
-"""Policies as live stages run them, on a real broker: what a drop tells, whose clock counts, what a journal replays."""
+"""Policies as live stages run them, on a real broker: what a drop tells, whose clock counts."""
 
 import re
 import time
 
 import pytest
 
-from spillway.agents.core.journal import replay
-from spillway.agents.live.stage.parts import build_core
 from spillway.lineage import headers, reasons
 from spillway.lineage import metric_names as names
 from spillway.lineage.message import DROPPED, PREDICTION
@@ -59,21 +57,6 @@ def test_a_drop_tells_every_term_of_its_estimate(chain, until):
         assert terms["later"] == pytest.approx(38)  # the profile of the second stage, which nobody has heard of
     figures = chain.metrics("one")
     assert figures["spillway_shortfall_seconds_count"] >= len(drops)
-
-
-@pytest.mark.parametrize("policy", ["pard", "spillway", "nexus", "expired"])
-def test_a_live_journal_replays_with_a_policy_that_hears_the_others(chain, until, policy):
-    core = build_core(chain.pipeline, chain.pipeline.spec.stage("one"), 0, policy, period=PERIOD)
-    one = chain.start("one", policy=policy, plan_period=PERIOD, journal=str(chain.folder / "one.jsonl"))
-    chain.start("two", policy=policy, plan_period=PERIOD)
-    until(lambda: chain.metrics("one").get(names.PLAN_AGE_SECONDS + "_count", 0) > 2)  # heard, and in time
-    reader = chain.reader("outcomes")
-    send_with(chain, 150, 0.3)
-    reader.wait(150)
-    assert chain.stop(one) == 0
-    lines = (chain.folder / "one.jsonl").read_text().splitlines()
-    assert sum(line.startswith('["tick"') and '"two"' in line for line in lines) > 2
-    assert replay(lines, core) is None
 
 
 class Shifted:

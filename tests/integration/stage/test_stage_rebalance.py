@@ -6,8 +6,6 @@ import time
 
 import pytest
 
-from spillway.agents.core.journal import replay
-from spillway.agents.live.stage.parts import build_core
 from spillway.checkpoint.dedup import PartitionMemory
 from spillway.lineage import headers
 
@@ -125,34 +123,3 @@ def test_a_stage_that_had_no_room_when_its_group_changed_goes_on(stage, until):
     out.settle()
     assert sorted(fresh(out.messages)) == sorted(backlog.sent)
     assert one.stop(first) == 0
-
-
-def test_the_journal_of_a_live_run_replays_to_the_same_decisions(stage, until):
-    one = stage(
-        """
-partitions: 4
-stages:
-  - {name: step, emulated: {alpha: 4ms, beta: 1ms}, batching: {size: 4, delay: 10ms}, workers: {count: 2},
-     policy: expired}
-"""
-    )
-    journal = one.folder / "journal.jsonl"
-    process = one.start("step", journal=str(journal))
-    for number in range(300):
-        one.send(f"q{number % 290}", {"x": number})
-        if number % 10 == 0:
-            now = time.time_ns() // 1000
-            late = headers.encode(headers.Headers(f"late{number}", now, now + 1))
-            one.send(f"late{number}", {"x": 0}, pairs=late)
-    one.send("poison", {}, value=b"no avro")
-    one.flush()
-    out = one.reader("outcomes")
-    out.wait(290 + 30 + 1)
-    until(lambda: one.committed("step") == one.ends())
-    assert one.stop(process) == 0
-    lines = journal.read_text().splitlines()
-    core = build_core(one.pipeline, one.pipeline.spec.stage("step"), 0, None)
-    assert replay(lines, core) is None
-    assert core.stats.duplicates == 10
-    assert core.stats.dropped == {"expired": 30}
-    assert core.stats.failed == {"not-avro": 1}

@@ -17,7 +17,7 @@ from spillway.agents.core.policy import StageFacts, StageView
 from spillway.agents.core.request import Request
 from spillway.lineage.reasons import NO_SPARE_TIME
 
-POLICIES = ["naive", "expired", "pard", "spillway", "nexus", "clipper++"]
+POLICIES = ["naive", "expired", "pard", "spillway"]
 NOW = 1_000.0
 
 

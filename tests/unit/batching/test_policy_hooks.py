@@ -16,7 +16,7 @@ class Choosy(Fifo):
     __slots__ = ("heard",)
 
     def admit(self, now, request):
-        return Refusal(reasons.OVERLOAD) if request.request_id == "x" else None
+        return Refusal("overload") if request.request_id == "x" else None
 
     def tick(self, now, load, states):
         self.heard = load

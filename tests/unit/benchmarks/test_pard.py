@@ -9,11 +9,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from benchmarks.pard.ablations import word
-from benchmarks.pard.applications import APPLICATIONS, application, capacity_of, needed_capacity, provision, throughput
+from benchmarks.pard.applications import (
+    APPLICATIONS,
+    application,
+    capacity_of,
+    from_artifact,
+    needed_capacity,
+    provision,
+    throughput,
+)
 from benchmarks.pard.cases import Case, run_case
 from benchmarks.pard.command import SECTIONS, pard
 from benchmarks.pard.matrix import standing
 from benchmarks.pard.paper import Range
+from spillway.lineage.errors import UsageError
+from spillway.topology.spec import EmulatedSpec
 
 
 def run(*arguments):
@@ -60,6 +70,37 @@ def test_workers_serve_the_capacity_and_one_less_would_not(name):
     assert capacity_of(spec, workers) >= 321.0
     for count, rate in zip(workers, throughput(spec).values(), strict=True):
         assert (count - 1) * rate < 321.0
+
+
+def module(name, number, *pres, batch=4):
+    return {"name": name, "id": number, "pres": [*pres], "alpha_ms": 20.0, "beta_ms": 7.0, "batch": batch}
+
+
+def test_the_artifacts_form_becomes_a_pipeline_of_emulated_stages(tmp_path):
+    modules = [
+        module("person", 0),
+        module("pose", 1, 0),
+        module("face", 2, 0),
+        module("expression", 3, 1, 2, batch=100),
+    ]
+    file = tmp_path / "da.json"
+    file.write_text(json.dumps({"pipeline": "da", "slo_ms": 420.0, "modules": modules}))
+    read = from_artifact(file)
+    assert (read.spec.name, read.spec.slo) == ("da", 0.42)
+    before = {"person": (), "pose": ("person",), "face": ("person",), "expression": ("pose", "face")}
+    assert read.graph.predecessors == before
+    stage = read.spec.stage("pose")
+    assert (stage.emulated, stage.batching.size) == (EmulatedSpec(alpha=0.02, beta=0.007), 4)
+    assert read.spec.stage("expression").batching.most == 100
+
+
+@pytest.mark.parametrize("left_out", ["modules", "slo_ms", "pipeline"])
+def test_another_form_is_refused_by_name(tmp_path, left_out):
+    said = {"pipeline": "da", "slo_ms": 420.0, "modules": [module("a", 0)]}
+    del said[left_out]
+    (tmp_path / "da.json").write_text(json.dumps(said))
+    with pytest.raises(UsageError, match=rf"da\.json is not in the form of PARD's artifact: KeyError\('{left_out}'\)"):
+        from_artifact(tmp_path / "da.json")
 
 
 def test_words_follow_from_the_numbers():

@@ -43,58 +43,6 @@ def test_a_stage_that_is_not_there_is_told_before_a_broker_is_asked_for(tmp_path
     assert "there is no stage 'rad'; its stages are one, three" in str(done.exception)
 
 
-# Journals are refused where they could not be replayed: of stages that go by version logs.
-
-JOURNALED = """
-name: p
-slo: 1s
-stages:
-  - {name: before, model: "tests.unit.models.sample_models:Doubler"}
-  - {name: keeps, model: "tests.unit.models.stateful_models:Total", state: shared, after: before}
-  - {name: behind, model: "tests.unit.models.sample_models:Doubler", after: keeps}
-"""
-
-REMEMBERED = """
-name: p
-slo: 1s
-stages:
-  - name: kind
-    ensemble:
-      members:
-        plain: {model: "tests.unit.models.sample_models:Doubler"}
-        known: {model: "tests.unit.models.sample_models:Doubler", cache: {bytes: 1MB}}
-"""
-
-
-@pytest.mark.parametrize(
-    ("options", "said"),
-    [
-        ((), "stage 'keeps' keeps a state"),
-        (("--stage", "keeps"), "stage 'keeps' keeps a state"),
-        (("--stage", "behind"), "stage 'behind' comes after 'keeps', which keeps a state"),
-    ],
-)
-def test_a_journal_that_cannot_be_replayed_is_refused(tmp_path, monkeypatch, options, said):
-    monkeypatch.setattr("spillway.agents.cli.commands.serve._ensure_topics", lambda *_: None)
-    monkeypatch.setattr("spillway.agents.cli.log.to_stderr", lambda: None)
-    file = tmp_path / "p.yaml"
-    file.write_text(JOURNALED)
-    arguments = [str(file), "--journal", str(tmp_path / "journals"), "--bootstrap", "127.0.0.1:1", *options]
-    done = CliRunner().invoke(serve, arguments)
-    assert isinstance(done.exception, UsageError)
-    assert said in str(done.exception)
-
-
-def test_a_journal_of_a_member_with_a_cache_is_refused_by_its_name(tmp_path, monkeypatch):
-    monkeypatch.setattr("spillway.agents.cli.commands.serve._ensure_topics", lambda *_: None)
-    monkeypatch.setattr("spillway.agents.cli.log.to_stderr", lambda: None)
-    file = tmp_path / "p.yaml"
-    file.write_text(REMEMBERED)
-    done = CliRunner().invoke(serve, [str(file), "--journal", str(tmp_path / "j"), "--bootstrap", "127.0.0.1:1"])
-    assert isinstance(done.exception, UsageError)
-    assert "--journal: stage 'kind', member 'known' has 'cache'" in str(done.exception)
-
-
 def test_only_a_learner_of_the_pipeline_can_be_served_elsewhere(tmp_path):
     file = tmp_path / "p.yaml"
     file.write_text(SPEC + 'learners: [{name: taste, model: "tests.unit.models.sample_models:Doubler", state: keyed}]')

@@ -1,7 +1,6 @@
 """An ensemble in virtual time: whoever dies, raises, is full or late, each query settles once and nothing lingers."""
 
 import heapq
-import json
 import math
 import random
 
@@ -10,7 +9,6 @@ import pytest
 from spillway.agents.core.actions import DEFAULT, Failed, Ok
 from spillway.agents.core.batching import Batcher
 from spillway.agents.core.cache import PredictionCache
-from spillway.agents.core.journal import Recorded
 from spillway.agents.core.laned_stage import LanedCore
 from spillway.agents.core.lanes import Lanes, Query, number_of, parts_of
 from spillway.agents.core.policies import make
@@ -427,11 +425,3 @@ def test_flags_of_many_members_that_say_much_stay_within_their_bounds():
     query.answers = {member: member * 50 for member in members}
     flags = {"stage": checked(ensemble.combine(query).flags)}
     assert bounded(flags, "stage") is flags
-
-
-def test_a_journal_is_kept_of_it():
-    lines = []
-    world = World(1, selection="exp4")
-    world.core = Recorded(world.core, lines.append)
-    world.play()
-    assert {json.loads(line)[0] for line in lines[1:]} >= {"attach", "complete", "deliver", "lose"}

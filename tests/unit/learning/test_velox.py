@@ -3,11 +3,12 @@
 import numpy as np
 import pytest
 
+from benchmarks.velox.latency import dual
 from examples.velox.ratings import NOISE, World
 from spillway.agents.learning.velox.als import als
 from spillway.agents.learning.velox.model import VeloxModel
 from spillway.agents.learning.velox.served import Served
-from spillway.agents.learning.velox.weights import ERRORS, dual, learn, naive
+from spillway.agents.learning.velox.weights import ERRORS, learn, naive
 from spillway.agents.models.inputs import Inputs
 from spillway.agents.models.rehearsal import rehearse
 from spillway.agents.models.stateful import SHARED, Machine

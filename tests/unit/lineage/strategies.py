@@ -67,7 +67,6 @@ plan_words = st.builds(
     *[floats] * 6,
     ints,
     st.booleans(),
-    floats,
     st.lists(floats, max_size=24).map(tuple),
 )
 

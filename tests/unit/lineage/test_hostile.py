@@ -121,11 +121,11 @@ HOSTILE = {
     "a bool tensor with a 2": (query(tensor(b"bool", [2], b"\x01\x02")), reasons.CORRUPT),
     "a word with 2**62 waits": (HEADERS[WORD] + b"\0" * 16 + varint(BOMB), reasons.TOO_LARGE),
     "a word with too many blocks of waits": (
-        HEADERS[WORD] + b"\0" * 16 + (varint(40) + b"\2" * 160) * 2 + b"\0" * 42,
+        HEADERS[WORD] + b"\0" * 16 + (varint(40) + b"\2" * 160) * 2 + b"\0" * 38,
         reasons.TOO_LARGE,
     ),
-    "a word of a stage with a long name": (HEADERS[WORD] + text(b"n" * 257) + b"\0" * 57, reasons.TOO_LARGE),
-    "a word of a stage that is no UTF-8": (HEADERS[WORD] + text(b"\xff") + b"\0" * 57, reasons.CORRUPT),
+    "a word of a stage with a long name": (HEADERS[WORD] + text(b"n" * 257) + b"\0" * 53, reasons.TOO_LARGE),
+    "a word of a stage that is no UTF-8": (HEADERS[WORD] + text(b"\xff") + b"\0" * 53, reasons.CORRUPT),
     "bytes behind a word": (encode_word(PlanWord("s", 0, 0, 0)) + b"\0", reasons.CORRUPT),
     "a dead letter with 2**62 headers": (
         encode_dead_letter(DeadLetter("t", 0, 0, "s", "r", "", 0))[:-1] + varint(BOMB),

@@ -6,7 +6,6 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from prometheus_client import CollectorRegistry, generate_latest
 
 from spillway.agents.cli import main
 from spillway.agents.coding.card import (
@@ -31,13 +30,13 @@ from spillway.agents.live.stage.extras import Beside
 from spillway.agents.models.inputs import Inputs
 from spillway.agents.supervise.registry import Entry
 from spillway.agents.supervise.scrape import figures
-from spillway.agents.supervise.scrape import parse as parsed
 from spillway.agents.supervise.table import details
 from spillway.agents.workers.identity import model_hash
 from spillway.lineage.errors import ModelError, UsageError
 from spillway.topology.load import parse
 from spillway.topology.sections import CodingSpec
 from tests.unit.core.builders import NOW, delivery, stage_core
+from tests.unit.supervise.test_readings import reading
 
 MATRIX = np.arange(12.0).reshape(3, 4) - 5
 CARD = Card(
@@ -241,7 +240,7 @@ def loaded(folder, **changed):
 
 
 def test_a_folder_that_fits_is_read(folder):
-    parities = loaded(folder, more="inputs: {x: {dtype: float64, shape: [-1]}}, ").parities
+    parities = loaded(folder, more="inputs: {x: {dtype: float64, shape: [null]}}, ").parities
     assert (parities.expected, parities.outdated) == (0.5, "")
     assert parities.reference[1]["y"].tolist() == (MATRIX @ np.ones(4)).tolist()
 
@@ -330,10 +329,7 @@ def test_another_version_pauses_coding_and_is_not_refused(folder, spoil, said, c
     assert (dispatch.take_extras(), dispatch.stats.paused, core.unsettled) == ([], 1, 2)
     metrics = StageMetrics("p", "f", 0)
     metrics.dispatch = dispatch
-    registry = CollectorRegistry()
-    registry.register(metrics)
-    snapshot = parsed(generate_latest(registry).decode(), 0.0)
-    told = details(figures(Entry("p", "f", 0, 1, 2, 0.0, "stage"), snapshot, None))
+    told = details(figures(Entry("p", "f", 0, 1, 2, 0.0, "stage"), reading(metrics, 0.0), None))
     assert any("coding is paused: its parity models belong to another version" in line for line in told)
     file = folder.parent / "p.yaml"
     file.write_text(text())

@@ -3,7 +3,6 @@
 import pytest
 
 from spillway.agents.core.actions import Ok
-from spillway.agents.core.journal import replay
 from spillway.agents.live.stage.parts import build_core
 from spillway.lineage.errors import UsageError
 from spillway.topology.load import parse
@@ -21,9 +20,9 @@ stages:
 """)
 
 
-def served(policy: str, journal=None):
+def served(policy: str):
     """A core at `a` that saw 30 requests of each class go their way."""
-    core = build_core(PIPELINE, PIPELINE.spec.stage("a"), 0, policy, journal)
+    core = build_core(PIPELINE, PIPELINE.spec.stage("a"), 0, policy)
     core.assign(0, 0)
     for offset in range(60):
         kind, way = (("s", "slow"), ("f", "fast"))[offset % 2]
@@ -48,15 +47,6 @@ def test_a_class_that_takes_the_fast_way_has_time_enough(kind, way, sent):
 
 def test_without_foretelling_the_worst_way_counts():
     assert ask(served("pard"), 60, "f", "fast", deadline=NOW + 60.1) == []
-
-
-def test_a_journal_that_is_replayed_foretells_the_same():
-    lines: list[str] = []
-    core = served("pard:paths=predicted", lines.append)
-    assert ask(core, 60, "f", "fast", deadline=NOW + 60.1) == ["fast"]
-    assert ask(core, 61, "s", "slow", deadline=NOW + 61.1) == []
-    fresh = build_core(PIPELINE, PIPELINE.spec.stage("a"), 0, "pard:paths=predicted")
-    assert replay(lines, fresh) is None
 
 
 def test_an_oracle_cannot_be_had_live():

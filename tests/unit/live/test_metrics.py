@@ -19,8 +19,9 @@ from spillway.agents.live.registry import LOOPBACK, Address, MetricsServer, serv
 from spillway.agents.live.stage.batch_work import Executed
 from spillway.agents.live.stage.tally import Tally
 from spillway.agents.supervise.registry import Entry
-from spillway.agents.supervise.scrape import figures, parse
+from spillway.agents.supervise.scrape import figures
 from spillway.lineage.errors import UsageError
+from tests.unit.supervise.test_readings import reading
 
 
 def samples(metrics):
@@ -243,10 +244,8 @@ class Clock:
 
 def told(metrics):
     """What the watchdog reads of a process with these metrics."""
-    registry = CollectorRegistry()
-    registry.register(metrics)
     entry = Entry("p", metrics.stage, 0, 1, 1, 0.0, metrics.role)
-    return figures(entry, parse(generate_latest(registry).decode(), 1.0), None)
+    return figures(entry, reading(metrics, 1.0), None)
 
 
 def test_a_loop_that_falls_silent_is_not_believed_for_long():

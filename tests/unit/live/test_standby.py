@@ -1,7 +1,6 @@
 """A standby waits, visibly, for one line on its stdin."""
 
 import io
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -22,7 +21,6 @@ def config(tmp_path):
         replica=1,
         settings=ClientSettings(bootstrap="localhost:1"),
         run_dir=tmp_path,
-        journal=Path("journals/a.1.jsonl"),
         standby=True,
     )
 
@@ -60,7 +58,7 @@ def test_a_stdin_that_ends_without_a_word_is_an_error_that_names_the_way_out(con
 
 def test_what_it_becomes_is_the_replica_in_all(config):
     taken = config.taking(4)
-    assert (taken.replica, taken.standby, taken.journal) == (4, False, Path("journals/a.4.jsonl"))
+    assert (taken.replica, taken.standby) == (4, False)
 
 
 def test_only_the_word_counts():

@@ -21,7 +21,7 @@ from spillway.agents.registry.generator import FORMATS, HARDWARE, generate
 from spillway.agents.registry.register import register_model, store
 from spillway.agents.registry.served import Registered, read_registered
 from spillway.agents.registry.validation import Validation, read_model, read_validation
-from spillway.agents.supervise.scrape import parse
+from spillway.agents.supervise.scrape import Snapshot
 from spillway.agents.supervise.table import variant_rows
 from spillway.lineage.errors import ModelError, UsageError
 from spillway.producers.connection import ClientSettings
@@ -226,15 +226,13 @@ def test_a_choice_is_explained_in_lines_of_a_terminal():
 
 
 def test_status_has_a_row_for_each_variant_those_with_workers_first():
-    page = """
-spillway_variant_workers{variant="a"} 0.0
-spillway_variant_workers{variant="b"} 1.0
-spillway_variant_workers_wanted{variant="a"} 0.0
-spillway_variant_workers_wanted{variant="b"} 2.0
-spillway_variant_asked_total{variant="b"} 7.0
-spillway_variant_state{variant="b",state="active"} 1.0
-"""
-    rows = variant_rows([("digit", parse(page, 0.0))])
+    page = {
+        "spillway_variant_workers": [({"variant": "a"}, 0.0), ({"variant": "b"}, 1.0)],
+        "spillway_variant_workers_wanted": [({"variant": "a"}, 0.0), ({"variant": "b"}, 2.0)],
+        "spillway_variant_asked_total": [({"variant": "b"}, 7.0)],
+        "spillway_variant_state": [({"variant": "b", "state": "active"}, 1.0)],
+    }
+    rows = variant_rows([("digit", Snapshot(0.0, page))])
     assert [(row.variant, row.state, row.ready, row.wanted, row.asked) for row in rows] == [
         ("b", "active", 1, 2, 7),
         ("a", "", 0, 0, 0),

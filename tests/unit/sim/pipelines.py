@@ -1,32 +1,23 @@
-"""Small pipelines in the paper's JSON form."""
+"""Small pipelines of emulated stages."""
 
-import json
+import yaml
 
-from spillway.topology.load import load
+from spillway.topology.load import parse
 
 
-def document(stages, slo_ms=500.0, name="small"):
+def document(stages, slo_ms=500.0):
     """`stages`: (name, alpha in ms, beta in ms, batch, names of predecessors)."""
-    ids = {stage[0]: index for index, stage in enumerate(stages)}
-    return {
-        "pipeline": name,
-        "slo_ms": slo_ms,
-        "modules": [
-            {
-                "name": own,
-                "id": ids[own],
-                "pres": [ids[each] for each in before],
-                "subs": [ids[other] for other, *_, others in stages if own in others],
-                "alpha_ms": alpha,
-                "beta_ms": beta,
-                "batch": batch,
-            }
-            for own, alpha, beta, batch, before in stages
-        ],
-    }
+    made = [
+        {
+            "name": name,
+            "after": list(before),
+            "emulated": {"alpha": alpha / 1000, "beta": beta / 1000},
+            "batching": {"size": batch},
+        }
+        for name, alpha, beta, batch, before in stages
+    ]
+    return yaml.safe_dump({"name": "small", "slo": slo_ms / 1000, "stages": made})
 
 
-def pipeline(folder, stages, slo_ms=500.0):
-    file = folder / "small.json"
-    file.write_text(json.dumps(document(stages, slo_ms)))
-    return load(file)
+def pipeline(stages, slo_ms=500.0):
+    return parse(document(stages, slo_ms))

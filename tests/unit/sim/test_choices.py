@@ -144,9 +144,9 @@ def test_what_does_not_fit_is_refused(wrong):
 ARRIVALS = np.cumsum(np.random.default_rng(1).gamma(0.4, 1 / 0.4 / 260.0, 4000))
 
 
-def observed(tmp_path, stages, **options):
+def observed(stages, **options):
     observer = Observer(**options)
-    small = pipeline(tmp_path, stages, slo_ms=150.0)
+    small = pipeline(stages, slo_ms=150.0)
     workers = [2] * len(stages)
     result = simulate(small, ARRIVALS, workers=workers, dispatch="worker", policy="expired", observer=observer)
     plain = simulate(small, ARRIVALS, workers=workers, dispatch="worker", policy="expired")
@@ -154,8 +154,8 @@ def observed(tmp_path, stages, **options):
     return result, observer
 
 
-def test_drops_per_stage_add_up_to_the_drops(tmp_path):
-    result, observer = observed(tmp_path, CHAIN)
+def test_drops_per_stage_add_up_to_the_drops():
+    result, observer = observed(CHAIN)
     drops = [index for log in observer.stages.values() for index in log.drops]
     assert len(drops) > 100
     assert sorted(drops) == np.flatnonzero(result.kind == DROPPED).tolist()
@@ -164,15 +164,15 @@ def test_drops_per_stage_add_up_to_the_drops(tmp_path):
         assert (np.array(log.dropped) >= np.array(log.drop_arrived)).all()
 
 
-def test_a_request_that_two_branches_drop_is_dropped_once(tmp_path):
-    result, observer = observed(tmp_path, DIAMOND)
+def test_a_request_that_two_branches_drop_is_dropped_once():
+    result, observer = observed(DIAMOND)
     drops = [index for log in observer.stages.values() for index in log.drops]
     assert set(drops) == set(np.flatnonzero(result.kind == DROPPED).tolist())
     assert len(drops) >= len(set(drops))
 
 
-def test_visits_tell_each_request_s_way(tmp_path):
-    result, observer = observed(tmp_path, CHAIN)
+def test_visits_tell_each_request_s_way():
+    result, observer = observed(CHAIN)
     done = result.kind == PREDICTION
     before = dict(enumerate(ARRIVALS))
     for name, log in observer.stages.items():
@@ -191,9 +191,9 @@ def test_visits_tell_each_request_s_way(tmp_path):
     assert {index: float(result.finished[index]) for index in np.flatnonzero(done)} == before
 
 
-def test_a_sample_is_the_same_requests_everywhere(tmp_path):
-    _, whole = observed(tmp_path, CHAIN)
-    _, sample = observed(tmp_path, CHAIN, every=7)
+def test_a_sample_is_the_same_requests_everywhere():
+    _, whole = observed(CHAIN)
+    _, sample = observed(CHAIN, every=7)
     for name, log in sample.stages.items():
         assert list(log.visits) == [index for index in whole.stages[name].visits if index % 7 == 0]
         assert list(log.drops) == list(whole.stages[name].drops)

@@ -58,13 +58,13 @@ def drops_second(monkeypatch):
 
 
 def test_a_join_of_any_goes_on_with_the_first_branch(drops_second):
-    joined = pipeline(JOINED, d=", join: any")
+    joined = pipeline(JOINED, d=", join: {mode: any}")
     assert ends(simulate(joined, [0.0, 1.0])) == [16.0, 16.0]
-    joined = pipeline(JOINED, d=", join: any", b=drops_second)
+    joined = pipeline(JOINED, d=", join: {mode: any}", b=drops_second)
     result = simulate(joined, [0.0, 1.0])
     assert ends(result) == [16.0, 41.0]  # b drops the second, c delivers it
     assert result.stages["d"].received == 2
-    joined = pipeline(JOINED, d=", join: any", b=drops_second, c=drops_second)
+    joined = pipeline(JOINED, d=", join: {mode: any}", b=drops_second, c=drops_second)
     assert ends(simulate(joined, [0.0, 1.0])) == [16.0, -10.0]
 
 

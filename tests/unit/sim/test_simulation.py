@@ -29,8 +29,8 @@ def ms(result):
 # Worked out by hand -----------------------------------------------------------------------------------------------
 
 
-def test_one_stage_one_worker(tmp_path):
-    small = pipeline(tmp_path, [("a", 10.0, 2.0, 2, ())])
+def test_one_stage_one_worker():
+    small = pipeline([("a", 10.0, 2.0, 2, ())])
     # 0: runs 0-12. 1, 2: form, run 12-26. 3: waits, enters at 12, runs 26-38. 100: idle, runs 100-112.
     result = simulate(small, [0.0, 0.001, 0.002, 0.003, 0.1], workers=[1])
     assert ms(result) == [12.0, 26.0, 26.0, 38.0, 112.0]
@@ -42,8 +42,8 @@ def test_one_stage_one_worker(tmp_path):
     assert result.spent == pytest.approx([0.012, 0.007, 0.007, 0.012, 0.012])
 
 
-def test_two_workers_with_a_queue_each_take_turns(tmp_path):
-    small = pipeline(tmp_path, [("a", 10.0, 0.0, 1, ())])
+def test_two_workers_with_a_queue_each_take_turns():
+    small = pipeline([("a", 10.0, 0.0, 1, ())])
     # Worker 0: requests 0 (0-10) and 2 (10-20); worker 1: 1 (1-11) and 3, which comes when 1 has long been done.
     result = simulate(small, [0.0, 0.001, 0.002, 0.050], workers=[2], dispatch="worker")
     assert ms(result) == [10.0, 11.0, 20.0, 60.0]
@@ -66,16 +66,16 @@ def fork(slow: float):
     ]
 
 
-def test_a_join_waits_for_the_slower_branch(tmp_path):
-    small = pipeline(tmp_path, fork(30.0))
+def test_a_join_waits_for_the_slower_branch():
+    small = pipeline(fork(30.0))
     result = simulate(small, [0.0, 0.010])
     assert ms(result) == [41.0, 71.0]  # 10 + 30 + 1; the second waits for c until 40, which ends at 70
     assert result.spent == pytest.approx([0.046, 0.046])
     assert [totals.received for totals in result.stages.values()] == [2, 2, 2, 2]
 
 
-def test_a_drop_in_one_branch_drops_the_request_and_does_not_cancel_the_other(tmp_path):
-    small = pipeline(tmp_path, fork(30.0), slo_ms=69.5)
+def test_a_drop_in_one_branch_drops_the_request_and_does_not_cancel_the_other():
+    small = pipeline(fork(30.0), slo_ms=69.5)
     # They leave a at 10, 20, 30, 40, 50 and enter c at 10, 20, 40, 70, 100, where the last is past its deadline of
     # 73.5. Its sibling in b is served. c ends at 40, 70, 100, 130: at d the third and the fourth are too late.
     result = simulate(small, [0.0, 0.001, 0.002, 0.003, 0.004], policy="expired")
@@ -91,8 +91,8 @@ def test_a_drop_in_one_branch_drops_the_request_and_does_not_cancel_the_other(tm
     assert report.emulated
 
 
-def test_hops_take_their_time(tmp_path):
-    small = pipeline(tmp_path, [("a", 10.0, 0.0, 1, ()), ("b", 5.0, 0.0, 1, ("a",))])
+def test_hops_take_their_time():
+    small = pipeline([("a", 10.0, 0.0, 1, ()), ("b", 5.0, 0.0, 1, ("a",))])
     result = simulate(small, [0.0, 0.100], hop_delay=0.002)
     assert ms(result) == [21.0, 121.0]  # to a, to b, and back
     assert result.stages["a"].queued == 0.0
@@ -101,9 +101,9 @@ def test_hops_take_their_time(tmp_path):
 # The same model, reckoned in another way ---------------------------------------------------------------------------
 
 
-def same(tmp_path, described, workers, gaps, dispatch, slo=0.2, policy="naive"):
+def same(described, workers, gaps, dispatch, slo=0.2, policy="naive"):
     sent = np.cumsum(gaps)
-    result = simulate(pipeline(tmp_path, described), sent, workers=workers, dispatch=dispatch, slo=slo, policy=policy)
+    result = simulate(pipeline(described), sent, workers=workers, dispatch=dispatch, slo=slo, policy=policy)
     stages = [
         Stage(name, batch, count, alpha / 1000, beta / 1000, before)
         for (name, alpha, beta, batch, before), count in zip(described, workers, strict=True)
@@ -124,7 +124,7 @@ def same(tmp_path, described, workers, gaps, dispatch, slo=0.2, policy="naive"):
 
 @pytest.mark.parametrize("described", [CHAIN, DIAMOND])
 @pytest.mark.parametrize(("dispatch", "policy"), [("worker", "naive"), ("worker", "expired"), ("shared", "naive")])
-def test_the_reckoning_agrees_on_random_loads(tmp_path, described, dispatch, policy):
+def test_the_reckoning_agrees_on_random_loads(described, dispatch, policy):
     rng = np.random.default_rng(5)
     for _ in range(12):
         stages = [
@@ -132,7 +132,7 @@ def test_the_reckoning_agrees_on_random_loads(tmp_path, described, dispatch, pol
         ]
         workers = rng.integers(1, 5, len(stages)).tolist()
         gaps = rng.exponential(rng.choice([0.003, 0.01, 0.03]), 300)
-        same(tmp_path, stages, workers, gaps, dispatch, policy=policy)
+        same(stages, workers, gaps, dispatch, policy=policy)
 
 
 @given(
@@ -142,7 +142,7 @@ def test_the_reckoning_agrees_on_random_loads(tmp_path, described, dispatch, pol
     st.floats(0.01, 0.3),
     st.integers(1, 4),
 )
-def test_the_reckoning_agrees_on_any_small_load(tmp_path_factory, gaps, workers, how, slo, batch):
+def test_the_reckoning_agrees_on_any_small_load(gaps, workers, how, slo, batch):
     # Durations without a common measure, so that no two events fall together.
     stages = [
         ("a", 20.0 * 2**0.5, 7.0 * 3**0.5, batch, ()),
@@ -150,14 +150,14 @@ def test_the_reckoning_agrees_on_any_small_load(tmp_path_factory, gaps, workers,
         ("c", 12.0 * 11**0.5, 5.0 * 13**0.5, 2, ("a",)),
         ("d", 8.0 * 17**0.5, 4.0 * 19**0.5, batch, ("b", "c")),
     ]
-    same(tmp_path_factory.mktemp("any"), stages, workers, gaps, how[0], slo, how[1])
+    same(stages, workers, gaps, how[0], slo, how[1])
 
 
 # Choices of dispatch and seed --------------------------------------------------------------------------------------
 
 
-def test_the_same_seed_gives_the_same_report_byte_for_byte(tmp_path):
-    small = pipeline(tmp_path, DIAMOND)
+def test_the_same_seed_gives_the_same_report_byte_for_byte():
+    small = pipeline(DIAMOND)
     sent = np.cumsum(np.random.default_rng(1).exponential(0.01, 500))
 
     def text(seed):
@@ -166,24 +166,24 @@ def test_the_same_seed_gives_the_same_report_byte_for_byte(tmp_path):
     assert text(3) == text(3)
 
 
-def test_partitions_over_one_replica_are_one_shared_queue(tmp_path):
-    small = pipeline(tmp_path, DIAMOND)
+def test_partitions_over_one_replica_are_one_shared_queue():
+    small = pipeline(DIAMOND)
     sent = np.cumsum(np.random.default_rng(1).exponential(0.01, 500))
     shared = simulate(small, sent, workers=[2, 2, 2, 2], dispatch="shared")
     partition = simulate(small, sent, workers=[2, 2, 2, 2], dispatch="partition")
     assert (shared.finished == partition.finished).all()
 
 
-def test_every_request_is_charged_what_its_batches_took(tmp_path):
+def test_every_request_is_charged_what_its_batches_took():
     sent = np.cumsum(np.random.default_rng(1).exponential(0.008, 500))
-    result = simulate(pipeline(tmp_path, DIAMOND, slo_ms=150.0), sent, workers=[2, 2, 2, 2], policy="expired")
+    result = simulate(pipeline(DIAMOND, slo_ms=150.0), sent, workers=[2, 2, 2, 2], policy="expired")
     assert 0 < (result.kind == DROPPED).sum() < 500
     assert result.spent.sum() == pytest.approx(sum(totals.busy for totals in result.stages.values()))
     assert ((result.kind == DROPPED) | (result.kind == PREDICTION)).all()
 
 
-def test_the_period_is_the_policys_unless_told(tmp_path):
-    made, sent = pipeline(tmp_path, CHAIN), np.cumsum(np.random.default_rng(2).exponential(0.004, 400))
+def test_the_period_is_the_policys_unless_told():
+    made, sent = pipeline(CHAIN), np.cumsum(np.random.default_rng(2).exponential(0.004, 400))
     assert [simulate(made, sent, policy=name).period for name in ("pard", "spillway")] == [1.0, 0.1]
     assert simulate(made, sent, policy="spillway", period=0.5).period == 0.5
     by_policy, told = (simulate(made, sent, policy="spillway", **given) for given in ({}, {"period": 0.1}))
@@ -192,9 +192,9 @@ def test_the_period_is_the_policys_unless_told(tmp_path):
     assert (by_policy.finished != slower.finished).any()
 
 
-def test_progress_hears_of_all_arrivals(tmp_path):
+def test_progress_hears_of_all_arrivals():
     heard = []
-    simulate(pipeline(tmp_path, CHAIN), np.arange(100) / 10, progress=heard.append)
+    simulate(pipeline(CHAIN), np.arange(100) / 10, progress=heard.append)
     assert heard[-1] == 100
 
 
@@ -209,15 +209,15 @@ def test_progress_hears_of_all_arrivals(tmp_path):
         ({"period": 0.0}, "period"),
     ],
 )
-def test_bad_arguments_say_what_to_do(tmp_path, arguments, words):
+def test_bad_arguments_say_what_to_do(arguments, words):
     with pytest.raises(UsageError, match=words):
-        simulate(pipeline(tmp_path, CHAIN), [0.0], **arguments)
+        simulate(pipeline(CHAIN), [0.0], **arguments)
 
 
 @pytest.mark.parametrize("arrivals", [[], [1.0, 0.5], [float("nan")], [-1.0]])
-def test_bad_arrivals_are_refused(tmp_path, arrivals):
+def test_bad_arrivals_are_refused(arrivals):
     with pytest.raises(UsageError, match="arrivals"):
-        simulate(pipeline(tmp_path, CHAIN), arrivals)
+        simulate(pipeline(CHAIN), arrivals)
 
 
 # Stages with a state ------------------------------------------------------------------------------------------------

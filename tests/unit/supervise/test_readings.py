@@ -1,4 +1,4 @@
-"""From a metrics page to what a person sees; and what the run directory says of processes."""
+"""From what a process counts to what a person sees; and what the run directory says of processes."""
 
 import io
 import json
@@ -11,7 +11,6 @@ from io import StringIO
 from types import SimpleNamespace
 
 import pytest
-from prometheus_client import CollectorRegistry, generate_latest
 from rich.console import Console
 
 from spillway.agents.core.board import Board
@@ -20,10 +19,11 @@ from spillway.agents.core.policy import StageFacts
 from spillway.agents.core.routes.ensemble import Shares
 from spillway.agents.live.gate.metrics import GateMetrics
 from spillway.agents.live.metrics import StageMetrics
+from spillway.agents.live.registry import Address, MetricsServer, samples_of
 from spillway.agents.live.stage.member_figures import MemberFigures
 from spillway.agents.supervise import table as tables
 from spillway.agents.supervise.registry import Entry, ServeEntry, entries, with_learners
-from spillway.agents.supervise.scrape import NO_FIGURES, Distribution, Snapshot, figures, parse, scrape, shortened
+from spillway.agents.supervise.scrape import Distribution, Snapshot, figures, scrape
 from spillway.agents.supervise.table import Row, cells, details, line, plan_rows, plan_table, plan_title, table
 from spillway.lineage import metric_names as names
 from spillway.lineage.message import PlanWord
@@ -33,10 +33,9 @@ STAGE = Entry("p", "detect", 0, os.getpid(), 1, time.time(), "stage", ready=True
 GATE = replace(STAGE, stage="gate", role="gate")
 
 
-def page(metrics):
-    registry = CollectorRegistry()
-    registry.register(metrics)
-    return generate_latest(registry).decode()
+def reading(metrics, at):
+    """What another process reads of one with these metrics."""
+    return Snapshot(at, json.loads(json.dumps(samples_of(metrics))))
 
 
 def a_stage(received=0, seconds=0.0):
@@ -57,18 +56,9 @@ def a_stage(received=0, seconds=0.0):
     return metrics
 
 
-def test_figures_are_the_same_of_a_page_less_what_they_do_not_need():
-    for entry, metrics in ((STAGE, a_stage(8, 0.01)), (GATE, GateMetrics("p"))):
-        whole = page(metrics)
-        short = shortened(whole, NO_FIGURES)
-        assert len(short) < len(whole)
-        assert figures(entry, parse(short, 5.0), None).as_json() == figures(entry, parse(whole, 5.0), None).as_json()
-
-
 def test_every_number_of_a_stage_is_found_again():
-    snapshot = parse(page(a_stage(8, 0.01)), 5.0)
-    assert snapshot.outcomes_of("failed") == 3
-    assert snapshot.committed == {0: 11}
+    snapshot = reading(a_stage(8, 0.01), 5.0)
+    assert snapshot.counts(names.COMMITTED_OFFSET, names.PARTITION) == {"0": 11}
     assert snapshot.distribution("spillway_queue_seconds").count == 8
     shown = figures(STAGE, snapshot, None)
     assert (shown.received, shown.queue, shown.queue_limit, shown.duplicates) == (8, 7, 64, 3)
@@ -80,29 +70,29 @@ def test_every_number_of_a_stage_is_found_again():
 def test_workers_are_shown_with_how_many_are_wanted_until_all_are_ready():
     metrics = a_stage()
     metrics.instances, metrics.wanted = 2, 3
-    assert cells(figures(STAGE, parse(page(metrics), 5.0), None))[0] == "2/3"
+    assert cells(figures(STAGE, reading(metrics, 5.0), None))[0] == "2/3"
     metrics.instances = 3
-    assert cells(figures(STAGE, parse(page(metrics), 5.0), None))[0] == "3"
+    assert cells(figures(STAGE, reading(metrics, 5.0), None))[0] == "3"
 
 
 def test_at_a_join_queries_count_and_not_their_parts():
     parts = a_stage(80, 0.5)
     parts.batched = 38
     parts.outcomes["dropped", "expired"] = 2
-    shown = figures(STAGE, parse(page(parts), 5.0), None)
+    shown = figures(STAGE, reading(parts, 5.0), None)
     assert (shown.received, shown.queries) == (80, 40)
     assert cells(shown)[6] == "40"
 
 
 def test_rates_and_means_are_of_the_last_interval():
-    before = parse(page(a_stage(100, 0.5)), 10.0)
+    before = reading(a_stage(100, 0.5), 10.0)
     now = a_stage(100, 0.5)
     now.received = lambda: 140
     now.batches, now.batched = 30, 140
     for _ in range(40):
         for distribution in (now.queued, now.waited, now.executed):
             distribution.observe(0.01)
-    shown = figures(STAGE, parse(page(now), 12.0), before)
+    shown = figures(STAGE, reading(now, 12.0), before)
     assert shown.rate == 20.0
     assert shown.batch == pytest.approx(40 / 5)
     assert shown.executed == pytest.approx(0.01)
@@ -110,7 +100,7 @@ def test_rates_and_means_are_of_the_last_interval():
 
 
 def test_a_restarted_process_does_not_run_backwards():
-    shown = figures(STAGE, parse(page(a_stage(4, 0.1)), 12.0), parse(page(a_stage(100, 0.5)), 10.0))
+    shown = figures(STAGE, reading(a_stage(4, 0.1), 12.0), reading(a_stage(100, 0.5), 10.0))
     assert shown.rate == 4.5
     assert shown.queued == pytest.approx(0.1)
 
@@ -123,7 +113,7 @@ def test_the_gates_score():
     for n in range(10):
         metrics.latency["prediction"].observe(0.04 if n < 9 else 4.0)
         metrics.latency["dropped"].observe(9.0)
-    shown = figures(GATE, parse(page(metrics), 1.0), None)
+    shown = figures(GATE, reading(metrics, 1.0), None)
     assert (shown.good, shown.late, shown.count("prediction"), shown.count("dropped")) == (8, 1, 9, 1)
     assert 0.0 < shown.latency <= 0.05
     assert 3.0 < shown.latency_p99 <= 5.0
@@ -138,7 +128,7 @@ def test_what_members_caches_answered_is_shown():
     metrics = a_stage()
     members = SimpleNamespace(wanted=dict, troubles={}, record=None)
     metrics.lanes = MemberFigures(lanes, Shares(asked={"forest": 8}), members)
-    shown = figures(STAGE, parse(page(metrics), 1.0), None)
+    shown = figures(STAGE, reading(metrics, 1.0), None)
     assert shown.as_json()["caches"] == {"forest": {"hits": 6, "misses": 2}, "linear": {"hits": 0, "misses": 0}}
     assert "detect.0: forest's cache: 6 hits, 2 misses" in details(shown)
 
@@ -146,10 +136,10 @@ def test_what_members_caches_answered_is_shown():
 def test_status_says_where_one_query_alone_is_beyond_the_objective_of_batches():
     metrics = a_stage(8, 0.1)
     metrics.limit, metrics.unmet = lambda: 12, lambda: True
-    told = details(figures(STAGE, parse(page(metrics), 1.0), None))
+    told = details(figures(STAGE, reading(metrics, 1.0), None))
     assert "detect.0: one query alone often takes longer than the objective of batches; they hold up to 12" in told
     metrics.unmet = lambda: False
-    assert not any("one query alone" in line for line in details(figures(STAGE, parse(page(metrics), 1.0), None)))
+    assert not any("one query alone" in line for line in details(figures(STAGE, reading(metrics, 1.0), None)))
 
 
 def test_members_are_shown_with_who_changed_them_and_why_one_does_not_serve():
@@ -159,27 +149,27 @@ def test_members_are_shown_with_who_changed_them_and_why_one_does_not_serve():
     members = SimpleNamespace(wanted=lambda: wanted, troubles={"cnn": 'no "file"\nthere'}, record=record)
     metrics = a_stage()
     metrics.lanes = MemberFigures(lanes, Shares(), members)
-    snapshot = parse(page(metrics), 1.0)
+    snapshot = reading(metrics, 1.0)
     assert snapshot.ensemble.at == record.at
     told = details(figures(STAGE, snapshot, None))
     assert "detect.0: members ready: linear 1/1, forest 1/2, cnn 0/1" in told
     assert any(line.startswith("detect.0: its ensemble was changed by ada@host, ") for line in told)
     assert 'detect.0: member cnn does not serve: no "file"\nthere' in told
     record.why = FROM_FILE
-    assert not any("its ensemble" in line for line in details(figures(STAGE, parse(page(metrics), 1.0), None)))
+    assert not any("its ensemble" in line for line in details(figures(STAGE, reading(metrics, 1.0), None)))
 
 
 def test_what_was_aborted_defaulted_and_combined_in_part_is_counted():
     gate = GateMetrics("p")
-    assert not any("aborted" in line for line in details(figures(GATE, parse(page(gate), 1.0), None)))
+    assert not any("aborted" in line for line in details(figures(GATE, reading(gate, 1.0), None)))
     gate.aborted = 2
-    assert "gate.0: 2 transactions aborted and done again" in details(figures(GATE, parse(page(gate), 1.0), None))
+    assert "gate.0: 2 transactions aborted and done again" in details(figures(GATE, reading(gate, 1.0), None))
     metrics = a_stage()
     metrics.defaults = lambda: 3
     lanes = SimpleNamespace(ready=dict, refused={}, caches=dict)
     members = SimpleNamespace(wanted=dict, troubles={}, record=None)
     metrics.lanes = MemberFigures(lanes, Shares(combined=9, partial=4), members)
-    shown = figures(STAGE, parse(page(metrics), 1.0), None)
+    shown = figures(STAGE, reading(metrics, 1.0), None)
     assert "detect.0: 3 queries got the default outputs" in details(shown)
     assert "detect.0: 4 of 9 combined without all members" in details(shown)
     told = shown.as_json()
@@ -189,17 +179,17 @@ def test_what_was_aborted_defaulted_and_combined_in_part_is_counted():
 def test_the_versions_of_a_model_are_shown_with_their_workers():
     metrics = a_stage()
     metrics.versions = lambda: {"1": 0, "2": 3, "": 1}
-    shown = figures(STAGE, parse(page(metrics), 1.0), None)
+    shown = figures(STAGE, reading(metrics, 1.0), None)
     assert shown.as_json()["versions"] == {"1": 0, "2": 3, "": 1}
     assert "detect.0: version of its model, and workers that have it: 1 (0), 2 (3), none (1)" in details(shown)
     metrics.versions = lambda: {"": 1}
-    assert not any("version" in line for line in details(figures(STAGE, parse(page(metrics), 1.0), None)))
+    assert not any("version" in line for line in details(figures(STAGE, reading(metrics, 1.0), None)))
 
 
 def test_partitions_that_are_stopped_are_shown():
     metrics = a_stage()
     metrics.stopped |= {2: 40, 10: 7}
-    snapshot = parse(page(metrics), 1.0)
+    snapshot = reading(metrics, 1.0)
     assert snapshot.stopped == {2: 40, 10: 7}
     told = details(figures(STAGE, snapshot, None))
     assert "detect.0: partition 10 is stopped: its log lost the records from offset 7 (see the process's log)" in told
@@ -227,9 +217,7 @@ def test_what_is_not_known_is_a_dash_and_null():
 
 
 def test_the_table_fits_a_small_terminal():
-    shown = replace(
-        figures(STAGE, parse(page(a_stage(12345, 0.1)), 5.0), None), rate=1234.5, batch=63.9, queue_limit=4096
-    )
+    shown = replace(figures(STAGE, reading(a_stage(12345, 0.1), 5.0), None), rate=1234.5, batch=63.9, queue_limit=4096)
     console = Console(width=80, file=io.StringIO())
     console.print(table([Row("recognise.10", "running", shown, 2), Row("gate.0", "backing off", None)], "plates"))
     text = console.file.getvalue()
@@ -239,7 +227,15 @@ def test_the_table_fits_a_small_terminal():
     assert "…" not in text
 
 
-def test_a_process_that_does_not_answer_gives_nothing():
+def test_a_process_is_asked_at_its_port():
+    metrics = a_stage(8, 0.01)
+    metrics.outcomes["failed", 'no "JSON"\n\ud800'] = 1
+    server = MetricsServer(metrics, Address())
+    try:
+        snapshot = scrape(replace(STAGE, port=server.address.port), 5.0)
+    finally:
+        server.close()
+    assert snapshot == reading(metrics, 5.0)
     assert scrape(STAGE, 0.0) is None  # nobody listens on port 1
 
 
@@ -288,7 +284,7 @@ def test_a_pipeline_is_read_with_its_learners_and_no_other(tmp_path):
 
 
 def test_a_query_of_an_ensemble_counts_once_whatever_its_members():
-    ran = {names.BATCHED_QUERIES_TOTAL: 15.0, names.COMBINED_TOTAL: 5.0}
+    ran = {names.BATCHED_QUERIES_TOTAL: [({}, 15.0)], names.COMBINED_TOTAL: [({}, 5.0)]}
     assert figures(STAGE, Snapshot(1.0, ran), None).queries == 5
     del ran[names.COMBINED_TOTAL]
     assert figures(STAGE, Snapshot(1.0, ran), None).queries == 15
@@ -304,20 +300,18 @@ def word(stage, replica, ago, **said):
     return PlanWord(stage, replica, at, at, **said)
 
 
-def reading(*words):
+def heard(*words):
     metrics = StageMetrics("p", "a", 0)
     metrics.plan, metrics.plan_facts = Board(FACTS, 4, 3.0), FACTS
     for one in words:
         said = one.at_us / 1e6
         assert metrics.plan.hear(said, one, time.monotonic() - (time.time() - said)) is None
-    registry = CollectorRegistry()
-    registry.register(metrics)
-    return parse(generate_latest(registry).decode(), 0.0)
+    return reading(metrics, 0.0)
 
 
 def test_of_each_replica_the_newest_word_that_any_process_knows():
-    one = reading(word("a", 0, 0.5, queueing=0.01, batch=4), word("b", 0, 2.0, queueing=0.03))
-    other = reading(word("a", 0, 1.5, queueing=0.02), word("b", 0, 0.1, queueing=0.04, hbf=True, drop_rate=0.25))
+    one = heard(word("a", 0, 0.5, queueing=0.01, batch=4), word("b", 0, 2.0, queueing=0.03))
+    other = heard(word("a", 0, 1.5, queueing=0.02), word("b", 0, 0.1, queueing=0.04, hbf=True, drop_rate=0.25))
     first, second = plan_rows([one, other])
     assert (first.stage, first.queueing, first.batch, first.high_first) == ("a", pytest.approx(0.01), 4, False)
     assert (second.stage, second.queueing, second.high_first) == ("b", pytest.approx(0.04), True)
@@ -328,14 +322,14 @@ def test_of_each_replica_the_newest_word_that_any_process_knows():
 
 def test_the_load_is_that_of_the_whole_stage_by_what_its_workers_can_take():
     fresh = [word("a", replica, 0.1, arrival_rate=60.0, batch=4) for replica in (0, 1)]
-    (first, second, third) = plan_rows([reading(*fresh, word("a", 2, 10.0, arrival_rate=1e6))])
+    (first, second, third) = plan_rows([heard(*fresh, word("a", 2, 10.0, arrival_rate=1e6))])
     assert first.load == second.load == third.load == pytest.approx(120 * 0.02 / (2 * 4))
     slower = [word("a", replica, 0.1, arrival_rate=60.0, duration=0.08) for replica in (0, 1)]
-    assert plan_rows([reading(*slower)])[0].load == pytest.approx(120 * 0.08 / (2 * 4))
+    assert plan_rows([heard(*slower)])[0].load == pytest.approx(120 * 0.08 / (2 * 4))
 
 
 def test_whoever_fell_silent_is_said_to_be():
-    rows = plan_rows([reading(word("a", 0, 0.2), word("b", 0, 7.0, duration=0.05))])
+    rows = plan_rows([heard(word("a", 0, 0.2), word("b", 0, 7.0, duration=0.05))])
     assert [row.silent for row in rows] == [False, True]
     text = io.StringIO()
     Console(file=text, width=200).print(plan_table(rows))
@@ -344,7 +338,7 @@ def test_whoever_fell_silent_is_said_to_be():
 
 
 def test_the_plans_table_fits_a_small_terminal():
-    rows = plan_rows([reading(word("a", 3, 0.2, queueing=1.5), word("b", 0, 7.0, duration=0.05))])
+    rows = plan_rows([heard(word("a", 3, 0.2, queueing=1.5), word("b", 0, 7.0, duration=0.05))])
     text = io.StringIO()
     Console(file=text, width=80).print(plan_table(rows, 1.0, 80))
     assert "a.3" in text.getvalue()
@@ -356,12 +350,12 @@ def test_how_often_they_speak_is_said_where_it_is_known():
     assert plan_title(0.1) == "latest status of the replicas, every 0.1 s"
     assert plan_title(None) == "latest status of the replicas"
     text = io.StringIO()
-    Console(file=text, width=200).print(plan_table(plan_rows([reading(word("a", 0, 0.2))]), 1.0))
+    Console(file=text, width=200).print(plan_table(plan_rows([heard(word("a", 0, 0.2))]), 1.0))
     assert "every 1 s" in text.getvalue()
 
 
 def test_a_process_that_knows_nothing_shows_nothing():
-    assert plan_rows([reading()]) == []
+    assert plan_rows([heard()]) == []
 
 
 # What `spillway serve` shows on a terminal.

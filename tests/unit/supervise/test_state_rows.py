@@ -6,20 +6,14 @@ import os
 import time
 
 import pytest
-from prometheus_client import CollectorRegistry, generate_latest
 from rich.console import Console
 
 from spillway.agents.live.gate.metrics import GateMetrics
 from spillway.agents.live.metrics import Distribution, DurableLag, StageMetrics, StateFigures, marks_histogram
 from spillway.agents.supervise.registry import Entry
-from spillway.agents.supervise.scrape import figures, parse
+from spillway.agents.supervise.scrape import figures
 from spillway.agents.supervise.table import details, state_rows, state_table
-
-
-def page(metrics):
-    registry = CollectorRegistry()
-    registry.register(metrics)
-    return parse(generate_latest(registry).decode(), 0.0)
+from tests.unit.supervise.test_readings import reading
 
 
 def member(role, **numbers):
@@ -44,7 +38,11 @@ def test_every_number_of_a_member_is_found_again():
     primary.state.captures.observe(0.004)
     backup = member("backup", epoch=3, version=lambda: 117, durable=118)
     rows = state_rows(
-        [("learn.0.0", page(primary)), ("learn.0.1", page(backup)), ("a.0", page(StageMetrics("p", "a", 0)))]
+        [
+            ("learn.0.0", reading(primary, 0.0)),
+            ("learn.0.1", reading(backup, 0.0)),
+            ("a.0", reading(StageMetrics("p", "a", 0), 0.0)),
+        ]
     )
     assert [row.name for row in rows] == ["learn.0.0", "learn.0.1"]
     assert (rows[0].role, rows[0].epoch, rows[0].version, rows[0].durable) == ("primary", 3, 120, 118)
@@ -66,14 +64,14 @@ def test_a_primary_has_no_backup_lag():
 def test_waiting_and_marks_are_shown_where_there_are_any():
     gate = GateMetrics("p")
     entry = Entry("p", "gate", 0, os.getpid(), 1, time.time(), "gate")
-    assert not any("waited" in line for line in details(figures(entry, page(gate), None)))
+    assert not any("waited" in line for line in details(figures(entry, reading(gate, 0.0), None)))
     gate.hold = Distribution()
     gate.hold.observe(0.004)
-    assert any("gate.0: outcomes waited" in line for line in details(figures(entry, page(gate), None)))
+    assert any("gate.0: outcomes waited" in line for line in details(figures(entry, reading(gate, 0.0), None)))
     stage = StageMetrics("p", "a", 0)
     stage.marks = marks_histogram()
     stage.marks.observe(33)
-    told = details(figures(Entry("p", "a", 0, os.getpid(), 1, time.time(), "stage"), page(stage), None))
+    told = details(figures(Entry("p", "a", 0, os.getpid(), 1, time.time(), "stage"), reading(stage, 0.0), None))
     assert told == ["a.0: 33.0 bytes of marks per message"]
 
 

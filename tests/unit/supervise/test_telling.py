@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from spillway.agents.supervise.scrape import figures
 from spillway.agents.supervise.telling import Answered, FirstFailures, Silence, last_traceback, of_gate
-from tests.unit.supervise.test_readings import GATE, STAGE, a_stage, page, parse
+from tests.unit.supervise.test_readings import GATE, STAGE, a_stage, reading
 
 TRACE = """Traceback (most recent call last):
   File "m.py", line 1, in predict
@@ -16,7 +16,7 @@ KeyError: 'x'"""
 
 
 def seen(entry, **outcomes):
-    known = figures(entry, parse(page(a_stage()), 0.0), None)
+    known = figures(entry, reading(a_stage(), 0.0), None)
     return replace(known, outcomes=outcomes)
 
 

@@ -209,7 +209,7 @@ stages:
 """
     assert "models" not in check(text)[1].splitlines()[-1]
     code, out, _ = check(text, "--load")
-    assert (code, out.splitlines()[-1]) == (0, "models and functions: all were found")
+    assert (code, out.splitlines()[-1]) == (0, "models, policies and functions: all were found")
     code, out, err = check(text, "--models")
     assert (code, out) == (2, "")
     assert [line.partition(": stage ")[0] for line in err.splitlines()[1:]] == [

@@ -7,7 +7,7 @@ import pytest
 
 from spillway.lineage.errors import CheckpointError
 from spillway.topology.load import parse
-from spillway.topology.sizes import Size, decode, encode, from_file, key_of, sized, takes_over
+from spillway.topology.sizes import Size, decode, encode, from_file, key_of, sized
 
 SIZE = Size(3, "ada@host", "evening", 1_700_000_000.5, 4, "abc")
 FILE = (
@@ -61,13 +61,6 @@ def test_a_record_without_a_word_of_it_is_not_held():
     assert (decode(encode(held)), "held" in held.text) == (held, True)
     with pytest.raises(CheckpointError, match="'held' must be bool, not 1"):
         decode(json.dumps({**told, "held": 1}).encode())
-
-
-def test_a_lower_epoch_never_takes_over_and_of_equal_ones_the_later_record_does():
-    assert takes_over(None, SIZE)
-    assert takes_over(SIZE, replace(SIZE, epoch=5))
-    assert takes_over(SIZE, replace(SIZE, count=7))
-    assert not takes_over(SIZE, replace(SIZE, epoch=3))
 
 
 def test_a_file_writes_its_sizes_once_and_again_when_it_is_changed():

@@ -16,7 +16,7 @@ CHAIN = [("a", 20.0, 7.0, 3, ()), ("b", 11.0, 5.0, 4, ("a",))]
 @pytest.fixture
 def files(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "small.json").write_text(json.dumps(document(CHAIN)))
+    (tmp_path / "small.yaml").write_text(document(CHAIN))
     (tmp_path / "counts.csv").write_text("second,requests\n0,30\n1,60\n2,20\n")
     return tmp_path
 
@@ -28,7 +28,7 @@ def spillway(capsys, *arguments):
 
 
 def test_it_prints_a_summary_and_writes_the_report(files, capsys):
-    code, out, err = spillway(capsys, "small.json", "counts.csv", "-o", "out.json", "--workers", "a=2,b=1")
+    code, out, err = spillway(capsys, "small.yaml", "counts.csv", "-o", "out.json", "--workers", "a=2,b=1")
     assert code == 0
     assert err.splitlines() == [
         "assumed: each hop through Kafka takes 4 ms (typical of two cores)",
@@ -42,13 +42,13 @@ def test_it_prints_a_summary_and_writes_the_report(files, capsys):
 
 
 def test_workers_may_be_said_of_some_stages(files, capsys):
-    _, by_name, _ = spillway(capsys, "small.json", "counts.csv", "--json", "--workers", "a=2")
-    _, as_written, _ = spillway(capsys, "small.json", "counts.csv", "--json")
+    _, by_name, _ = spillway(capsys, "small.yaml", "counts.csv", "--json", "--workers", "a=2")
+    _, as_written, _ = spillway(capsys, "small.yaml", "counts.csv", "--json")
     assert by_name != as_written
 
 
 def test_json_goes_to_standard_output_and_is_the_same_for_a_seed(files, capsys):
-    arguments = ("small.json", "poisson:50", "--duration", "4s", "--slo", "80ms", "--policy", "expired", "--json")
+    arguments = ("small.yaml", "poisson:50", "--duration", "4s", "--slo", "80ms", "--policy", "expired", "--json")
     _, first, _ = spillway(capsys, *arguments, "--seed", "1")
     _, again, _ = spillway(capsys, *arguments, "--seed", "1")
     _, other, _ = spillway(capsys, *arguments, "--seed", "2")
@@ -59,7 +59,7 @@ def test_json_goes_to_standard_output_and_is_the_same_for_a_seed(files, capsys):
 
 
 def test_scale_and_speed_change_the_load(files, capsys):
-    _, out, _ = spillway(capsys, "small.json", "counts.csv", "--scale", "2", "--speed", "2", "--json")
+    _, out, _ = spillway(capsys, "small.yaml", "counts.csv", "--scale", "2", "--speed", "2", "--json")
     report = json.loads(out)
     assert report["requests"] == 220
     assert report["duration_s"] <= 1.5
@@ -70,7 +70,7 @@ def test_a_recording_gives_its_timing(files, capsys):
     with RecordingWriter(files / "taken", about) as writer:
         for number in range(40):
             writer.write(Recorded("small.ingress", 0, number, 1000 + number / 20, b"k", (), b"v"))
-    code, out, err = spillway(capsys, "small.json", "taken", "--json")
+    code, out, err = spillway(capsys, "small.yaml", "taken", "--json")
     assert (code, json.loads(out)["requests"]) == (0, 40)
     assert "assumed: taken does not show hops or choices: " in err  # as nothing came out of it
 
@@ -113,16 +113,16 @@ def test_what_a_stage_chooses_is_told_and_may_be_said(files, capsys):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (("small.json", "absent.csv"), "there is no trace or recording absent.csv"),
+        (("small.yaml", "absent.csv"), "there is no trace or recording absent.csv"),
         (("absent.json", "counts.csv"), "absent.json"),
-        (("small.json", "counts.csv", "--workers", "c=1"), "has no stage 'c'"),
-        (("small.json", "counts.csv", "--workers", "a=x"), "not a size such as detect=2"),
-        (("small.json", "counts.csv", "--policy", "fastest"), "there is no policy 'fastest'; the policies are: naive"),
-        (("small.json", "counts.csv", "--slo", "soon"), "must be a duration"),
-        (("small.json", "counts.csv", "--slo", "0"), "must be above 0"),
-        (("small.json", "counts.csv", "--choose", "a=b"), "not a choice such as"),
-        (("small.json", "counts.csv", "--choose", "a=b:1"), "chooses no successors"),
-        (("small.json", "counts.csv", "-o", "no/such/folder.json"), "there is no folder"),
+        (("small.yaml", "counts.csv", "--workers", "c=1"), "has no stage 'c'"),
+        (("small.yaml", "counts.csv", "--workers", "a=x"), "not a size such as detect=2"),
+        (("small.yaml", "counts.csv", "--policy", "fastest"), "there is no policy 'fastest'; the policies are: naive"),
+        (("small.yaml", "counts.csv", "--slo", "soon"), "must be a duration"),
+        (("small.yaml", "counts.csv", "--slo", "0"), "must be above 0"),
+        (("small.yaml", "counts.csv", "--choose", "a=b"), "not a choice such as"),
+        (("small.yaml", "counts.csv", "--choose", "a=b:1"), "chooses no successors"),
+        (("small.yaml", "counts.csv", "-o", "no/such/folder.json"), "there is no folder"),
     ],
 )
 def test_bad_use_says_what_to_do_and_exits_with_2(files, capsys, arguments, words):

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, cast
 
 from spillway.agents.core.actions import Failed
 from spillway.agents.core.batching import Batcher
-from spillway.agents.core.policies import make
+from spillway.agents.core.policies import POLICIES, make
+from spillway.agents.core.policies.adaptive import HIGH
+from spillway.agents.core.policies.pard import Pard
+from spillway.agents.core.policies.selection import select
 from spillway.agents.core.policy import StageView
 from spillway.agents.sim.faults.processes.living import again, item_of, result_of, told
 from spillway.agents.sim.faults.shard.host import Logged, Outgoing
@@ -246,6 +249,16 @@ def items_of(world: StateWorld, place: Place, taken: Iterable[Covered]) -> list[
 _PERIOD = 1.0  # seconds between two ticks
 
 
+class HighBudgetFirst(Pard):
+    """What came last first: the order that differs most from that of the log."""
+
+    __slots__ = ()
+    order: ClassVar[str] = HIGH
+
+
+_POLICIES = POLICIES | {"hbf": HighBudgetFirst}
+
+
 class Primary:
     """One member's reign, from its Load until it is dropped."""
 
@@ -255,7 +268,8 @@ class Primary:
         guards, graph, stage = scenario.guards, process.world.graph, process.stage
         self.process, self.world, self.place, self.epoch, self.base = process, world, process.place, epoch, base
         self.dropped = False
-        policy = make(scenario.policy, StageView(stage=stage, replica=process.replica, instances=1))
+        selection = select(scenario.policy, _POLICIES)
+        policy = make(selection, StageView(stage=stage, replica=process.replica, instances=1))
         batcher = Batcher(policy, scenario.batch, 0.0, 1, world.duration)
         self.logs = process.follower.logs
         self.chain = self.logs.log(self.place).history.links

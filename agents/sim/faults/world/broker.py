@@ -103,7 +103,6 @@ class Broker:
         self._wake = wake
         self._gap = gap
         self.whole: dict[Place, list[Record]] = {}  # what was ever written, for the oracle
-        self.compacted = 0  # records that went
         self.logs: dict[Place, list[Record]] = {}
         self._starts: dict[Place, int] = {}
         self._ends: dict[Place, int] = {}
@@ -156,7 +155,6 @@ class Broker:
         old = bisect_left(log, before, key=_offset)
         newest = {record.request_id: record for record in log[:old]}
         kept = [r for r in log[:old] if newest[r.request_id] is r and r.body is not None]
-        self.compacted += old - len(kept)
         if len(kept) < old:
             self.logs[place] = kept + log[old:]
 

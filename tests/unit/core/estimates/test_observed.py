@@ -59,14 +59,6 @@ def test_the_newest_waits_are_kept_and_no_more(periods):
         assert sorted(state.waits) == sorted(all_waits[-5:])
 
 
-def test_the_longest_is_that_of_the_window():
-    seen, longest = Observed(VIEW), []
-    for now, value in enumerate([0.5, 0.2, 0.0, 0.1, 0.1, 0.1, 0.1], start=1):
-        seen.longest = value
-        longest.append(seen.report(float(now), load()).longest)
-    assert longest == [0.5, 0.5, 0.5, 0.5, 0.5, 0.2, 0.1]
-
-
 def test_a_window_of_one_period_forgets_the_one_before():
     seen = Observed(VIEW, window=0.5)
     seen.delays += [4.0]
@@ -169,10 +161,10 @@ def test_a_switch_stays_while_the_load_stays(high, load, band):
     assert high_first(then, load, band) is then
 
 
-def hear(pressure, now, *rates, high=(), capacity=10.0, **more):
+def hear(pressure, now, *rates, high=(), capacity=10.0):
     hbf = high or (False,) * len(rates)
     states = [StageState("s", n, now, arrival_rate=r, hbf=h) for n, (r, h) in enumerate(zip(rates, hbf, strict=True))]
-    return pressure.hear(now, states, capacity, **more)
+    return pressure.hear(now, states, capacity)
 
 
 def test_the_load_is_that_of_all_replicas_over_the_whole_stages_capacity():
@@ -200,12 +192,6 @@ def test_with_a_short_period_the_load_is_still_of_a_second():
     for tick in range(30):
         hear(pressure, tick / 10, 90.0 if tick % 10 == 0 else 0.0)
     assert pressure.load == pytest.approx(0.9)
-
-
-def test_without_a_band_it_switches_at_one():
-    pressure = Pressure()
-    assert hear(pressure, 1.0, 10.1, steady=False)
-    assert not hear(pressure, 2.0, 9.9, steady=False)
 
 
 def test_a_new_replica_takes_the_majoritys_order_while_the_load_decides_nothing():

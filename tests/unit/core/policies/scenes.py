@@ -5,9 +5,10 @@ requests and q = 30 ms of 10, so 15 ms, and waits of 20 ms; c says q = 2 ms and 
 sum q = 17, sum d = 70, w = 25, together 112 ms.
 """
 
-from spillway.agents.core.policies import make
+from spillway.agents.core.policies import make, selected
 from spillway.agents.core.policy import Load, StageFacts, StageState, StageView
 from spillway.agents.core.request import Request
+from spillway.agents.models.loading import load_policy
 
 TAKES = {"a": 0.05, "b": 0.04, "c": 0.03}
 CHAIN = {"a": ("b",), "b": ("c",), "c": ()}
@@ -37,6 +38,6 @@ def request(name="r", sent=100.0, arrived=None, slo=0.5):
 
 
 def told_policy(name, stage="a", rate=0.0, **more):
-    policy = make(name, view(stage, **more))
+    policy = make(selected(name, load_policy), view(stage, **more))
     policy.tick(2.0, IDLE, states(rate))
     return policy

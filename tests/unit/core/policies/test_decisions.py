@@ -1,4 +1,4 @@
-"""Who is let into a batch: every policy on one chain that was worked out by hand (see `scenes`)."""
+"""Who is let into a batch, on one chain that was worked out by hand (see `scenes`)."""
 
 from dataclasses import replace
 
@@ -11,27 +11,9 @@ from spillway.agents.core.policy import Load
 
 from .scenes import IDLE, TAKES, request, states, told_policy, view
 
-# Milliseconds from t_s to the latest t_e that is let in at a: 500 - 50, less what is expected of b and c.
-LATEST = {
-    "pard": 500 - 50 - 112,
-    "back": 500 - 50,
-    "sf": 500 - 50 - 70,
-    "lower": 500 - 50 - 17 - 70,
-    "upper": 500 - 50 - 17 - 140,
-    "fcfs": 500 - 50 - 112,
-    "hbf": 500 - 50 - 112,
-    "lbf": 500 - 50 - 112,
-    "instant": 500 - 50 - 112,
-    "nexus": 500 - 50,
-    # The share of a is 50 of 120 ms: 208.3 ms from its arrival at a, which is when it was sent.
-    "nexus-split": 158,
-    "split": 158,
-}
 
-
-@pytest.mark.parametrize("name", list(LATEST))
-def test_the_latest_start_that_is_let_in(name):
-    assert latest_ms(told_policy(name)) == pytest.approx(LATEST[name], abs=0.51)
+def test_the_latest_start_that_is_let_in():
+    assert latest_ms(told_policy("pard")) == pytest.approx(500 - 50 - 112, abs=0.51)  # less what b and c may take
 
 
 def latest_ms(policy, made=None):
@@ -55,7 +37,6 @@ def test_equation_three_term_by_term():
 
 def test_at_the_last_stage_nothing_is_left_but_its_own_batch():
     assert latest_ms(told_policy("pard", "c")) == pytest.approx(470, abs=0.51)
-    assert latest_ms(told_policy("upper", "c")) == pytest.approx(470, abs=0.51)
 
 
 def test_before_the_first_synchronisation_only_durations_are_known():
@@ -63,10 +44,9 @@ def test_before_the_first_synchronisation_only_durations_are_known():
 
 
 def test_the_measured_duration_takes_the_profiles_place():
-    for name, left in (("pard", 500 - 90 - 112), ("nexus", 500 - 90)):
-        policy = told_policy(name)
-        policy.tick(3.0, Load(0, 0, 0, 0, 0, 0.0, 0, 0, 0, duration=0.09), states())
-        assert latest_ms(policy) == pytest.approx(left, abs=0.51)
+    policy = told_policy("pard")
+    policy.tick(3.0, Load(0, 0, 0, 0, 0, 0.0, 0, 0, 0, duration=0.09), states())
+    assert latest_ms(policy) == pytest.approx(500 - 90 - 112, abs=0.51)
 
 
 @given(recent=st.fixed_dictionaries({name: st.integers(1, 60) for name in TAKES}), planned=st.integers(1, 60))
@@ -101,32 +81,3 @@ def test_a_foretold_path_narrows_the_estimate():
     policy = told_policy("pard", predict=lambda _request: {"b": ()})  # b ends it
     assert policy.needs(request()).path == ("b",)
     assert latest_ms(policy) == pytest.approx(500 - 50 - 15 - 40 - 20, abs=0.51)
-
-
-def test_clipper_counts_the_wait_at_the_stage_alone():
-    policy = told_policy("clipper++", "b")  # 40 of 120 ms: 166.7 ms of waiting
-    assert policy.judge(100.466, 100.5, request(arrived=100.3)) is None
-    refusal = policy.judge(100.467, 100.5, request(arrived=100.3))
-    assert refusal.reason == "over-share"
-    assert refusal.text == "b: 167.0 ms of 166.7 ms allotted to this stage"
-
-
-def test_a_share_is_of_the_requests_own_slo():
-    policy = told_policy("split")
-    assert policy.judge(100.2, 100.2, request(slo=1.0)) is None
-    assert policy.judge(100.2, 100.2, request(slo=0.5)) is not None
-
-
-def test_worst_case_shares_follow_the_longest_times():
-    policy = told_policy("wcl")
-    assert latest_ms(policy) == pytest.approx(158, abs=0.51)  # nothing seen: as split
-    told = states()
-    told["b"].append(told["b"][0].__class__("b", 2, 3.0, longest=0.42, batch=5))
-    policy.tick(3.0, IDLE, told)
-    assert latest_ms(policy) == pytest.approx(0, abs=0.51)  # 50 of 50 + 420 + 30: 50 ms
-
-
-def test_worst_case_tells_the_longest_time():
-    policy = told_policy("wcl")
-    policy.judge(100.02, 100.05, request())
-    assert policy.report(101.0, IDLE).longest == pytest.approx(0.1)

@@ -61,7 +61,7 @@ def test_a_tuner_goes_by_what_the_plan_says():
 
 @pytest.mark.parametrize(
     ("batch", "policy", "told"),
-    [(64, None, True), (64, "back:quantile=.2", True), (64, RECENT, False), (64, "spillway", False), (4, None, False)],
+    [(64, None, True), (64, "pard:quantile=.2", True), (64, RECENT, False), (64, "spillway", False), (4, None, False)],
 )
 def test_serve_tells_of_a_plan_that_leaves_the_policy_in_force_no_room(tmp_path, batch, policy, told):
     large = {**STAGE, "batch": batch, "throughput": batch / (0.05 * batch), "takes": {1: 0.05, batch: 0.05 * batch}}

@@ -105,15 +105,10 @@ def of(
         period=None,
     )
     servers = [Server(stage.name, stage.batch, stage.queues * stage.instances, stage.duration) for stage in plan.stages]
+    # Whether a request is good only if every stage served it.
     strict = all(stage.choose is None for stage in spec.stages) and plan.sinks == "all"
     strict = strict and all(rule == STRICT for rule in plan.joins.values())
-    return clairvoyant(arrivals, servers, plan.graph, plan.slo, hop, strict=strict)
-
-
-def clairvoyant(
-    arrivals: ArrayLike, servers: Sequence[Server], graph: Graph, slo: float, hop: float = 0.0, *, strict: bool = True
-) -> Bound:
-    """The same for stages given as servers; `strict`: a request is good only if every stage served it."""
+    graph = plan.graph
     times = np.asarray(arrivals, np.float64)
     if (np.diff(times) < 0).any():
         raise UsageError("arrivals must be sorted")
@@ -123,7 +118,7 @@ def clairvoyant(
     drops = {}
     for server in servers:
         if strict or _inevitable(graph, server.name):
-            window = slo - before[server.name] - after[server.name]
+            window = plan.slo - before[server.name] - after[server.name]
             late = window < server.least
             drops[server.name] = len(times) if late else overdue(times, 1.0 / server.rate, window)
     return Bound(len(times), drops)

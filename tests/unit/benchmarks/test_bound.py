@@ -9,12 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from benchmarks.pard import bound
+from benchmarks.pard.applications import from_artifact
+from benchmarks.pard.rivals import setting_of
 from benchmarks.reference import TABLE, folder
-from spillway.agents.sim import bound
 from spillway.agents.sim.simulation import simulate
 from spillway.lineage.errors import UsageError
 from spillway.producers.load.traces import read_arrivals
-from spillway.topology.load import load, parse
+from spillway.topology.load import parse
 
 CHAIN = """
 name: chain
@@ -112,7 +114,7 @@ def most_kept(arrivals, service, window):
 def test_no_policy_beats_it(times, policy, dispatch):
     pipeline = parse(CHAIN, "p.yaml")
     arrivals = sorted(times)
-    result = simulate(pipeline, arrivals, workers=[2, 1], dispatch=dispatch, policy=policy, period=0.05)
+    result = simulate(pipeline, arrivals, workers=[2, 1], dispatch=dispatch, policy=setting_of(policy), period=0.05)
     assert len(arrivals) - result.good >= bound.of(pipeline, arrivals, [2, 1]).least
 
 
@@ -121,7 +123,7 @@ def test_it_is_the_references_bound():
     with (folder() / TABLE).open() as lines:
         rows = [row for row in csv.DictReader(lines) if row["policy"] == "pard"]
     for row in rows:
-        pipeline = load(folder().parent / "apps" / f"{row['app']}.json")
+        pipeline = from_artifact(folder().parent / "apps" / f"{row['app']}.json")
         arrivals = read_arrivals(Path(folder() / f"{row['trace']}.csv.gz"))
         found = bound.of(pipeline, arrivals, [int(each) for each in row["workers"].split()])
         assert round(100 * found.rate, 3) == float(row["clairvoyant_drop_pct"]), row["app"]

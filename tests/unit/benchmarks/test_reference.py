@@ -1,4 +1,4 @@
-"""Agreement with an independent simulator on real traffic, and with what was recorded on a small load.
+"""Agreement with an independent simulator on real traffic.
 
 The reference lies outside the repository: `pard-reference.csv`, the arrivals that it names, and, in `../apps` beside
 it, the pipelines. SPILLWAY_REFERENCE names its folder.
@@ -7,25 +7,19 @@ it, the pipelines. SPILLWAY_REFERENCE names its folder.
 import csv
 import gzip
 import json
-import math
 import os
 from pathlib import Path
-from random import Random
 
-import numpy as np
 import pytest
 
+from benchmarks.pard.applications import from_artifact
 from benchmarks.reference import TABLE, compare, reference, rows
 from spillway.agents.cli.main import run as run_command
 from spillway.agents.sim.simulation import simulate
 from spillway.producers.load.traces import read_arrivals
-from spillway.topology.load import load
-
-from .pipelines import document, pipeline
 
 ROOT = Path(__file__).resolve().parents[3]
 REFERENCE = Path(os.environ.get("SPILLWAY_REFERENCE") or ROOT.parent / "shared" / "reference")
-GOLDEN = Path(__file__).with_name("golden.json")
 SHORT = ("arrivals_at_256698", "tm")
 LONG = [
     ("arrivals_at_246430", "lv"),
@@ -49,7 +43,7 @@ def test_naive_agrees_with_the_reference(trace, app):
             row for row in csv.DictReader(lines) if (row["trace"], row["app"], row["policy"]) == (trace, app, "naive")
         ]
     result = simulate(
-        load(REFERENCE.parent / "apps" / f"{app}.json"),
+        from_artifact(REFERENCE.parent / "apps" / f"{app}.json"),
         read_arrivals(REFERENCE / f"{trace}.csv.gz"),
         workers=[int(count) for count in row["workers"].split()],
         dispatch="worker",
@@ -87,11 +81,18 @@ def test_nexus_agrees_where_queues_fill_behind_the_first_stage(case):
     assert found.invalid == pytest.approx(found.invalid_reference, abs=0.001)
 
 
+ONE = {
+    "pipeline": "one",
+    "slo_ms": 500.0,
+    "modules": [{"name": "a", "id": 0, "pres": [], "subs": [], "alpha_ms": 5.0, "beta_ms": 1.0, "batch": 2}],
+}
+
+
 def fake_reference(folder, drop):
     """One cell of which the truth is known: 100 requests, far apart, none of which is dropped."""
     (folder / "apps").mkdir()
     (folder / "reference").mkdir()
-    (folder / "apps" / "one.json").write_text(json.dumps(document([("a", 5.0, 1.0, 2, ())], name="one")))
+    (folder / "apps" / "one.json").write_text(json.dumps(ONE))
     with gzip.open(folder / "reference" / "far.csv.gz", "wt") as lines:
         lines.write("t\n" + "".join(f"{second}\n" for second in range(100)))
     (folder / "reference" / TABLE).write_text(
@@ -109,49 +110,3 @@ def test_the_bench_says_whether_all_agrees(tmp_path, capsys):
 def test_the_bench_fails_where_a_cell_is_outside(tmp_path, capsys):
     assert run_command(["--folder", fake_reference(tmp_path, 2.0)], reference) == 1
     assert "DIFFERS" in capsys.readouterr().out
-
-
-# Recorded ----------------------------------------------------------------------------------------------------------
-
-SHAPES = {
-    "chain": [("a", 20.0, 8.0, 5, ()), ("b", 12.0, 5.0, 8, ("a",)), ("c", 14.0, 6.0, 7, ("b",))],
-    "fork": [
-        ("a", 20.0, 7.0, 4, ()),
-        ("b", 15.0, 6.0, 6, ("a",)),
-        ("c", 12.0, 5.0, 6, ("a",)),
-        ("d", 8.0, 4.0, 8, ("b", "c")),
-    ],
-}
-WORKERS = {"chain": [5, 3, 4], "fork": [5, 4, 3, 2]}
-
-
-def arrivals():
-    """20 s of Poisson arrivals, 120 a second, 450 a second for 5 s among them; by a generator that never changes."""
-    random, now, times = Random(20), 0.0, []
-    while now < 20:
-        now += -math.log(1 - random.random()) / (450 if 8 <= now < 13 else 120)
-        times.append(round(now, 6))
-    return np.array(times)
-
-
-def figures(folder, shape, dispatch, policy):
-    small = pipeline(folder, SHAPES[shape], slo_ms=300.0)
-    result = simulate(small, arrivals(), workers=WORKERS[shape], dispatch=dispatch, policy=policy, seed=3)
-    report = result.report("recorded")
-    return {
-        "requests": report.requests,
-        "good": report.good,
-        "late": report.late,
-        "dropped": report.outcomes.dropped,
-        "batches": [stage.batches for stage in report.stages.values()],
-        "invalid_rate": round(report.invalid_rate, 6),
-        "p99": round(report.latency_ms.p99, 3),
-    }
-
-
-@pytest.mark.parametrize("policy", ["naive", "expired"])
-@pytest.mark.parametrize("dispatch", ["worker", "shared", "partition"])
-@pytest.mark.parametrize("shape", list(SHAPES))
-def test_a_recorded_load_gives_what_it_gave(tmp_path, shape, dispatch, policy):
-    golden = json.loads(GOLDEN.read_text())
-    assert figures(tmp_path, shape, dispatch, policy) == golden[f"{shape} {dispatch} {policy}"]

@@ -1,0 +1,59 @@
+"""The policy of docs/policies.md, as it stands on the page: in a stage's process on a real broker, and in `whatif`."""
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from spillway.lineage.message import DROPPED, PREDICTION
+
+ROOT = Path(__file__).parents[3]
+PAGE = (ROOT / "docs/policies.md").read_text()
+(EXAMPLE,) = re.findall(r"^```python\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)
+OWN = "policies:Impatient:longest=.2"
+SPEC = """
+partitions: 4
+stages:
+  - {name: one, emulated: {alpha: 100ms}, batching: {size: 1}, policy: "policies:Impatient"}
+"""
+
+
+@pytest.fixture
+def chain(stage):
+    made = stage(SPEC)
+    (made.folder / "policies.py").write_text(EXAMPLE)
+    return made
+
+
+def command(chain, name, *arguments):
+    words = [sys.executable, "-m", "spillway.agents.cli.main", name, str(chain.file), *arguments]
+    done = subprocess.run(
+        words, env={"PYTHONPATH": str(ROOT)}, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_it_drops_in_a_stage_process_what_it_says(chain, until):
+    chain.start("one", policy=OWN)
+    until(lambda: chain.metrics("one"))
+    reader = chain.reader("outcomes")
+    chain.send_many(20)  # two seconds of work at once
+    reader.wait(20)
+    outcomes = [outcome for _, outcome in reader.outcomes()]
+    drops = [outcome for outcome in outcomes if outcome.kind == DROPPED]
+    assert drops
+    assert {(drop.stage, drop.reason) for drop in drops} == {("one", "impatient")}
+    assert all(float(re.match(r"waited (\S+) s", drop.text)[1]) >= 0.2 for drop in drops)
+    assert {outcome.kind for outcome in outcomes} <= {DROPPED, PREDICTION}
+
+
+def test_it_is_checked_and_compared_with_ours(chain):
+    assert "policies and functions: all were found" in command(chain, "check", "--load")
+    asked = ("poisson:20", "--duration", "10", "--policy", "naive", "--policy", OWN, "--json")
+    rows = {row["policy"]: row for row in json.loads(command(chain, "whatif", *asked))["alternatives"]}
+    assert (rows["naive"]["dropped"], set(rows)) == (0, {"naive", OWN})
+    assert rows[OWN]["dropped"] > 0
