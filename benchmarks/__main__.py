@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from importlib.util import find_spec
+from pathlib import Path
 
 import click
 
@@ -32,14 +32,10 @@ BENCHMARKS = {
 }
 
 
-class _Benchmarks(LazyGroup):
-    def _module(self, command: str) -> str:
-        module = super()._module(command)
-        found = find_spec(module)
-        return f"{module}.command" if found is not None and found.submodule_search_locations else module
+_FOLDERS = {name: f"{name}.command" for name in BENCHMARKS if Path(__file__).with_name(name).is_dir()}
 
 
-@click.group(cls=_Benchmarks, package="benchmarks", texts=BENCHMARKS)
+@click.group(cls=LazyGroup, package="benchmarks", texts=BENCHMARKS, modules=_FOLDERS)
 def benchmarks() -> None:
     """Measure Spillway: its papers' evaluations, and what it costs beside other ways of doing the same.
 

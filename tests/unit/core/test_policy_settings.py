@@ -121,7 +121,7 @@ def test_a_policy_of_ones_own_is_looked_up_with_load_and_before_it_is_run(tmp_pa
     monkeypatch.chdir(tmp_path)
     (tmp_path / "p.yaml").write_text(written(policy))
     assert run(["check", "p.yaml"]) == 0
-    for command in (["check", "p.yaml", "--load"], ["whatif", "p.yaml", "poisson:5", "--once", "--duration", "1"]):
+    for command in (["check", "p.yaml", "--load"], ["whatif", "p.yaml", "poisson:5", "--duration", "1", "--once"]):
         capsys.readouterr()
         assert run(command) == 2
         told = capsys.readouterr().err
