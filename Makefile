@@ -93,17 +93,16 @@ unit integration acceptance: env
 
 # Every figure that the README speaks of; about half an hour, on a machine that does nothing else.
 bench: bench-hop
-	$(BIN)/spillway bench gate
-	$(BIN)/spillway bench overhead
-	$(BIN)/spillway bench overhead examples/plates/pipeline.yaml --payload examples.plates.payload:scene
-	$(BIN)/spillway bench start
-	$(BIN)/spillway bench simulate
+	$(BIN)/python -m benchmarks overhead
+	$(BIN)/python -m benchmarks overhead examples/plates/pipeline.yaml --payload examples.plates.payload:scene
+	$(BIN)/python -m benchmarks start
+	$(BIN)/python -m benchmarks simulate
 	$(BIN)/python -m benchmarks policy-cost
 	$(BIN)/python -m benchmarks reference
 
 # Quix Streams wants another pydantic than ours, so the benchmark runs it from an environment of its own.
 bench-hop: env .venv-quix/.installed
-	$(BIN)/spillway bench hop --quix-python .venv-quix/bin/python
+	$(BIN)/python -m benchmarks hop --quix-python .venv-quix/bin/python
 
 .venv-quix/.installed: requirements/quix.txt
 	$(PYTHON) -m venv .venv-quix

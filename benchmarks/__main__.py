@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import click
 
 from spillway.agents.cli.main import end, run
 from spillway.agents.cli.options import LazyGroup
 
-# name -> what `python -m benchmarks --help` says of it. Each is the click command `name` in the module
-# `benchmarks.<name>`, with an underscore for a hyphen.
+# name -> what `python -m benchmarks --help` says of it. Each is the click command `name` in `benchmarks.<name>`, or in
+# its module `command` where that is a package; an underscore stands for a hyphen.
 BENCHMARKS = {
     "pard": "PARD's drop and invalid rates and its ablations, beside the paper's numbers.",
     "reference": "Our drop rates under 15 policies against those of an independent simulator.",
@@ -16,7 +18,6 @@ BENCHMARKS = {
     "policy-cost": "What a policy costs for each request, and what its queue does.",
     "rag": "Dropping in a RAG pipeline with autoregressive stages, beside the paper.",
     "live": "Live drop rates against simulated ones, on emulated accelerators.",
-    "live-pairs": "Queries answered in time, pard beside naive, where hops take longer than models.",
     "hams": "What replicating states costs, and how soon a backup takes over, beside the paper's numbers.",
     "clipper": "Batch limits, workers and the prediction cache, beside Clipper's figures.",
     "inferline": "Plans and sizes that follow the load against coarse-grained ones, beside InferLine's figures.",
@@ -24,13 +25,19 @@ BENCHMARKS = {
     "velox": "Users' weights learned while serving: updates, rankings, errors and regret, beside Velox's figures.",
     "parm": "Coded computation against stragglers, beside the ParM paper's numbers, in virtual time and live.",
     "state-copy": "What a version of a state costs to copy, hash, write as a delta and put together again.",
-    "standby": "How soon a killed replica's queries are answered again, with a standby and without.",
+    "hop": "One hop through a stage against aiokafka, confluent-kafka, Faust and Quix Streams.",
+    "overhead": "What a pipeline costs besides its models: CPU time and Kafka requests per query.",
+    "start": "How soon a broker and a pipeline are ready, and what their processes weigh.",
+    "simulate": "Stage visits per second in the simulator.",
 }
 
 
-@click.group(cls=LazyGroup, package="benchmarks", texts=BENCHMARKS)
+_FOLDERS = {name: f"{name}.command" for name in BENCHMARKS if Path(__file__).with_name(name).is_dir()}
+
+
+@click.group(cls=LazyGroup, package="benchmarks", texts=BENCHMARKS, modules=_FOLDERS)
 def benchmarks() -> None:
-    """Evaluate Spillway: its policies, its simulator and its stages with a state.
+    """Measure Spillway: its papers' evaluations, and what it costs beside other ways of doing the same.
 
     \b
     Example:

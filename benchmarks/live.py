@@ -9,9 +9,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import os
-import tempfile
-from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,11 +17,9 @@ import numpy as np
 
 from benchmarks.live_cell import Cell, run_cell, sized
 from benchmarks.pard.rivals import setting_of
-from spillway.agents.broker import EmbeddedBroker
-from spillway.agents.cli.commands.serve import ONE_THREAD_EACH
-from spillway.agents.cli.options import cache_dir, json_option
+from benchmarks.scene import kafka
+from spillway.agents.cli.options import json_option
 from spillway.lineage.metric_names import GATE
-from spillway.producers.connection import ClientSettings
 from spillway.producers.load import traces
 
 if TYPE_CHECKING:
@@ -67,20 +62,13 @@ def live(
     Example: python -m benchmarks live --app tm --policy naive --policy pard --seconds 30
     """  # noqa: D301 - click's own marks
     rows: list[dict[str, Any]] = []
-    with ExitStack() as stack:
-        work = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="spillway-live-")))
-        broker = stack.enter_context(EmbeddedBroker(work / "kafka", cache_dir=cache_dir()))
-        settings = ClientSettings(bootstrap=broker.bootstrap)
-        environment = {**dict.fromkeys(ONE_THREAD_EACH, "1"), **os.environ}
+    with kafka() as (work, settings):
         for repeat, app in itertools.product(range(repeats), apps or APPLICATIONS):
             arrivals = repeated(trace, rate, seconds, seed=repeat)
             for number, policy in enumerate(policies or POLICIES):
                 name = f"live-{app_name(app)}-{repeat}-{number}"
                 pipeline = sized(app_file(app), name, rate, headroom, work)
-                where, setting = work / name, setting_of(policy)
-                cell = run_cell(
-                    pipeline, settings, arrivals, setting, where, environment=environment, say=lambda _text: None
-                )
+                cell = run_cell(pipeline, settings, arrivals, setting_of(policy), work / name)
                 rows.append(row(app_name(app), policy, repeat, cell))
                 click.echo(line(rows[-1]), err=as_json)
                 if output is not None:

@@ -15,14 +15,13 @@ import numpy as np
 import yaml
 
 from benchmarks.live_hops import measured_hops, read_ways
+from benchmarks.scene import exchange, serve
 from spillway.agents.cli.metering import StageMeter
 from spillway.agents.sim.simulation import simulate
 from spillway.agents.supervise.registry import entries
 from spillway.agents.supervise.scrape import scrape
-from spillway.agents.supervise.service import ServiceSettings, served
 from spillway.lineage.errors import SpillwayError
 from spillway.lineage.metric_names import HANDOFF_SECONDS, INTAKE_SECONDS, OVERHEAD_SECONDS
-from spillway.producers.client.exchange import Exchange
 from spillway.producers.load import generated
 from spillway.producers.load.generator import Pace, run_load
 from spillway.producers.load.payloads import signature_payload
@@ -39,7 +38,6 @@ if TYPE_CHECKING:
     from spillway.producers.connection import ClientSettings
     from spillway.topology.load import Pipeline
 
-_LINGER = 0.001
 _QUEUE = 100_000  # so that nothing waits in Kafka, which the simulation knows nothing of
 _GRACE = 20.0  # seconds: without drops, queues outlive a deadline by far
 
@@ -76,26 +74,18 @@ def run_cell(
     arrivals: NDArray[np.float64],
     policy: str,
     folder: Path,
-    *,
-    environment: Mapping[str, str],
-    say: Callable[[str], None],
 ) -> Cell:
     """Serve, send, stop; then simulate. The broker at `settings` must be up."""
     spec = pipeline.spec
     outcomes: dict[int, Outcome] = {}
     run_dir = folder / "run"
-    service = ServiceSettings(pipeline, settings, run_dir, policy=policy, environment=environment)
-    with served(service, say=say):
-        exchange = Exchange(settings, spec.name, linger=_LINGER)
-        try:
-            meter = StageMeter(run_dir, spec)
-            queries = generated(arrivals, signature_payload(spec), seed=0)
-            result = run_load(exchange, queries, Pace(slo=spec.slo, grace=_GRACE, observe=outcomes.__setitem__))
-            stages = meter.totals()
-            intake, handoff = (mean_of(run_dir, spec.name, name) for name in (INTAKE_SECONDS, HANDOFF_SECONDS))
-            overheads = {stage.name: mean_of(run_dir, spec.name, OVERHEAD_SECONDS, stage.name) for stage in spec.stages}
-        finally:
-            exchange.close()
+    with serve(pipeline, settings, run_dir, policy=policy), exchange(settings, spec.name) as sending:
+        meter = StageMeter(run_dir, spec)
+        queries = generated(arrivals, signature_payload(spec), seed=0)
+        result = run_load(sending, queries, Pace(slo=spec.slo, grace=_GRACE, observe=outcomes.__setitem__))
+        stages = meter.totals()
+        intake, handoff = (mean_of(run_dir, spec.name, name) for name in (INTAKE_SECONDS, HANDOFF_SECONDS))
+        overheads = {stage.name: mean_of(run_dir, spec.name, OVERHEAD_SECONDS, stage.name) for stage in spec.stages}
     if stages is None:
         raise SpillwayError(f"{spec.name}: not every stage tells its figures; see the logs under {run_dir}")
     live = Report.build(

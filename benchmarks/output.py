@@ -7,10 +7,12 @@ import statistics
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import click
+
 from spillway.lineage.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
     from pathlib import Path
 
 MISSING = "not measured"
@@ -31,6 +33,16 @@ class Table:
         for note in self.notes:
             lines += ["", note]
         return "\n".join(lines) + "\n"
+
+    def text(self) -> str:
+        """Lay it out for a terminal: the first column to the left, all others to the right."""
+        cells = [self.columns, *self.rows] if any(self.columns) else self.rows
+        widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+        lines = [
+            "  ".join(f"{cell:{'>' if at else '<'}{widths[at]}}" for at, cell in enumerate(row)).rstrip()
+            for row in cells
+        ]
+        return "\n".join([self.title, *lines, *self.notes])
 
 
 def _line(cells: Sequence[str]) -> str:
@@ -59,6 +71,16 @@ def median_spread(values: Sequence[float], form: str, missing: str = MISSING) ->
     return middle if len(values) == 1 else f"{middle} ({least} to {most})"
 
 
+def by_key(runs: Sequence[dict[str, float]]) -> list[list[str]]:
+    """Make a row of each figure that several runs have."""
+    return [[key, median_spread([run[key] for run in runs], "{:.2f}")] for key in runs[0]]
+
+
+def tell(result: Any, *tables: Table, as_json: bool) -> None:
+    """Write what was measured to standard output: as JSON, or as tables."""
+    click.echo(json.dumps(result, indent=2) if as_json else "\n\n".join(table.text() for table in tables))
+
+
 def ratio(value: float, base: float) -> float | None:
     """How many times `base` a value is; None where base is 0."""
     return value / base if base > 0 else None
@@ -68,6 +90,15 @@ def times(value: float | None) -> str:
     if value is None:
         return "-"
     return f"{value:.0f}x" if value >= 100 else f"{value:.1f}x" if value >= 10 else f"{value:.2f}x"
+
+
+def show(tables: Iterable[Table]) -> str:
+    """Print tables as Markdown, each as soon as it is made; all of them in one text."""
+    texts = []
+    for table in tables:
+        texts.append(table.markdown())
+        click.echo(texts[-1])
+    return "\n".join(texts)
 
 
 def write_section(folder: Path, name: str, result: dict[str, Any], tables: Sequence[Table]) -> None:

@@ -9,7 +9,6 @@ Where there is a GPU, a state on it is measured too, in wall time (`benchmarks.c
 
 from __future__ import annotations
 
-import json
 import statistics
 import time
 from functools import partial
@@ -18,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import numpy as np
 
+from benchmarks.output import Table, tell
 from spillway.agents.cli.options import json_option
 from spillway.checkpoint.assembly import assemble
 from spillway.checkpoint.blocks import digest_of
@@ -114,19 +114,18 @@ def measure_on_gpu(megabytes: int, repeats: int) -> dict[str, Any] | None:
     return {"device": found["device"], "costs": costs}
 
 
-def cuda_lines(measured: dict[str, Any] | None) -> list[str]:
+def cuda_table(measured: dict[str, Any] | None) -> Table:
     if measured is None:
-        return ["no CUDA device: not measured"]
-    return [f"on {measured['device']}, seconds on the wall", *_lines(measured["costs"])]
+        return Table("no CUDA device: not measured", (), ())
+    return _table(f"on {measured['device']}, seconds on the wall", measured["costs"])
 
 
-def _lines(costs: dict[str, dict[str, float]]) -> list[str]:
-    heads = f"{'':30} {'ms':>9} {'least':>9} {'most':>9} {'MB/s':>10}"
-    rows = (
-        f"{name:30} {row['ms']:9.2f} {row['least_ms']:9.2f} {row['most_ms']:9.2f} {row['mb_s']:10,.0f}"
+def _table(title: str, costs: dict[str, dict[str, float]]) -> Table:
+    rows = [
+        (name, *(f"{row[key]:.2f}" for key in ("ms", "least_ms", "most_ms")), f"{row['mb_s']:,.0f}")
         for name, row in costs.items()
-    )
-    return [heads, *rows]
+    ]
+    return Table(title, ("", "ms", "least", "most", "MB/s"), rows)
 
 
 def _copy(into: list[Any], state: dict[str, Any]) -> None:
@@ -155,7 +154,7 @@ def _row(taken: list[float], size: int) -> dict[str, float]:
 @click.option("--size", "sizes", type=click.IntRange(1, 2_000), multiple=True, help="MB.  [default: 10, 100]")
 @click.option("--repeats", type=click.IntRange(1, 1_000), default=9, show_default=True)
 @json_option
-def state_copy(sizes: tuple[int, ...], repeats: int, *, as_json: bool) -> int:
+def state_copy(sizes: tuple[int, ...], repeats: int, *, as_json: bool) -> None:
     """Measure what a version of a state costs to copy, to hash, to write as a delta and to put together again.
 
     \b
@@ -164,12 +163,9 @@ def state_copy(sizes: tuple[int, ...], repeats: int, *, as_json: bool) -> int:
     results = [measure(size, repeats) for size in sizes or (10, 100)]
     for result in results:
         result["cuda"] = measure_on_gpu(result["megabytes"], repeats)
-    if as_json:
-        click.echo(json.dumps({"repeats": repeats, "states": results}, indent=2))
-        return 0
+    tables = []
     for result in results:
         told = ", ".join(f"{name} {size / 1e6:.2f} MB" for name, size in result["written_bytes"].items())
-        click.echo(f"{result['megabytes']} MB, {result['chunks']} chunks, contents {result['contents_bytes']:,} bytes")
-        click.echo(f"written for what changed: {told}")
-        click.echo("\n".join([*_lines(result["costs"]), *cuda_lines(result["cuda"])]))
-    return 0
+        about = f"{result['megabytes']} MB, {result['chunks']} chunks, contents {result['contents_bytes']:,} bytes"
+        tables += [_table(f"{about}; written for what changed: {told}", result["costs"]), cuda_table(result["cuda"])]
+    tell({"repeats": repeats, "states": results}, *tables, as_json=as_json)

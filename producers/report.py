@@ -93,7 +93,7 @@ class StageReport(_Frozen):
 
 
 class Report(_Frozen):
-    """What `replay` and `simulate` write. Field order is the order in the JSON."""
+    """What `replay` and `whatif --once` write. Field order is the order in the JSON."""
 
     pipeline: str
     policy: str

@@ -1,6 +1,6 @@
 """Profile files: how long each batch size of a real model took, and under what conditions that was measured.
 
-`spillway profile` writes one for a pipeline (any number of its stages), and the pipeline refers to it with
+`spillway plan profile` writes one for a pipeline (any number of its stages), and the pipeline refers to it with
 `profile: FILE`, at its top for all stages with a model or in one stage; the path is relative to the pipeline file. An
 emulated stage needs none: its durations are its profile.
 
@@ -15,7 +15,7 @@ Durations are seconds, of the model alone, as the live stage measures them; `mem
 the device's where the stage runs on one; `load` the time until a new process was ready. Between two sizes the durations
 lie on a line. `Conditions.stale` says, in words, why a profile does not speak of a model any more.
 
-A file may also say what the stages' models take on other kinds of hardware, for `spillway provision`:
+A file may also say what the stages' models take on other kinds of hardware, for `spillway plan provision`:
 
     hardware:
       k80:
@@ -42,7 +42,7 @@ VERSION: Final = 1
 _VERSION_KEY: Final = "spillway-profile"
 _DIGITS: Final = 6  # of a duration: more says nothing
 _NUMBER_LIKE: Final = re.compile(r"[-+.]?[0-9]")
-_HEADER: Final = "# Written by `spillway profile`; run it again to renew this file. Durations are seconds.\n"
+_HEADER: Final = "# Written by `spillway plan profile`; run it again to renew this file. Durations are seconds.\n"
 
 
 class _Told(BaseModel):
@@ -149,12 +149,12 @@ class ProfileFile(_Told):
     version: Annotated[Literal[1], Field(alias=_VERSION_KEY)]
     stages: dict[str, StageProfile] = Field(default_factory=dict)
     hardware: dict[str, dict[str, HardwareProfile]] = Field(default_factory=dict)
-    """By kind and stage: what `spillway profile` did not measure here, but keeps."""
+    """By kind and stage: what `spillway plan profile` did not measure here, but keeps."""
 
 
 def read_profile_file(path: Path) -> ProfileFile:
     """All that a profile file holds. Raises SpecError that names the file, the place and the fix."""
-    return read_model(path, ProfileFile, "profile file", "profile files are written by 'spillway profile'")
+    return read_model(path, ProfileFile, "profile file", "profile files are written by 'spillway plan profile'")
 
 
 def read_profiles(path: Path) -> dict[str, StageProfile]:

@@ -195,7 +195,7 @@ def profiles_of(spec: PipelineSpec, folder: Path, problems: list[Problem]) -> di
             try:
                 files[file] = read_profiles(folder / file)
             except SpecError as error:
-                files[file] = f"{error}; make one with 'spillway profile'"
+                files[file] = f"{error}; make one with 'spillway plan profile'"
         place = ("stages", number, "profile") if stage.profile is not None else ("profile",)
         known = files[file]
         if stage.unmeasured and stage.name not in known:
@@ -210,7 +210,7 @@ def profiles_of(spec: PipelineSpec, folder: Path, problems: list[Problem]) -> di
 
 def _unfit(stage: StageSpec, file: str, known: Mapping[str, StageProfile]) -> str | None:
     """Why a profile file does not serve this stage; None where it does."""
-    renew = f"run 'spillway profile' with --stage {stage.name}"
+    renew = f"run 'spillway plan profile' with --stage {stage.name}"
     if stage.name not in known:
         return f"{file} has no profile of stage {stage.name!r}; {meant(stage.name, known)}; {renew} to add it"
     sizes = known[stage.name].batches
@@ -241,7 +241,7 @@ def planned(spec: PipelineSpec, durations: Durations, problems: list[Problem]) -
         if not known and stage.batching.limit == "planned" and stage.batching.size is None:
             text = (
                 "planning a batch size needs the durations of all stages, and some are unknown; measure them with "
-                "'spillway profile', give 'size', or write 'limit: aimd'"
+                "'spillway plan profile', give 'size', or write 'limit: aimd'"
             )
             problems.append(Problem(("stages", number, "batching", "limit"), text))
     named = spec.model_copy(update={"stages": tuple(_named(stage, known=known) for stage in spec.stages)})

@@ -6,7 +6,7 @@
       of:
         linear: {model: "models:Linear", architecture: linear, accuracy: 0.93, batch: 8, takes: {1: 1ms, 8: 2ms}}
 
-What a variant's figures mean is the same here and in a file of variants (`spillway.topology.variants.variant`).
+What a variant's figures mean: `spillway.topology.variants.variant`.
 """
 
 from __future__ import annotations
@@ -140,8 +140,6 @@ class VariantsSpec(Section):
     """What is compared with the latency that is asked."""
     scale: StrictBool = True
     """Whether a controller loads what is asked for, and has as many workers as the load takes."""
-    method: Literal["greedy", "program"] = "greedy"
-    """How sizes are found (INFaaS, 4.2.1): by the heuristic, or by the integer program, which needs scipy."""
     settle: Seconds = 10.0
     """The least time for which fewer workers must do before there are fewer; 0 is the paper's, a variant's `load`."""
     idle: Positive | None = None

@@ -40,58 +40,66 @@ FAILED, MISUSED, INTERRUPTED = 1, 2, 130
 # name -> what `spillway --help` says of it. Each is the click command `name` in `spillway.agents.cli.commands.<name>`;
 # the texts stand here so that help need not import what the commands need (some need torch or Faust).
 COMMANDS = {
-    "broker": "Start, stop, inspect or reset a local Kafka.",
+    "serve": "Serve a pipeline: its stages and its gate, watched.",
+    "worker": "Run a worker of a stage whose workers are elsewhere.",
+    "broker": "Run a local Kafka; list or delete a pipeline's topics.",
     "check": "Check a pipeline file and draw its graph.",
-    "topics": "List a pipeline's topics, or delete them.",
-    "scale": "Give a stage of a served pipeline more workers, or fewer.",
-    "ensemble": "Change the members and the selection of a served ensemble.",
-    "serve": "Serve a pipeline: its stages and its gate, watched and restarted.",
-    "worker": "Run a worker of a stage whose workers are on other hosts.",
-    "chaos": "Stop, slow down and kill workers of a served pipeline, by a schedule.",
+    "predict": "Send one query, or a file of them, and get the outcomes.",
+    "dead": "List, show and retry the queries that were not served.",
     "status": "Show what the processes of a served pipeline do.",
-    "state": "List, compare, export, import and rewind the states of stages.",
-    "model": "List, retrain, switch and roll back the features of a Velox model.",
-    "models": "Register models, list their variants, show why one answered.",
-    "failover": "Make a backup of a stateful stage take over, as a planned switch.",
-    "predict": "Send one query and print its outcome.",
-    "offline": "Answer a file of queries in the time that online ones leave.",
-    "feedback": "Send feedback (a true answer) to a pipeline's learner.",
-    "dead": "List, show and retry the queries that could not be served.",
+    "state": "List, show, export, import and rewind states of stages.",
     "record": "Record the queries and outcomes of a running pipeline.",
-    "replay": "Drive a pipeline with a trace or a recording and report.",
     "trace": "Make, import, describe and draw traces of arrivals.",
-    "profile": "Measure a pipeline's models over batch sizes.",
-    "parity": "Train the parity models of a stage, and grade what they reconstruct.",
-    "simulate": "Run a trace through the simulator and report.",
-    "provision": "Find the cheapest hardware and sizes that keep the SLO.",
-    "whatif": "Try recorded traffic under other policies and sizes.",
-    "prove": "Play random failures of stateful pipelines, and judge every run.",
-    "demo": "Show a system at work: list the demonstrations, or run one.",
-    "bench": "Run benchmarks against other systems.",
+    "change": "Change workers, members or a primary while they serve.",
+    "plan": "Measure models, and find the cheapest sizes for the SLO.",
+    "whatif": "Simulate traffic under other policies and sizes.",
+    "replay": "Drive a pipeline with a trace or a recording and report.",
+    "models": "Register and list models; switch and roll back features.",
+    "train": "Train parity models and features; send feedback.",
+    "prove": "Play random failures of stateful pipelines, and judge.",
+    "chaos": "Stop, slow down and kill workers of a served pipeline.",
+    "demo": "List the demonstrations of systems, or run one.",
+}
+HEADS = {
+    "serve": "Serve",
+    "predict": "Ask",
+    "status": "Look",
+    "change": "Change",
+    "plan": "Plan",
+    "models": "Learn",
+    "prove": "Prove",
+}
+# How commands were called before: longer words first, where one begins another.
+RENAMED = {
+    "scale": "change scale",
+    "ensemble": "change ensemble",
+    "failover": "change failover",
+    "profile": "plan profile",
+    "provision": "plan provision",
+    "simulate": "whatif --once",
+    "topics": "broker topics",
+    "offline": "predict --offline",
+    "model list": "models generations",
+    "model retrain": "train features",
+    "model": "models",
+    "parity train": "train parity",
+    "parity evaluate": "train evaluate",
+    "parity": "train",
+    "feedback": "train feedback",
 }
 
 EXIT_CODES = """
 \b
-Exit codes:
-  0    fine
-  1    the pipeline, or the broker, failed
-  2    bad use or bad input
-  130  interrupted
-
-\b
-Environment:
-  SPILLWAY_BOOTSTRAP      host:port of the Kafka cluster to use
-  SPILLWAY_CLIENT_CONFIG  file of client settings (SASL, TLS) for it
-  SPILLWAY_RUN_DIR        where running processes are registered (.spillway/run)
-  SPILLWAY_BROKER_DIR     where the local Kafka keeps its data (.spillway/broker)
-  XDG_CACHE_HOME          where the local Kafka's jars are cached (~/.cache)
+Exit codes: 0 fine, 1 the pipeline or the broker failed,
+            2 bad use or bad input, 130 interrupted
 """
 
 
 @click.group(
     cls=LazyGroup,
-    package="spillway.agents.cli.commands",
     texts=COMMANDS,
+    heads=HEADS,
+    renamed=RENAMED,
     epilog=EXIT_CODES,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )

@@ -6,7 +6,6 @@ With the commands themselves and `ClientSettings.load`, the only place that read
 from __future__ import annotations
 
 import importlib
-import importlib.util
 import math
 import os
 import sys
@@ -41,32 +40,57 @@ class SuggestingGroup(click.Group):
 
 
 class LazyGroup(SuggestingGroup):
-    """A group whose command `a-b` is `a_b` in `<package>.a_b`, imported when called, and not listed where absent.
+    """A group whose command `a-b` is `a_b` in `<package>.a_b`, or in the module of `modules`, imported when called.
 
-    `texts` has what the group's help says of each, so that help imports nothing of what the commands need.
+    `texts` has what the group's help says of each, so that help imports nothing of what the commands need; `heads` has
+    the headings of the first commands of sections. Commands may be added as to any group. `renamed` has the words that
+    commands were called by before: they run the command of the new words, and say these.
     """
 
-    def __init__(self, *arguments: Any, package: str, texts: Mapping[str, str], **options: Any) -> None:
+    def __init__(
+        self,
+        *arguments: Any,
+        texts: Mapping[str, str],
+        package: str = "spillway.agents.cli.commands",
+        modules: Mapping[str, str] | None = None,
+        heads: Mapping[str, str] | None = None,
+        renamed: Mapping[str, str] | None = None,
+        **options: Any,
+    ) -> None:
         super().__init__(*arguments, **options)
-        self._package = package
-        self._texts = texts
+        self._texts, self._package, self._modules = texts, package, modules or {}
+        self._heads, self._renamed = heads or {}, renamed or {}
 
-    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
-        return [name for name in self._texts if importlib.util.find_spec(self._module(name)) is not None]
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return [*super().list_commands(ctx), *self._texts]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in self.list_commands(ctx):
-            return None
-        command = getattr(importlib.import_module(self._module(cmd_name)), cmd_name.replace("-", "_"))
+        if cmd_name not in self._texts:
+            return super().get_command(ctx, cmd_name)
+        word = cmd_name.replace("-", "_")
+        command = getattr(importlib.import_module(f"{self._package}.{self._modules.get(cmd_name, word)}"), word)
         assert isinstance(command, click.Command)
         return command
 
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, self._texts[name]) for name in self.list_commands(ctx)])
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        for old, new in self._renamed.items():
+            words = old.split()
+            if args[: len(words)] == words:
+                if not ctx.resilient_parsing:  # no shell that completes a line
+                    click.echo(f"'spillway {old}' is now 'spillway {new}'", err=True)
+                args = [*new.split(), *args[len(words) :]]
+                break
+        return super().resolve_command(ctx, args)
 
-    def _module(self, command: str) -> str:
-        return f"{self._package}.{command.replace('-', '_')}"
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
+        width = max((len(head) + 2 for head in self._heads.values()), default=0)
+        added = {name: each.get_short_help_str(99) for name, each in self.commands.items() if not each.hidden}
+        texts = {**added, **self._texts}
+        rows = [(f"{self._heads.get(name, ''):{width}}{name}", text) for name, text in texts.items()]
+        with formatter.section("Commands"):
+            formatter.write_dl(rows)
 
 
 FACTOR = click.FloatRange(0, min_open=True)  # so many times as much, or as fast
@@ -229,7 +253,7 @@ def plan_period_option(command: _Command) -> _Command:
     """--plan-period: of the policies' synchronisation; None where it is left to them."""
     text = "How often stages exchange the state of their policies."
     shown = f"{text}  [default: (by policy); {_PERIOD[0]:g} to {_PERIOD[1]:g}]"
-    return click.option("--plan-period", callback=_period, metavar="SECONDS", help=shown)(command)
+    return click.option("--plan-period", callback=_period, metavar="TIME", help=shown)(command)
 
 
 _PERIOD = 0.02, 60.0  # seconds
@@ -272,6 +296,28 @@ def _chosen(_ctx: click.Context, _param: click.Parameter, values: tuple[str, ...
         except ValueError:
             raise click.BadParameter(f"{value!r} is not a choice such as detect=car:.3,person:.6,:.1") from None
     return found
+
+
+def output_option(command: _Command) -> _Command:
+    """-o: where a report goes, as JSON."""
+    file = click.Path(path_type=Path, dir_okay=False)
+    return click.option("-o", "--output", type=file, metavar="FILE", help="Write the report there, as JSON.")(command)
+
+
+def trace_duration_option(command: _Command) -> _Command:
+    """--duration: of a trace, of which only the start is used."""
+    text = "Use only so much of the trace, from its start."
+    return click.option("--duration", callback=positive, metavar="TIME", help=text)(command)
+
+
+def why_option(command: _Command) -> _Command:
+    """--why: of an order that is written to a log."""
+    return click.option("--why", default="", metavar="TEXT", help="Reason, stored with the change.")(command)
+
+
+def timeout_option(default: str) -> Callable[[_Command], _Command]:
+    text = f"How long to wait.  [default: {default}]"
+    return click.option("--timeout", default=default, callback=seconds, metavar="TIME", help=text)
 
 
 def html_option(command: _Command) -> _Command:

@@ -1,11 +1,10 @@
-"""What `spillway state` says in words: one version in full, the keys that differ, what an operator has changed."""
+"""What `spillway state` says in words: the versions of a shard, one of them, what an operator has changed."""
 
 from __future__ import annotations
 
 import json
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from math import isnan
 from typing import TYPE_CHECKING, Any, Final
 
 import click
@@ -16,19 +15,17 @@ from spillway.checkpoint import arrays
 from spillway.checkpoint.small_values import unpack
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
     from spillway.agents.live.operator.changes import Changed
     from spillway.agents.live.operator.histories import Histories, Kept
-    from spillway.checkpoint.differences import Difference, KeyDifferences
     from spillway.lineage.marks import Place
-    from spillway.lineage.replication import Batch, Contents, Entry, Record
+    from spillway.lineage.replication import Contents
     from spillway.topology.spec import StageSpec
 
 
 VERSIONS: Final = ("version", "when", "standing", "batches", "requests", "state", "written", "digest", "primary")
 ENTRIES: Final = ("entry", "kind", "dtype", "shape", "bytes")
-DIFFERENCES: Final = ("entry", "what", "elements", "largest difference")
 _SHORT: Final = 8  # hexadecimal digits of a digest
 _STYLES: Final = {"durable": "green", "open": "yellow", "dead": "red"}
 
@@ -131,7 +128,7 @@ def version_facts(kept: Kept) -> dict[str, Any]:
     }
 
 
-def contents_facts(contents: Contents, keys: int | None) -> dict[str, Any]:
+def contents_facts(contents: Contents) -> dict[str, Any]:
     return {
         "entries": [
             {"name": entry.name, "kind": entry.kind, "dtype": entry.dtype, "shape": entry.shape}
@@ -142,14 +139,7 @@ def contents_facts(contents: Contents, keys: int | None) -> dict[str, Any]:
             )
             for entry in contents.entries
         ],
-        "keys": keys,
-        "pages": len(contents.pages),
-        "page_bytes": sum(contents.pages),
-        "chunks": len(contents.chunks),
-        "chunk_bytes": contents.chunk_bytes,
         "inputs": [dict(zip(place._fields, place, strict=True)) for place in contents.inputs],
-        "outputs": len(contents.outputs),
-        "recorded": [_batch(batch) for batch in contents.batches],
     }
 
 
@@ -167,35 +157,6 @@ def entries_grid(contents: Contents) -> Grid:
     return Grid(counted(len(rows), "entry", "entries"), ENTRIES, rows, (4,))
 
 
-def differences_grid(title: str, differences: Iterable[Difference]) -> Grid:
-    rows = []
-    for found in differences:
-        elements = f"{found.changed} of {found.elements}" if found.elements else "-"
-        rows.append((found.name, found.what.value, elements, _apart(found)))
-    return Grid(title, DIFFERENCES, rows, (2,))
-
-
-def difference_facts(found: Difference) -> dict[str, Any]:
-    largest = None if found.largest is None or isnan(found.largest) else found.largest
-    facts: dict[str, Any] = {
-        "name": found.name,
-        "what": found.what.value,
-        "elements": found.elements,
-        "changed": found.changed,
-    }
-    facts |= {"largest": largest, "before": _form(found.before), "after": _form(found.after)}
-    return facts | ({"values": [_json(unpack(each)) for each in found.values]} if found.values is not None else {})
-
-
-def key_facts(found: KeyDifferences) -> dict[str, Any]:
-    return {
-        "added": found.added,
-        "removed": found.removed,
-        "same": found.same,
-        "changed": {key: [difference_facts(each) for each in entries] for key, entries in found.changed.items()},
-    }
-
-
 def size(count: int) -> str:
     for unit, factor in (("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
         if count >= factor:
@@ -211,30 +172,9 @@ def when(at_us: int) -> str:
     return datetime.fromtimestamp(at_us / 1e6, UTC).astimezone().strftime("%Y-%m-%d %H:%M:%S") if at_us else "-"
 
 
-def _apart(found: Difference) -> str:
-    if found.values is not None:
-        return " -> ".join(_brief(unpack(value)) for value in found.values)
-    if found.what.value == "retyped":
-        return f"{_form(found.before)} -> {_form(found.after)}"
-    if found.largest is None:
-        return "-"
-    return "not finite" if isnan(found.largest) else f"{found.largest:.6g}"
-
-
-def _form(entry: Entry | None) -> str | None:
-    if entry is None:
-        return None
-    return f"{entry.kind} {entry.dtype} {list(entry.shape)}" if entry.dtype else entry.kind
-
-
 def _brief(value: Any) -> str:
     text = repr(value)
     return text if len(text) <= 40 else f"{text[:37]}..."  # noqa: PLR2004 - a column's width
-
-
-def _batch(batch: Batch) -> dict[str, Any]:
-    lists = {"taken": batch.taken, "dropped": batch.dropped}
-    return {"n": batch.n} | {what: [list(record) for record in records] for what, records in lists.items()}
 
 
 def _json(value: Any) -> Any:
@@ -254,31 +194,20 @@ def _plain(cell: str) -> str:
     return cell.replace("[", r"\[")
 
 
-FIRST_BATCHES: Final = 5
-_FIRST_KEYS: Final = 10
-_FIRST_RECORDS: Final = 8
-
-
 def tell_json(facts: Any) -> None:
     click.echo(json.dumps(facts, ensure_ascii=False))
 
 
-def tell_version(kept: Kept, contents: Contents, keys: int | None, *, everything: bool) -> None:
+def tell_version(kept: Kept, contents: Contents) -> None:
     manifest = kept.manifest
     click.echo(f"{kept.place[0]}/{kept.place[1]} {kept.version}, {kept.standing.value}")
-    chunks = counted(len(contents.chunks), "chunk", "chunks")
-    chain = ", ".join(f"e{epoch} from {base}" for epoch, base in manifest.chain)
     facts = {
         "written": f"{when(manifest.at_us)} by {manifest.claimant}",
-        "state": f"{size(manifest.state_bytes)} in {chunks}, {size(manifest.written_bytes)} new",
-        "digest": manifest.digest.hex(),
-        "chain": chain or "-",
+        "state": f"{size(manifest.state_bytes)}, {size(manifest.written_bytes)} new",
         "requires": ", ".join(map(str, manifest.requires)) or "nothing",
-        "holds": counted(len(contents.outputs), "output", "outputs"),
     }
     if contents.pages:
-        count = "an unknown number of keys" if keys is None else counted(keys, "key", "keys")
-        facts["keyed"] = f"{count} on {counted(len(contents.pages), 'page', 'pages')}, {size(sum(contents.pages))}"
+        facts["keyed"] = f"{size(sum(contents.pages))} in {counted(len(contents.pages), 'page', 'pages')}"
     for place in contents.inputs:
         above = sum(end - start for start, end in place.covered)
         covered = f" and {above} above" if above else ""
@@ -288,26 +217,6 @@ def tell_version(kept: Kept, contents: Contents, keys: int | None, *, everything
         click.echo(f"  {name.ljust(width)}  {text}")
     if contents.entries:
         entries_grid(contents).show()
-    _tell_batches(contents, everything=everything)
-
-
-def tell_differences(place: str, versions: str, differences: Sequence[Difference], keys: KeyDifferences | None) -> None:
-    head = f"{place}, {versions}"
-    if differences:
-        differences_grid(f"{head}: {counted(len(differences), 'entry differs', 'entries differ')}", differences).show()
-    elif keys is None:
-        click.echo(f"{head}: the same")
-    if keys is None:
-        return
-    counts = f"{len(keys.added)} added, {len(keys.removed)} removed, {len(keys.changed)} changed, {keys.same} the same"
-    click.echo(f"{head}: keys: {counts}")
-    for what, names in (("added", keys.added), ("removed", keys.removed)):
-        if names:
-            click.echo(f"  {what}: {', '.join(names[:_FIRST_KEYS])}{_more(len(names), _FIRST_KEYS)}")
-    for key in list(keys.changed)[:_FIRST_KEYS]:
-        differences_grid(f"key {key}", keys.changed[key]).show()
-    if len(keys.changed) > _FIRST_KEYS:
-        click.echo(f"and {len(keys.changed) - _FIRST_KEYS} more keys; --json has all")
 
 
 def tell_change(changed: Changed, what: str, *, as_json: bool) -> None:
@@ -335,31 +244,3 @@ def warn_of_replays(stage: StageSpec) -> None:
 
 def facts_of(kept: Kept) -> dict[str, Any]:
     return {"stage": kept.place[0], "shard": kept.place[1], **version_facts(kept)}
-
-
-def _tell_batches(contents: Contents, *, everything: bool) -> None:
-    shown = contents.batches if everything else contents.batches[:FIRST_BATCHES]
-    click.echo(f"{counted(len(contents.batches), 'batch', 'batches')} since the version before")
-    for batch in shown:
-        for line in _lines(batch, everything=everything):
-            click.echo(f"  {line}")
-    if len(shown) < len(contents.batches):
-        click.echo(f"  and {len(contents.batches) - len(shown)} more; --all shows them")
-
-
-def _lines(batch: Batch, *, everything: bool) -> list[str]:
-    lines = []
-    for what, records in (("took", batch.taken), ("dropped", batch.dropped)):
-        if records:
-            shown = records if everything else records[:_FIRST_RECORDS]
-            listed = ", ".join(map(_record, shown))
-            lines.append(f"v{batch.n} {what} {len(records)}: {listed}{_more(len(records), len(shown))}")
-    return lines or [f"v{batch.n} took nothing"]
-
-
-def _record(record: Record) -> str:
-    return f"{record.request} ({record.partition}:{record.offset})"
-
-
-def _more(count: int, shown: int) -> str:
-    return f" and {count - shown} more" if count > shown else ""

@@ -77,7 +77,7 @@ def read_card(folder: Path, row: int) -> Card:
         card = Card.model_validate_json(file.read_bytes())
     except FileNotFoundError as error:
         raise ModelError(
-            f"there is no parity model of row {row} in {folder}; make one: spillway parity train"
+            f"there is no parity model of row {row} in {folder}; make one: spillway train parity"
         ) from error
     except (OSError, ValidationError) as error:
         raise ModelError(f"{file} is not the card of a parity model: {error}") from error
@@ -88,7 +88,7 @@ def read_card(folder: Path, row: int) -> Card:
 
 def check_card(card: Card, folder: Path, model: str, k: int, encoder: str) -> None:
     """Raise ModelError where a card is for another model, another k or encoder."""
-    place, anew = f"the parity model of row {card.row} in {folder}", "train it again: spillway parity train"
+    place, anew = f"the parity model of row {card.row} in {folder}", "train it again: spillway train parity"
     for name, value in {"model": model, "k": k, "encoder": encoder}.items():
         if getattr(card, name) != value:
             raise ModelError(f"{place} is for {name} {getattr(card, name)!r}, not {value!r}; {anew}")
@@ -99,7 +99,7 @@ def outdated(card: Card, folder: Path, arguments: dict[str, Any]) -> str:
 
     Raises ModelError where its weights cannot be read.
     """
-    anew = "train it again: spillway parity train"
+    anew = "train it again: spillway train parity"
     if card.model_hash is not None and card.model_hash != deployed_hash(card.model, arguments):
         place = f"the parity model of row {card.row} in {folder}"
         return f"{place} was made for another version of {card.model}; {anew}"
@@ -139,14 +139,14 @@ def read_reference(folder: Path, card: Card) -> tuple[dict[str, NDArray[Any]], d
         with np.load(file, allow_pickle=False) as arrays:
             found = {name: arrays[name] for name in arrays.files}
     except (OSError, ValueError, KeyError) as error:
-        raise ModelError(f"{file} cannot be read: {error}; train it again: spillway parity train") from error
+        raise ModelError(f"{file} cannot be read: {error}; train it again: spillway train parity") from error
     inputs = {name: found.get(f"in.{name}") for name in card.inputs}
     outputs = {name: found.get(f"out.{name}") for name in card.outputs}
     wrong = [name for name, value in inputs.items() if not card.inputs[name].fits(value)]
     wrong += [name for name, value in outputs.items() if not card.outputs[name].fits(value)]
     if wrong:
         raise ModelError(
-            f"{file}: {wrong[0]!r} is missing or does not match the card; train it again: spillway parity train"
+            f"{file}: {wrong[0]!r} is missing or does not match the card; train it again: spillway train parity"
         )
     return inputs, outputs  # type: ignore[return-value] # each fits
 

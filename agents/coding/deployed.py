@@ -88,7 +88,7 @@ def _check_tensors(card: Card, first: Card, stage: StageSpec, place: str) -> Non
             found = "no" if tensor_in is None else f"{tensor_in.dtype} {list(tensor_in.shape)} as"
             raise ModelError(
                 f"{place} has {found} input {name!r}, and the stage declares {said.text}; train it again: spillway "
-                "parity train"
+                "train parity"
             )
 
 

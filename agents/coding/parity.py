@@ -74,11 +74,11 @@ def read_weights(folder: Path, card: Card) -> dict[str, Any]:
     file = weights_file(folder, card.row)
     try:
         if digest_of(file) != card.weights:
-            raise ModelError(f"{file} does not match its card; train it again: spillway parity train")
+            raise ModelError(f"{file} does not match its card; train it again: spillway train parity")
         with np.load(file, allow_pickle=False) as arrays:
             return {name: arrays[name] for name in arrays.files}
     except (OSError, ValueError) as error:
-        raise ModelError(f"{file} cannot be read: {error}; train it again: spillway parity train") from error
+        raise ModelError(f"{file} cannot be read: {error}; train it again: spillway train parity") from error
 
 
 def renamed(answer: Mapping[str, Any], names: Mapping[str, Any]) -> Mapping[str, Any] | None:

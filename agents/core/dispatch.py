@@ -37,10 +37,10 @@ _LEAST: Final = 20  # of them, before any batch counts as slow
 VERSION: Final = "version"  # why a code pauses: its parity models are another version's of the deployed model
 FLOOR: Final = "agreement"  # or too few of the answers that it makes agree with the exact ones
 WHY_PAUSED: Final = {
-    VERSION: "its parity models belong to another version of the model; train them again with 'spillway parity train' "
+    VERSION: "its parity models belong to another version of the model; train them again with 'spillway train parity' "
     "and restart",
     FLOOR: "too few reconstructed answers agree with the exact ones (coding.floor); retrying after a minute. If this "
-    "persists, train parity models on recent queries: 'spillway parity train'",
+    "persists, train parity models on recent queries: 'spillway train parity'",
 }
 _SAMPLED: Final = 8  # of so many groups that missed nothing one is graded
 _OPEN: Final = 4  # groups that fill at the same time, for the sake of distinct workers

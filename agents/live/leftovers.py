@@ -35,8 +35,8 @@ class Left(NamedTuple):
         stage = self.topic.rpartition(".")[2]
         return (
             f"{self.unread} records wait in {self.topic} for stage {stage!r}, which the file does not have: their "
-            "queries are not answered. Serve the file that has it until they are, or end them by 'spillway topics "
-            "delete'"
+            "queries are not answered. Serve the file that has it until they are, or end them by 'spillway broker "
+            "topics delete'"
         )
 
 

@@ -63,7 +63,7 @@ def stale_profiles(pipeline: Pipeline) -> Iterator[str]:
         if why is not None:
             file = profile_file(pipeline.written, stage)
             yield (
-                f"the profile of stage {stage.name!r} in {file} is stale: {why}; renew it with 'spillway profile "
+                f"the profile of stage {stage.name!r} in {file} is stale: {why}; renew it with 'spillway plan profile "
                 f"{pipeline.path} --stage {stage.name}'"
             )
 

@@ -158,5 +158,5 @@ def _no_samples(pipeline: Pipeline, stage: StageSpec) -> str:
     return (
         f"stage {stage.name!r}: it has no inputs to be measured with; declare its inputs, as in 'inputs: {{image: {{"
         "dtype: uint8, shape: [40, 144]}}', give its model a method example() that returns a query's inputs, or name "
-        f"queries: 'spillway profile {pipeline.path} --sample RECORDING, FILE or MODULE:FUNCTION'"
+        f"queries: 'spillway plan profile {pipeline.path} --sample RECORDING, FILE or MODULE:FUNCTION'"
     )

@@ -183,8 +183,8 @@ def _profile(pipeline: Pipeline, stage: str) -> Callable[[int], float]:
         raise UsageError(f"stage {stage} has variants, and which one answers is not simulated yet")
     if duration is None:
         raise UsageError(
-            f"stage {stage} has no profile: measure it with 'spillway profile {pipeline.path}', or give it `emulated` "
-            "durations to simulate it"
+            f"stage {stage} has no profile: measure it with 'spillway plan profile {pipeline.path}', or give it "
+            "`emulated` durations to simulate it"
         )
     return duration
 

@@ -211,7 +211,7 @@ class ModelManager:
 
     def _child(self, current: int, number: int, stop: threading.Event) -> tuple[int, str, str]:
         """Train in a process of its own, on one core: its exit code, what it printed, and its errors."""
-        command = [sys.executable, "-P", "-m", "spillway.agents.cli.main", "model", "train", str(self._learner.path)]
+        command = [sys.executable, "-P", "-m", "spillway.agents.cli.main", "models", "train", str(self._learner.path)]
         command += ["--current", str(current), "--bootstrap", self._cluster.bootstrap, "--parent", str(os.getpid())]
         if self._client_config is not None:
             command += ["--client-config", str(self._client_config)]

@@ -279,7 +279,7 @@ class _Runner:
             if chosen is None:
                 raise UsageError(
                     f"stage {stage.name} has no profile, and the traffic does not show how long its batches take: "
-                    f"run 'spillway profile {pipeline.path}', or use a recording with more traffic"
+                    f"run 'spillway plan profile {pipeline.path}', or use a recording with more traffic"
                 )
             if known is None:
                 self._note(stage.name, chosen)

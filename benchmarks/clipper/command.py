@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import tempfile
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,10 +13,9 @@ from benchmarks.clipper import front, selection, served
 from benchmarks.clipper.beside import beside
 from benchmarks.clipper.observations import observations
 from benchmarks.clipper.stragglers import stragglers
-from spillway.agents.broker import EmbeddedBroker
-from spillway.agents.cli.options import cache_dir
+from benchmarks.output import show
+from benchmarks.scene import kafka
 from spillway.agents.live.stage.beginning import look_through_rarely
-from spillway.producers.connection import ClientSettings
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -34,14 +33,9 @@ ALL = (*FRONT, *SELECTION, *SERVED)
 @click.option("--repeats", type=click.IntRange(1), default=3, show_default=True, help="Of each measurement.")
 @click.option("--seconds", type=click.FloatRange(0.2), default=6.0, show_default=True, help="Of each run.")
 @click.option(
-    "--output", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE.md", help="Write the tables there, too."
-)
-@click.option(
     "--mlserver-python", type=click.Path(exists=True, path_type=Path), help="Of an environment that has MLServer."
 )
-def clipper(
-    *, only: tuple[str, ...], repeats: int, seconds: float, output: Path | None, mlserver_python: Path | None
-) -> None:
+def clipper(*, only: tuple[str, ...], repeats: int, seconds: float, mlserver_python: Path | None) -> None:
     """Show what batching, workers, the cache and selection bring, beside the thesis' figures.
 
     \b
@@ -65,27 +59,11 @@ def clipper(
         for name in ALL
         if not only or name in only or ("selection" in only and name in (*SELECTION, "observations"))
     ]
-    tables: list[str] = []
-
-    def show(table: Table) -> None:
-        tables.append(table.markdown())
-        click.echo(tables[-1])
-
-    for name in chosen:
-        if name in sections:
-            show(sections[name]())
     with ExitStack() as stack:
-        if any(name in SERVED for name in chosen):
-            work = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="spillway-clipper-")))
-            broker = stack.enter_context(EmbeddedBroker(work / "kafka", cache_dir=cache_dir()))
-            where = (work, ClientSettings(bootstrap=broker.bootstrap), repeats, seconds)
-            if "cost" in chosen:
-                show(served.cost(*where))
-            if "cache" in chosen:
-                show(served.zipf(*where))
-            if "beside" in chosen:
-                show(beside(*where, mlserver_python))
-            if "observations" in chosen:
-                show(observations(*where))
-    if output is not None:
-        output.write_text("\n".join(tables), encoding="utf-8")
+        if set(chosen) & set(SERVED):
+            where = (*stack.enter_context(kafka()), repeats, seconds)
+            sections["cost"] = partial(served.cost, *where)
+            sections["cache"] = partial(served.zipf, *where)
+            sections["beside"] = partial(beside, *where, mlserver_python)
+            sections["observations"] = partial(observations, *where)
+        show(sections[name]() for name in chosen)

@@ -11,7 +11,7 @@ import numpy as np
 
 from benchmarks.clipper.models import NAMES, predictor, queries
 from benchmarks.output import Table, median_spread
-from spillway.agents.bench.front import FOREVER, FrontRun, paced, saturate
+from examples.clipper.front import FOREVER, FrontRun, paced, saturate
 from spillway.agents.core.batching import Batcher
 from spillway.agents.core.policies import make
 from spillway.agents.core.policy import StageView

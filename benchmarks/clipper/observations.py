@@ -7,7 +7,6 @@ only the input and its truth, asks the ensemble again and feeds back on what com
 
 from __future__ import annotations
 
-import os
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -17,13 +16,11 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import psutil
 
-from benchmarks.clipper.served import cpu_of
 from benchmarks.output import Table, median_spread
+from benchmarks.scene import cpu_of, serve
 from examples.selection.training import queries
-from spillway.agents.cli.commands.serve import ONE_THREAD_EACH
 from spillway.agents.supervise.registry import entries
 from spillway.agents.supervise.scrape import scrape
-from spillway.agents.supervise.service import ServiceSettings, served
 from spillway.lineage import metric_names as names
 from spillway.lineage.errors import SpillwayError
 from spillway.producers.client import Client
@@ -74,9 +71,7 @@ class _Served:
         )
         file.write_text(_HEAD.format(name=name) + "".join(member.format(kind, kept) for kind in KINDS))
         pipeline = load(file)
-        environment = {**dict.fromkeys(ONE_THREAD_EACH, "1"), **os.environ}
-        service = ServiceSettings(pipeline, settings, self._run_dir, environment=environment)
-        stack.enter_context(served(service, say=lambda _text: None))
+        stack.enter_context(serve(pipeline, settings, self._run_dir))
         self._client = stack.enter_context(Client(pipeline, settings, linger=0.001))
         rows, self._truths = queries(_ROWS)
         self._inputs = [{"x": row} for row in rows]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from dataclasses import dataclass
 from functools import partial
@@ -14,12 +13,10 @@ import psutil
 
 from benchmarks.clipper.models import images, predictor
 from benchmarks.output import Table, median_spread
-from spillway.agents.cli.commands.serve import ONE_THREAD_EACH
-from spillway.agents.supervise.service import ServiceSettings, served
+from benchmarks.scene import cpu_of, exchange, serve
 from spillway.agents.workers.links import Links
 from spillway.agents.workers.processes import command_of
 from spillway.lineage.errors import SpillwayError
-from spillway.producers.client.exchange import Exchange
 from spillway.producers.load import generated
 from spillway.producers.load.generator import Pace, run_load
 from spillway.producers.report import PREDICTION
@@ -97,20 +94,14 @@ def one(
     file = folder / f"{name}.yaml"
     file.write_text(_STAGE.format(name=name, **({"more": ""} | what)))
     pipeline = load(file)
-    environment = {**dict.fromkeys(ONE_THREAD_EACH, "1"), **os.environ}
-    service = ServiceSettings(pipeline, settings, folder / name, policy="naive", environment=environment)
-    with served(service, say=lambda _text: None):
-        exchange = Exchange(settings, name, linger=0.001)
-        try:
-            warm, due = np.arange(0.0, 2.0, 1 / min(rate, 600.0)), np.arange(0.0, seconds, 1 / rate)
-            others = generated(warm, lambda index, chance: payload(len(due) + index, chance))
-            run_load(exchange, others, Pace(slo=60.0, grace=60.0))
-            before = sum(cpu_of(process) for process in _processes())
-            result = run_load(exchange, generated(due, payload), Pace(slo=60.0, grace=60.0))
-            cpu = sum(cpu_of(process) for process in _processes()) - before
-            memory = sum(process.memory_info().rss for process in _processes()) / 1e6
-        finally:
-            exchange.close()
+    with serve(pipeline, settings, folder / name, policy="naive"), exchange(settings, name) as sending:
+        warm, due = np.arange(0.0, 2.0, 1 / min(rate, 600.0)), np.arange(0.0, seconds, 1 / rate)
+        others = generated(warm, lambda index, chance: payload(len(due) + index, chance))
+        run_load(sending, others, Pace(slo=60.0, grace=60.0))
+        before = sum(cpu_of(process) for process in _processes())
+        result = run_load(sending, generated(due, payload), Pace(slo=60.0, grace=60.0))
+        cpu = sum(cpu_of(process) for process in _processes()) - before
+        memory = sum(process.memory_info().rss for process in _processes()) / 1e6
     if (result.kind != PREDICTION).any():
         raise SpillwayError(f"{name}: {int((result.kind != PREDICTION).sum())} queries were not answered")
     latency = 1e3 * (result.finished - result.due)
@@ -130,12 +121,6 @@ def _processes() -> Iterator[psutil.Process]:
                 yield process
         except psutil.Error:
             continue
-
-
-def cpu_of(process: psutil.Process) -> float:
-    """Seconds so far."""
-    times = process.cpu_times()
-    return times.user + times.system
 
 
 class _Heard:

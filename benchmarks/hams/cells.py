@@ -6,6 +6,7 @@ Latency counts from when a query was due. Throughput is that of a backlog of sev
 
 from __future__ import annotations
 
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -13,8 +14,8 @@ import numpy as np
 import yaml
 
 from benchmarks.hams.services import replication
+from benchmarks.scene import serve
 from benchmarks.stolen import StolenMeter
-from spillway.agents.supervise.service import ServiceSettings, served
 from spillway.lineage.errors import SpillwayError
 from spillway.producers.client.exchange import Exchange
 from spillway.producers.load import generated
@@ -23,12 +24,14 @@ from spillway.producers.load.payloads import find_payload
 from spillway.topology.load import load
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Iterator
     from pathlib import Path
 
     from numpy.typing import NDArray
 
-    from benchmarks.hams.services import Service
+    from benchmarks.hams.services import Service as Served
+    from benchmarks.hams.setting import Setting
+    from spillway.agents.supervise.service import Service
     from spillway.producers.connection import ClientSettings
     from spillway.topology.load import Pipeline
     from spillway.topology.spec import StageSpec
@@ -44,7 +47,7 @@ _PACED = "benchmarks.hams.paced"
 class Cell:
     """What is served: `mode` as a stage's `replication`."""
 
-    service: Service
+    service: Served
     mode: str
     batch: int
     emulated: bool = False
@@ -136,33 +139,29 @@ def throughput_of(finished: NDArray[np.float64], batch: int) -> float:
     return (len(ends) - batch) / span if span > 0 else 0.0
 
 
-def measure(
-    cell: Cell,
-    settings: ClientSettings,
-    folder: Path,
-    run: int,
-    *,
-    count: int,
-    interval: float | None,
-    environment: Mapping[str, str],
-    say: Callable[[str], None],
-) -> Measured:
-    """Serve, warm up, take the throughput of `count` batches, then the latency of as many, `interval` apart.
+@contextmanager
+def sending(setting: Setting, cell: Cell, pipeline: Pipeline) -> Iterator[tuple[Service, Sender]]:
+    """Serve a cell's pipeline; what serves it, and who sends it queries."""
+    with (
+        serve(pipeline, setting.cluster, setting.folder / "run", say=setting.say) as service,
+        closing(Sender(cell, setting.cluster, pipeline.spec.name)) as sender,
+    ):
+        yield service, sender
+
+
+def measure(setting: Setting, cell: Cell, interval: float | None) -> Measured:
+    """Serve, warm up, take the throughput of some batches, then the latency of as many, `interval` apart.
 
     None for `interval`: so long that this cell's bursts do not meet; give what it says to the cells beside it.
     """
-    pipeline = variant(cell, folder, run)
-    with served(ServiceSettings(pipeline, settings, folder / "run", environment=environment), say=say):
-        sender = Sender(cell, settings, pipeline.spec.name)
-        try:
-            meter = StolenMeter()
-            sender.send(bursts(_WARM_UP, cell.batch, 1.0))
-            throughput = throughput_of(sender.send(bursts(count, cell.batch, 0.0)).finished, cell.batch)
-            every = interval if interval is not None else _interval(sender, cell.batch)
-            result = sender.send(bursts(count, cell.batch, every))
-            stolen = meter.share()
-        finally:
-            sender.close()
+    pipeline, count = variant(cell, setting.folder, setting.run()), setting.bursts
+    with sending(setting, cell, pipeline) as (_, sender):
+        meter = StolenMeter()
+        sender.send(bursts(_WARM_UP, cell.batch, 1.0))
+        throughput = throughput_of(sender.send(bursts(count, cell.batch, 0.0)).finished, cell.batch)
+        every = interval if interval is not None else _interval(sender, cell.batch)
+        result = sender.send(bursts(count, cell.batch, every))
+        stolen = meter.share()
     latency = (result.finished - result.due) * 1e3
     p50, p99 = (round(float(np.quantile(latency, share)), 3) for share in (0.5, 0.99))
     return Measured(p50, p99, round(throughput, 2), every, stolen)

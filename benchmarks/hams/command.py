@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import tempfile
 import time
 from contextlib import ExitStack
 from pathlib import Path
@@ -17,15 +15,13 @@ from benchmarks.hams.progress import Progress
 from benchmarks.hams.services import MODES, SERVICES
 from benchmarks.hams.setting import Section, Setting
 from benchmarks.output import fill_in, read_section, write_section
+from benchmarks.scene import kafka
 from benchmarks.stolen import StolenMeter, with_note
-from spillway.agents.broker import EmbeddedBroker
-from spillway.agents.cli.options import cache_dir, json_option
+from spillway.agents.cli.options import json_option
 from spillway.lineage.errors import UsageError
-from spillway.producers.connection import ClientSettings
 
 OUTPUT = Path("results") / "hams"
 SIZES = (1, 8, 16, 32, 64, 128)
-_ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 
 SECTIONS = {
     section.name: section
@@ -107,12 +103,10 @@ def hams(
     with ExitStack() as stack:
         setting = None
         if not render:
-            work = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="spillway-bench-")))
-            broker = stack.enter_context(EmbeddedBroker(work / "kafka", cache_dir=cache_dir()))
+            work, cluster = stack.enter_context(kafka())
             setting = Setting(
-                ClientSettings(bootstrap=broker.bootstrap),
+                cluster,
                 work,
-                {**_ONE_THREAD, **os.environ},
                 lambda text: click.echo(text, err=True),
                 services or tuple(SERVICES),
                 ("none", *(mode for mode in modes or MODES if mode != "none")),

@@ -17,7 +17,7 @@ from confluent_kafka import Consumer, TopicPartition
 from benchmarks.hams.cells import Cell, variant
 from benchmarks.hams.services import SERVICES
 from benchmarks.output import Table
-from spillway.agents.supervise.service import ServiceSettings, served
+from benchmarks.scene import serve
 from spillway.lineage.errors import SpillwayError
 from spillway.lineage.message import PREDICTION
 from spillway.lineage.replication import Claim
@@ -87,9 +87,8 @@ def measure_false_failovers(setting: Setting) -> dict[str, Any]:
         cell = Cell(SERVICES[name], "nspb", _BATCH)
         pipeline = variant(cell, setting.folder, setting.run(), gather=0.0)
         title = pipeline.spec.name
-        settings = ServiceSettings(pipeline, setting.cluster, setting.folder / "run", environment=setting.environment)
         with (
-            served(settings, say=setting.say),
+            serve(pipeline, setting.cluster, setting.folder / "run", say=setting.say),
             Client(pipeline.spec, setting.cluster, in_flight=2 * _IN_FLIGHT) as client,
         ):
             load = Load(client, cell.service)

@@ -14,12 +14,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from benchmarks.hams.cells import Cell, Sender, variant
+from benchmarks.hams.cells import Cell, sending, variant
 from benchmarks.hams.services import SERVICES
 from benchmarks.output import Table, median_spread
 from spillway.agents.supervise.registry import entries
 from spillway.agents.supervise.scrape import Distribution, Snapshot, scrape
-from spillway.agents.supervise.service import ServiceSettings, served
 from spillway.lineage.metric_names import HANDOFF_SECONDS, HOPS_MARKS_BYTES, STATE_CAPTURE_SECONDS, STATE_HOLD_SECONDS
 
 if TYPE_CHECKING:
@@ -50,18 +49,14 @@ def measure_hold(setting: Setting) -> dict[str, Any]:
 
 def _once(setting: Setting, cell: Cell) -> dict[str, Any]:
     pipeline = variant(cell, setting.folder, setting.run(), gather=0.0)
-    name, run_dir = pipeline.spec.name, setting.folder / "run"
-    with served(ServiceSettings(pipeline, setting.cluster, run_dir, environment=setting.environment), say=setting.say):
-        sender = Sender(cell, setting.cluster, name)
-        try:
-            sender.send(np.arange(0.0, _WARM, 1 / RATE))
-            before = {entry.name: snapshot for entry, snapshot in _snapshots(setting, name)}
-            result = sender.send(np.arange(0.0, _SECONDS, 1 / RATE))
-            figures: dict[str, dict[str, float]] = {}
-            for entry, snapshot in _snapshots(setting, name):
-                _note(figures, before.get(entry.name, Snapshot(0.0)), snapshot)
-        finally:
-            sender.close()
+    name = pipeline.spec.name
+    with sending(setting, cell, pipeline) as (_, sender):
+        sender.send(np.arange(0.0, _WARM, 1 / RATE))
+        before = {entry.name: snapshot for entry, snapshot in _snapshots(setting, name)}
+        result = sender.send(np.arange(0.0, _SECONDS, 1 / RATE))
+        figures: dict[str, dict[str, float]] = {}
+        for entry, snapshot in _snapshots(setting, name):
+            _note(figures, before.get(entry.name, Snapshot(0.0)), snapshot)
     latency = 1e3 * (result.finished - result.due)
     told = {"p50": float(np.median(latency)), "p99": float(np.quantile(latency, 0.99))}
     return {"latency_ms": {key: round(value, 3) for key, value in told.items()}, "figures": figures}

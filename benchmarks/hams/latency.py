@@ -54,7 +54,7 @@ def _measure(
                     if row is None:
                         if first:
                             first = False
-                            _run(setting, Cell(SERVICES[name], "nspb", size, emulated), None)
+                            measure(setting, Cell(SERVICES[name], "nspb", size, emulated), None)
                         row = _row(setting, Cell(SERVICES[name], mode, size, emulated), repeat, interval)
                         rows.append(row)
                         setting.progress.keep(section, rows)
@@ -67,24 +67,11 @@ def _in_turn(modes: tuple[str, ...], repeat: int) -> tuple[str, ...]:
     return (bare, *(others if repeat % 2 == 0 else reversed(others)))
 
 
-def _run(setting: Setting, cell: Cell, interval: float | None) -> Measured:
-    return measure(
-        cell,
-        setting.cluster,
-        setting.folder,
-        setting.run(),
-        count=setting.bursts,
-        interval=interval,
-        environment=setting.environment,
-        say=setting.say,
-    )
-
-
 def _row(setting: Setting, cell: Cell, repeat: int, interval: float | None) -> dict[str, Any]:
     """One run; where the machine's host took much of it, the best of those that were made again."""
     runs: list[Measured] = []
     while len(runs) <= setting.again and all(run.stolen > MUCH for run in runs):
-        found = _run(setting, cell, interval)
+        found = measure(setting, cell, interval)
         runs.append(found)
         setting.say(
             f"{repeat + 1}/{setting.repeats} {cell.name}: p50 {found.p50:.1f} ms, p99 {found.p99:.1f} ms, "

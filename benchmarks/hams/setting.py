@@ -7,7 +7,7 @@ from itertools import count
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from benchmarks.hams.progress import Progress
@@ -21,7 +21,6 @@ class Setting:
 
     cluster: ClientSettings
     folder: Path
-    environment: Mapping[str, str]
     say: Callable[[str], None]
     services: tuple[str, ...]
     modes: tuple[str, ...]

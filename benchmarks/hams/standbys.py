@@ -1,20 +1,170 @@
-"""How soon a stateless replica's queries are answered again, with a standby and without: `benchmarks.standby`.
+"""How soon a killed replica's queries are answered again, with a standby and without.
 
-The paper has 320 ms for a stateless operator of each service. Here its stage stands alone and its model does nothing,
-so what is measured is the discovery and the takeover; that of a service's own stage is a row of the recovery section.
+A stage of two replicas answers queries at a steady rate. A replica is killed with SIGKILL; what counts is the time from
+the kill to the first outcome, at the client, of a query on one of its partitions that another process has computed. So
+it has in it the discovery of the death, the takeover, the compute and the gate. The model answers with its process's id
+and loads in no time, which flatters a restart: a restarted replica loads its model first, a standby has done so before.
+
+The paper has 320 ms for a stateless operator of each service; that of a service's own stage is a row of the recovery
+section.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import os
+import signal
+import statistics
+import threading
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Self
+
+import yaml
 
 from benchmarks.output import Table, median_spread
-from benchmarks.standby import MOST_KILLS, PAPER_SECONDS, measure, row
+from benchmarks.scene import serve
+from benchmarks.steady import until
+from spillway.agents.supervise.registry import Entry, entries
+from spillway.lineage.keys import partition_for
+from spillway.lineage.message import PREDICTION
+from spillway.producers.client import Client
+from spillway.producers.client.exchange import ClientClosedError
+from spillway.topology.load import load
 
 if TYPE_CHECKING:
-    from benchmarks.hams.setting import Setting
+    from collections.abc import Callable, Iterator
+    from concurrent.futures import Future
+    from pathlib import Path
+    from types import TracebackType
 
+    from benchmarks.hams.setting import Setting
+    from spillway.lineage.message import Outcome
+    from spillway.producers.connection import ClientSettings
+
+PAPER_SECONDS = 0.320  # HAMS, table of recoveries: a stateless stage with a standby, discovery included
+_STAGE, _PARTITIONS, _SLO = "reply", 12, 30.0
+MOST_KILLS = 8  # of one replica or the other within a minute, before its supervisor gives it up
+_WARM, _LONGEST = 3.0, 60.0
 _RATE = 50.0  # queries a second
+
+
+class Witness:
+    """The model: it says which process has computed an answer."""
+
+    def predict(self, batch: list[Any]) -> list[dict[str, int]]:
+        return [{"pid": os.getpid()} for _ in batch]
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """One outcome. Times on the monotonic clock."""
+
+    partition: int
+    sent: float
+    at: float
+    pid: int  # 0: no prediction
+
+
+class Traffic:
+    """Queries at a steady rate while the context is open, and their outcomes."""
+
+    def __init__(self, client: Client, rate: float) -> None:
+        self.answers: list[Answer] = []
+        self.accepted: list[str] = []  # request ids
+        self._client, self._rate = client, rate
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="traffic")
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def stop(self) -> None:
+        self._stop.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        began = time.monotonic()
+        while not self._stop.wait(max(0.0, began + len(self.accepted) / self._rate - time.monotonic())):
+            key = f"query-{len(self.accepted)}"
+            sent = time.monotonic()
+            future = self._client.submit({}, request_id=key, key=key)
+            self.accepted.append(key)
+            future.add_done_callback(self._noter(partition_for(key.encode(), _PARTITIONS), sent))
+
+    def _noter(self, partition: int, sent: float) -> Callable[[Future[Outcome]], None]:
+        def note(future: Future[Outcome]) -> None:
+            if isinstance(future.exception(), ClientClosedError):
+                return  # the measurement was over before its outcome came
+            outcome = future.result()
+            pid = int(outcome.outputs["pid"]) if outcome.kind == PREDICTION else 0
+            self.answers.append(Answer(partition, sent, time.monotonic(), pid))
+
+        return note
+
+    def partitions_of(self, pid: int, since: float) -> frozenset[int]:
+        return frozenset(answer.partition for answer in self.answers if answer.pid == pid and answer.at >= since)
+
+
+@dataclass(frozen=True, slots=True)
+class Kill:
+    """What one kill came to, in seconds."""
+
+    first: float  # to the first outcome of the dead one's partitions from another process
+    longest: float  # that a query on those partitions took, of those under way or sent until then
+
+
+def measure(settings: ClientSettings, work: Path, name: str, standbys: int, kills: int, rate: float) -> list[Kill]:
+    """Serve a stage of two replicas under load and kill them in turn."""
+    file = work / f"{name}.yaml"
+    stage = {"name": _STAGE, "model": "benchmarks.hams.standbys:Witness", "workers": {"fronts": 2, "standby": standbys}}
+    file.write_text(yaml.safe_dump({"name": name, "slo": _SLO, "partitions": _PARTITIONS, "stages": [stage]}))
+    with (
+        serve(load(file), settings, work / "run"),
+        Client(name, settings, slo=_SLO) as client,
+        Traffic(client, rate) as traffic,
+    ):
+        return [_kill(work / "run", name, kill % 2, 2 + standbys, traffic) for kill in range(kills)]
+
+
+def _kill(run_dir: Path, name: str, replica: int, whole: int, traffic: Traffic) -> Kill:
+    until(lambda: len(list(_ready(run_dir, name))) == whole, f"{name}: all processes ready", _LONGEST)
+    since = time.monotonic()
+    time.sleep(_WARM)
+    victim = next(entry for entry in _ready(run_dir, name) if entry.role == "stage" and entry.replica == replica)
+    mine = traffic.partitions_of(victim.pid, since)
+    at = time.monotonic()
+    os.kill(victim.pid, signal.SIGKILL)
+
+    def after() -> list[Answer]:
+        known = list(traffic.answers)
+        return [a for a in known if a.at > at and a.partition in mine and a.pid not in {0, victim.pid}]
+
+    until(after, f"{name}: an outcome of the killed replica's partitions", _LONGEST)
+    first = min(answer.at for answer in after())
+    until(lambda: any(a.sent > first for a in after()), f"{name}: an outcome of a query sent since", _LONGEST)
+    return Kill(first - at, max(answer.at - answer.sent for answer in after()))
+
+
+def _ready(run_dir: Path, name: str) -> Iterator[Entry]:
+    return (e for e in entries(run_dir, name) if e.stage == _STAGE and e.ready and e.alive())
+
+
+def row(standbys: int, kills: list[Kill]) -> dict[str, Any]:
+    firsts = [kill.first for kill in kills]
+    return {
+        "standbys": standbys,
+        "kills": len(kills),
+        "first_ms": [round(1000 * first, 1) for first in firsts],
+        "first_p50_ms": round(1000 * statistics.median(firsts), 1),
+        "longest_query_ms": round(1000 * max(kill.longest for kill in kills), 1),
+        "paper_ms": 1000 * PAPER_SECONDS if standbys else None,
+    }
 
 
 def measure_standbys(setting: Setting) -> dict[str, Any]:

@@ -23,11 +23,10 @@ import numpy as np
 import yaml
 from confluent_kafka import Consumer, TopicPartition
 
-from benchmarks.hams.cells import Cell, Sender, bursts, variant
+from benchmarks.hams.cells import Cell, Sender, bursts, sending, variant
 from benchmarks.hams.services import SERVICES
 from spillway.agents.supervise.registry import entries
 from spillway.agents.supervise.scrape import BACKUP, PRIMARY, members
-from spillway.agents.supervise.service import ServiceSettings, served
 from spillway.lineage.errors import SpillwayError
 from spillway.lineage.headers import HOPS
 from spillway.lineage.hops import decode
@@ -89,15 +88,12 @@ def under_load(setting: Setting, blow: Blow) -> Iterator[Struck]:
     file = variant(cell, setting.folder, setting.run(), gather=0.0).path
     file.write_text(yaml.safe_dump(written(blow, yaml.safe_load(file.read_text()), hold), sort_keys=False))
     pipeline = load(file)
-    service = ServiceSettings(pipeline, setting.cluster, setting.folder / "run", environment=setting.environment)
-    with served(service, say=setting.say) as serving:
-        sender = Sender(cell, setting.cluster, pipeline.spec.name)
+    with sending(setting, cell, pipeline) as (service, sender):
         try:
             sender.send(np.arange(0.0, _WARM_UP, 1 / blow.rate))
-            yield Struck(setting, blow, pipeline, serving, sender, hold)
+            yield Struck(setting, blow, pipeline, service, sender, hold)
         finally:
             hold.unlink(missing_ok=True)
-            sender.close()
 
 
 class Struck:

@@ -5,25 +5,21 @@ Two sections are served: 6.3.2, an offline job beside online queries, and 6.1 at
 
 from __future__ import annotations
 
-import tempfile
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import click
 import numpy as np
 
 from benchmarks.infaas.contest import contest, sharing
+from benchmarks.infaas.family import ARCHITECTURES, family, of
 from benchmarks.infaas.live import live
 from benchmarks.infaas.offline import offline
-from benchmarks.output import Table
-from spillway.agents.broker import EmbeddedBroker
-from spillway.agents.cli.options import cache_dir
+from benchmarks.infaas.program import solve
+from benchmarks.output import Table, show
+from benchmarks.scene import kafka
 from spillway.lineage.errors import UsageError
-from spillway.producers.connection import ClientSettings
-from spillway.topology.variants.family import ARCHITECTURES, family, of
 from spillway.topology.variants.needs import Needs
-from spillway.topology.variants.program import solve
 from spillway.topology.variants.scaling import Weights, candidates_of, scale_up
 from spillway.topology.variants.selection import Selection, Status
 
@@ -112,13 +108,8 @@ def infaas(*, only: tuple[str, ...], repeats: int, seconds: float) -> None:
     for name, section in SECTIONS.items():
         if not only or name in only:
             click.echo(f"## {name}\n")
-            for table in section(repeats):
-                click.echo(table.markdown())
+            show(section(repeats))
     for name in SERVED.keys() & set(only):
-        with (
-            tempfile.TemporaryDirectory() as work,
-            EmbeddedBroker(Path(work) / "kafka", cache_dir=cache_dir()) as kafka,
-        ):
-            found = SERVED[name](Path(work), ClientSettings(bootstrap=kafka.bootstrap), repeats, seconds)
-            text = "\n".join(table.markdown() for table in found)
-            click.echo(f"## {name}\n\n{text}")
+        with kafka() as where:
+            click.echo(f"## {name}\n")
+            show(SERVED[name](*where, repeats, seconds))

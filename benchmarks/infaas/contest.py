@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
+from benchmarks.infaas.family import ARCHITECTURES, HOSTS, family, of
 from benchmarks.infaas.serving import GPU, Serving, share
 from benchmarks.output import Table, median_spread
 from benchmarks.shapes import SHAPES
 from spillway.producers.load import schedule
 from spillway.topology.variant_sections import HostKind
 from spillway.topology.variants.controller import Controller
-from spillway.topology.variants.family import ARCHITECTURES, HOSTS, family, of
 from spillway.topology.variants.hosts import Fleet
 from spillway.topology.variants.needs import Needs
 from spillway.topology.variants.scaling import PUBLISHED, Weights, in_time, needed

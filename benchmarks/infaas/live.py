@@ -8,7 +8,6 @@ virtual time; a variant's overhead is what the pipeline takes.
 from __future__ import annotations
 
 import asyncio
-import os
 from collections import Counter
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -19,12 +18,11 @@ import yaml
 
 from benchmarks.infaas.contest import SHARES, WARM, arrivals, many_models
 from benchmarks.output import Table, median_spread
+from benchmarks.scene import serve
 from benchmarks.shapes import SHAPES
-from benchmarks.velox.steady import until
-from spillway.agents.cli.commands.serve import ONE_THREAD_EACH
+from benchmarks.steady import until
 from spillway.agents.supervise.registry import entries
 from spillway.agents.supervise.scrape import scrape
-from spillway.agents.supervise.service import ServiceSettings, served
 from spillway.lineage import metric_names as names
 from spillway.producers.client import AsyncClient, OutcomeTimeoutError
 from spillway.topology.load import load
@@ -121,9 +119,7 @@ def _pipeline(serving: Serving, file: Path) -> Pipeline:
 
 def _served(serving: Serving, trace: Trace, seconds: int, settings: ClientSettings, folder: Path) -> Seen:
     pipeline, run_dir = _pipeline(serving, folder / "pipeline.yaml"), folder / "run"
-    environment = {**dict.fromkeys(ONE_THREAD_EACH, "1"), **os.environ}
-    service = ServiceSettings(pipeline, settings, run_dir, environment=environment)
-    with served(service, say=partial(click.echo, err=True), timeout=_STARTS) as serves:
+    with serve(pipeline, settings, run_dir, say=partial(click.echo, err=True), timeout=_STARTS) as serves:
         latencies, costs, orders = asyncio.run(_asked(serving, trace, seconds, pipeline, settings, run_dir))
         serves.hurry()  # what still waits has been given up
     if serving.controller is None:

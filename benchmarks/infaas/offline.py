@@ -7,7 +7,6 @@ The load takes turns, as the paper's does: a share of the worker's time under th
 from __future__ import annotations
 
 import json
-import os
 import statistics
 import threading
 import time
@@ -17,9 +16,8 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from benchmarks.output import Table, median_spread
-from benchmarks.velox.steady import PATIENCE, Sent, Steady
-from spillway.agents.cli.commands.serve import ONE_THREAD_EACH
-from spillway.agents.supervise.service import ServiceSettings, served
+from benchmarks.scene import serve
+from benchmarks.steady import PATIENCE, Sent, Steady
 from spillway.lineage.errors import SpillwayError
 from spillway.lineage.message import PREDICTION
 from spillway.producers.client import Client
@@ -120,13 +118,11 @@ def offline(folder: Path, settings: ClientSettings, repeats: int, seconds: float
     lines = [json.dumps({"pixels": pixels[n % len(pixels)].tolist()}) + "\n" for n in range(ROWS)]
     (folder / "inputs.jsonl").write_text("".join(lines))
     pipeline = load(file)
-    environment = {**dict.fromkeys(ONE_THREAD_EACH, "1"), **os.environ}
     alone: list[list[Sent]] = []
     beside: list[list[Sent]] = []
     jobs: list[Progress] = []
     pauses = []
-    service = ServiceSettings(pipeline, settings, folder / "run", environment=environment)
-    with served(service, say=lambda _text: None), Client(pipeline, settings, grace=PATIENCE) as client:
+    with serve(pipeline, settings, folder / "run"), Client(pipeline, settings, grace=PATIENCE) as client:
         _online(client, pixels, took, 5.0)  # not counted
         for number in range(repeats):
             for turn in (0, 1) if number % 2 == 0 else (1, 0):

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from benchmarks.infaas.family import of
 from spillway.topology.variants.controller import Report
-from spillway.topology.variants.family import of
 from spillway.topology.variants.selection import How, Selection, Status
 from spillway.topology.variants.states import Told
 

@@ -2,7 +2,3 @@
 
 Hardware and durations are emulated: see examples/inferline. Hops take no time, policy is `naive`.
 """
-
-from benchmarks.inferline.command import inferline
-
-__all__ = ["inferline"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -10,7 +9,7 @@ import click
 
 from benchmarks.inferline.planning import against_coarse, sensitivity
 from benchmarks.inferline.tuning import changes, social
-from benchmarks.output import fill_in
+from benchmarks.output import fill_in, show
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -51,8 +50,7 @@ def inferline(*, only: tuple[str, ...], repeats: int, markdown: Path | None) -> 
       python -m benchmarks inferline --only coarse --repeats 1
     """  # noqa: D301 - click's own marks
     for name in only or SECTIONS:
-        began = time.process_time()
-        text = "\n".join(table.markdown() for table in SECTIONS[name](repeats))
-        click.echo(f"## {name} ({time.process_time() - began:.0f} s of processor time)\n\n{text}")
+        click.echo(f"## {name}\n")
+        text = show(SECTIONS[name](repeats))
         if markdown is not None and not fill_in(markdown, {name: text}):
             click.echo(f"{markdown} has no marks of {name}", err=True)

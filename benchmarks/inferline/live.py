@@ -8,12 +8,9 @@ a time, and given to the Estimator. The verdict is `spillway whatif`'s.
 
 from __future__ import annotations
 
-import os
 import sys
-import tempfile
-from contextlib import ExitStack, redirect_stdout
+from contextlib import redirect_stdout
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import click
@@ -23,18 +20,13 @@ from benchmarks.inferline.scene import CHOICES, gamma
 from benchmarks.live_cell import mean_of
 from benchmarks.live_cell import slowed as slowed_by
 from benchmarks.output import Table
+from benchmarks.scene import exchange, kafka, serve
 from examples.inferline import slowed
-from spillway.agents.broker import EmbeddedBroker
 from spillway.agents.cli.commands.profile import profile
-from spillway.agents.cli.commands.serve import ONE_THREAD_EACH
-from spillway.agents.cli.options import cache_dir
 from spillway.agents.sim.estimator import POLICY, Estimator
-from spillway.agents.supervise.service import ServiceSettings, served
 from spillway.agents.whatif.figures import Fates, figures
 from spillway.agents.whatif.study import judge
 from spillway.lineage.metric_names import GATE, OVERHEAD_SECONDS
-from spillway.producers.client.exchange import Exchange
-from spillway.producers.connection import ClientSettings
 from spillway.producers.load import generated
 from spillway.producers.load.generator import Pace, run_load
 from spillway.producers.report import PREDICTION
@@ -47,8 +39,10 @@ from spillway.topology.profiles import read_profile_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from pathlib import Path
 
     from benchmarks.inferline.scene import Times
+    from spillway.producers.connection import ClientSettings
     from spillway.producers.load.payloads import Payload
     from spillway.topology.load import Pipeline
 
@@ -80,7 +74,7 @@ _NOTES: Final = (
     (
         f"Gamma traffic, cv2 {CV2:g}, {SECONDS:g} s; {RATE:g}/s, SLO 750 ms: a fifth of the thesis' rate, five times "
         "its SLO and durations. Accelerators are emulated. But image-models and cascade-* are convolutional networks "
-        "(torch) on this machine's cores, as `spillway profile` measured them there: "
+        "(torch) on this machine's cores, as `spillway plan profile` measured them there: "
         f"{CORES_RATE:g}/s, SLO 300 ms; the workers of cascade-thread are threads, those of cascade-process processes."
     ),
     (
@@ -107,11 +101,9 @@ class Case:
 def live(_repeats: int) -> list[Table]:
     """Figures 4.8 and 4.13: one run each."""
     made = []
-    with ExitStack() as stack:
-        work = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="spillway-inferline-")))
-        broker = stack.enter_context(EmbeddedBroker(work / "kafka", cache_dir=cache_dir()))
+    with kafka() as (work, settings):
         for case in _cases(work):
-            made.append(compare(case, ClientSettings(bootstrap=broker.bootstrap), work))
+            made.append(compare(case, settings, work))
             click.echo(" | ".join(made[-1]), err=True)
     columns = (
         *("pipeline", "plan", "hop, ms", "beyond a batch, ms", "p50 estimated, ms", "measured"),
@@ -167,21 +159,15 @@ def compare(case: Case, settings: ClientSettings, folder: Path) -> list[str]:
     write_plan(file, made.plan(pipeline.spec.slo))
     plan = read_plan(file)
     as_planned = planned(pipeline, plan)
-    service = ServiceSettings(
-        *(as_planned, settings, folder / "run"),
-        policy=POLICY,
-        sizes=("--sizes", str(file)),
-        environment={**dict.fromkeys(ONE_THREAD_EACH, "1"), **os.environ},
-    )
-    with served(service, say=lambda _text: None):
-        exchange, pace = Exchange(settings, case.name, linger=0.001), Pace(slo=plan.slo, grace=GRACE)
-        try:
-            alone = run_load(exchange, generated(ALONE, case.payload, seed=0), pace)
-            names = [stage.name for stage in pipeline.spec.stages]
-            overheads = {name: mean_of(folder / "run", case.name, OVERHEAD_SECONDS, name) for name in names}
-            result = run_load(exchange, generated(due, case.payload, seed=0), pace)
-        finally:
-            exchange.close()
+    with (
+        serve(as_planned, settings, folder / "run", policy=POLICY, sizes=("--sizes", str(file))),
+        exchange(settings, case.name) as sending,
+    ):
+        pace = Pace(slo=plan.slo, grace=GRACE)
+        alone = run_load(sending, generated(ALONE, case.payload, seed=0), pace)
+        names = [stage.name for stage in pipeline.spec.stages]
+        overheads = {name: mean_of(folder / "run", case.name, OVERHEAD_SECONDS, name) for name in names}
+        result = run_load(sending, generated(due, case.payload, seed=0), pace)
     as_served = replace(as_planned, durations=slowed_by(as_planned.durations, overheads))
     hop = _hop(case, as_served, alone.finished - alone.due)
     budget = np.full(len(due), plan.slo)

@@ -1,5 +1,1 @@
 """The figures of PARD's evaluation for all policies, from the simulator: `python -m benchmarks pard`."""
-
-from benchmarks.pard.command import pard
-
-__all__ = ["pard"]

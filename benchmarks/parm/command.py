@@ -5,13 +5,12 @@ from __future__ import annotations
 import time
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import click
 import numpy as np
 
-from benchmarks.output import Table, median_spread
+from benchmarks.output import Table, median_spread, show
 from benchmarks.parm.accuracy import accuracy
 from benchmarks.parm.live import OTHERS, live
 from benchmarks.parm.simulated import Setting, latencies, released, sent
@@ -37,10 +36,7 @@ LONG: Final = {"accuracy", "live", "live-all"}  # shown when asked for: minutes,
 )
 @click.option("--repeats", type=click.IntRange(1), default=3, show_default=True, help="Of each cell.")
 @click.option("--queries", type=click.IntRange(1_000), default=100_000, show_default=True, help="Of each run.")
-@click.option(
-    "--output", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE.md", help="Write the tables there, too."
-)
-def parm(*, only: tuple[str, ...], repeats: int, queries: int, output: Path | None) -> None:
+def parm(*, only: tuple[str, ...], repeats: int, queries: int) -> None:
     """Show what coded computation brings against as many more workers of the model.
 
     \b
@@ -50,15 +46,10 @@ def parm(*, only: tuple[str, ...], repeats: int, queries: int, output: Path | No
     unknown = set(only) - SECTIONS.keys()
     if unknown:
         raise click.UsageError(f"there is no section {min(unknown)!r}; those there are: {', '.join(SECTIONS)}")
-    tables = []
     for name, section in SECTIONS.items():
         if name in only or (not only and name not in LONG):
             made = section(repeats, queries)
-            for table in [made] if isinstance(made, Table) else made:
-                tables.append(table.markdown())
-                click.echo(tables[-1])
-    if output is not None:
-        output.write_text("\n".join(tables), encoding="utf-8")
+            show([made] if isinstance(made, Table) else made)
 
 
 def _cells(settings: Sequence[tuple[str, Setting, Sequence[str]]], repeats: int, queries: int) -> list[list[str]]:

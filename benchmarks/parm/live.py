@@ -7,21 +7,16 @@ stand out over Kafka's own delays. They were set before anything was measured wi
 
 from __future__ import annotations
 
-import tempfile
-from contextlib import ExitStack
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import click
 import numpy as np
 
 from benchmarks.output import Table, median_spread
+from benchmarks.scene import kafka
 from examples.parm import contest
-from spillway.agents.broker import EmbeddedBroker
 from spillway.agents.chaos.schedule import Load, Often, schedule
-from spillway.agents.cli.options import cache_dir
 from spillway.lineage.errors import SpillwayError
-from spillway.producers.connection import ClientSettings
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -44,10 +39,7 @@ def live(repeats: int, queries: int, others: Sequence[str] = ()) -> Table:
     queries = min(queries, MOST)
     order = (BASE, "coded", *others)
     runs: dict[str, list[Run]] = {strategy: [] for strategy in order}
-    with ExitStack() as stack:
-        work = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="spillway-parm-")))
-        broker = stack.enter_context(EmbeddedBroker(work / "kafka", cache_dir=cache_dir()))
-        settings = ClientSettings(bootstrap=broker.bootstrap)
+    with kafka() as (_, settings):
         contest.train(FOLDER, _say, timed=True)
         for seed in range(repeats):
             due = np.cumsum(np.random.default_rng(seed).exponential(1 / RATE, queries))

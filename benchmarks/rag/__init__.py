@@ -1,5 +1,1 @@
 """Dropping in a RAG pipeline with autoregressive stages, simulated: `python -m benchmarks rag`."""
-
-from benchmarks.rag.command import rag
-
-__all__ = ["rag"]

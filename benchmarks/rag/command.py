@@ -7,17 +7,14 @@ policy drops what the paper's does, 17 % / (1 - 22 %), on average. Every policy 
 
 from __future__ import annotations
 
-import json
 import statistics
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
-from rich import box
-from rich.console import Console
-from rich.table import Table
 
+from benchmarks.output import Table, tell
 from benchmarks.rag.conversation import read_spec, recorded
 from benchmarks.rag.estimates import CHANCE
 from benchmarks.rag.pipeline import POLICIES, simulate_rag
@@ -101,27 +98,23 @@ def _summary(policy: str, cells: list[dict[str, Any]]) -> dict[str, Any]:
 
 def table(measured: dict[str, Any]) -> Table:
     """Show it beside the paper."""
-    shown = Table(
-        title=f"RAG, {measured['queries']:,} queries at {measured['rate']}/s, {measured['seeds']} seeds (emulated)",
-        box=box.SIMPLE,
-    )
-    for heading in ("policy", "dropped, %", "against reactive, %", "wasted, %", "good/s", "paper, %"):
-        shown.add_column(heading, justify="left" if heading == "policy" else "right", no_wrap=True)
+    rows = []
     for policy, found in measured["policies"].items():
         paper = PAPER.get(policy)
         against = found.get("drops_against_reactive") if policy != "reactive" else None
         told = "" if paper is None else f"{100 * paper:.1f}"
         if policy in PAPER and policy != "reactive":
             told += f" ({100 * (PAPER[policy] / PAPER['reactive'] - 1):+.0f})"
-        shown.add_row(
-            policy,
-            _spread(found["drop_rate"], ".1f"),
-            "" if against is None else _spread(against, "+.0f"),
-            f"{100 * found['wasted']['mean']:.1f}",
-            f"{found['goodput']['mean']:.2f}",
-            told,
-        )
-    return shown
+        spreads = _spread(found["drop_rate"], ".1f"), "" if against is None else _spread(against, "+.0f")
+        means = f"{100 * found['wasted']['mean']:.1f}", f"{found['goodput']['mean']:.2f}"
+        rows.append((policy, *spreads, *means, told))
+    about = [f"{policy:10} {text}" for policy, text in POLICIES.items()]
+    return Table(
+        f"RAG, {measured['queries']:,} queries at {measured['rate']}/s, {measured['seeds']} seeds (emulated)",
+        ("policy", "dropped, %", "against reactive, %", "wasted, %", "good/s", "paper, %"),
+        rows,
+        (*about, "Spreads are the least and the most of the seeds; late queries count as dropped."),
+    )
 
 
 def _spread(of: dict[str, float], form: str) -> str:
@@ -157,11 +150,4 @@ def rag(trace: Path | None, queries: int, rate: float | None, seeds: int, chance
     """  # noqa: D301 - click's own marks
     chosen = matching_rate(trace, queries, seeds) if rate is None else rate
     measured = measure(trace, queries, chosen, seeds, chance)
-    if as_json:
-        click.echo(json.dumps(measured, indent=2))
-        return
-    console = Console()
-    console.print(table(measured))
-    for policy, about in POLICIES.items():
-        console.print(f"{policy:10} {about}", highlight=False, soft_wrap=True)
-    console.print("Spreads are the least and the most of the seeds; late queries count as dropped.", soft_wrap=True)
+    tell(measured, table(measured), as_json=as_json)

@@ -1,5 +1,1 @@
 """Velox (chapter 2 of Crankshaw's thesis), measured in process: `python -m benchmarks velox`."""
-
-from benchmarks.velox.command import velox
-
-__all__ = ["velox"]

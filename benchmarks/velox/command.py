@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import tempfile
 from contextlib import ExitStack
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
+from benchmarks.output import show
+from benchmarks.scene import kafka
 from benchmarks.velox.latency import topk, updates
 from benchmarks.velox.learned import alarms, bandits, hybrid, new_users
 from benchmarks.velox.live import drifts, live_updates, rate
-from spillway.agents.broker import EmbeddedBroker
-from spillway.agents.cli.options import cache_dir
-from spillway.producers.connection import ClientSettings
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -34,10 +31,7 @@ LIVE = ("live-updates", "rate", "drifts")  # served on a Kafka of their own
 @click.option("--runs", type=click.IntRange(1), default=3, show_default=True, help="Of live updates and of drifts.")
 @click.option("--seeds", type=click.IntRange(2), default=20, show_default=True, help="Worlds of ratings.")
 @click.option("--rounds", type=click.IntRange(1), default=200, show_default=True, help="Songs that a listener hears.")
-@click.option(
-    "--output", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE.md", help="Write the tables there, too."
-)
-def velox(*, only: tuple[str, ...], repeats: int, runs: int, seeds: int, rounds: int, output: Path | None) -> None:
+def velox(*, only: tuple[str, ...], repeats: int, runs: int, seeds: int, rounds: int) -> None:
     """Show how long updates and rankings take, and how good the learned weights are, on generated ratings.
 
     The ratings stand for MovieLens 10M. Without --only nothing is served, and times are processor seconds: let the
@@ -57,17 +51,10 @@ def velox(*, only: tuple[str, ...], repeats: int, runs: int, seeds: int, rounds:
         "alarms": partial(alarms, seeds),
     }
     names = [each for name in only or IN_PROCESS for each in (LIVE if name == "live" else (name,))]
-    tables = []
     with ExitStack() as stack:
         if set(names) & set(LIVE):
-            work = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="spillway-velox-")))
-            broker = stack.enter_context(EmbeddedBroker(work / "kafka", cache_dir=cache_dir()))
-            where = work, ClientSettings(bootstrap=broker.bootstrap)
+            where = stack.enter_context(kafka())
             sections["live-updates"] = partial(live_updates, *where, runs)
             sections["rate"] = partial(rate, *where)
             sections["drifts"] = partial(drifts, *where, runs)
-        for name in names:
-            tables.append(sections[name]().markdown())
-            click.echo(tables[-1])
-    if output is not None:
-        output.write_text("\n".join(tables), encoding="utf-8")
+        show(sections[name]() for name in names)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import os
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -13,17 +12,16 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from benchmarks.output import Table, median_spread, times
+from benchmarks.scene import serve
+from benchmarks.steady import PATIENCE, Sent, Steady, until
 from benchmarks.velox.latency import CATALOGUE, RATINGS, Numbers, dual
-from benchmarks.velox.steady import PATIENCE, Sent, Steady, until
 from examples.velox.demonstration import STALE
 from examples.velox.listening import LISTENERS, made
 from examples.velox.songs import Rotation
-from spillway.agents.cli.commands.serve import ONE_THREAD_EACH
 from spillway.agents.learning.velox import observed
 from spillway.agents.learning.velox.learning import HELD, rows_of
 from spillway.agents.learning.velox.served import Served
 from spillway.agents.learning.velox.weights import fitted, naive
-from spillway.agents.supervise.service import ServiceSettings, served
 from spillway.lineage.errors import SpillwayError
 from spillway.lineage.message import PREDICTION
 from spillway.producers.client import Client
@@ -100,10 +98,8 @@ def _serving(
     file = folder / f"{name}.yaml"
     file.write_text(_FILE.format(**({"name": name, "of": f"velox:{what['model']}", "more": ""} | what)))
     pipeline = load(file)
-    environment = {**dict.fromkeys(ONE_THREAD_EACH, "1"), **os.environ}
-    service = ServiceSettings(pipeline, settings, folder / name, policy="naive", environment=environment)
     with (
-        served(service, say=lambda _text: None),
+        serve(pipeline, settings, folder / name, policy="naive"),
         Client(pipeline, settings, grace=PATIENCE, in_flight=1 << 20) as asked,
         Client(pipeline.learner("taste"), settings, grace=PATIENCE, in_flight=1 << 20) as told,
     ):

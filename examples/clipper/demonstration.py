@@ -23,8 +23,8 @@ import psutil
 from rich.table import Table
 
 from examples.clipper import training
+from examples.clipper.front import FrontRun, saturate
 from examples.terminal import shown
-from spillway.agents.bench.front import FrontRun, saturate
 from spillway.agents.broker import EmbeddedBroker
 from spillway.agents.cli.main import end
 from spillway.agents.cli.options import cache_dir

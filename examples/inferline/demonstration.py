@@ -59,14 +59,14 @@ PAGE: Final = FOLDER / "report.html"
 
 
 def plan_for(console: Console, which: str, seed: int) -> tuple[Pipeline, Path]:
-    """The pipeline as planned for a sample, by `spillway provision`, and the plan's file."""
+    """The pipeline as planned for a sample, by `spillway plan provision`, and the plan's file."""
     file, sample = slowed.pipeline_file(PIPELINE, f"inferline-{which}", FOLDER), FOLDER / f"{which}.csv"
     traces.write_times(sample, recipes.make([SAMPLES[which]], seed))
     plan = FOLDER / f"{which}-plan.yaml"
     options = {"--hardware": slowed.HARDWARE, "--profiles": FOLDER / "profiles.yaml", "--hop": HOP, "-o": plan}
     words = [str(file), str(sample), *(str(word) for option in options.items() for word in option)]
     short = [Path(word).name if "/" in word else word for word in words]
-    console.print(f"[bold]{NAMES[which]}[/]: spillway provision {' '.join(short)}", soft_wrap=True)
+    console.print(f"[bold]{NAMES[which]}[/]: spillway plan provision {' '.join(short)}", soft_wrap=True)
     provision.main(words, standalone_mode=False)
     return planned(load(file), read_plan(plan)), plan
 

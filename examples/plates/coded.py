@@ -96,7 +96,7 @@ def plates(count: int, split: str, seed: int) -> dict[str, NDArray[Any]]:
 
 
 def read_right(given: NDArray[Any], truth: NDArray[Any]) -> NDArray[Any]:
-    """Of each plate the share of digits that are read right: `spillway parity evaluate --metric`."""
+    """Of each plate the share of digits that are read right: `spillway train evaluate --metric`."""
     there = truth != NONE
     share: NDArray[Any] = ((given.argmax(-1) == truth) & there).sum(1) / there.sum(1)
     return share

@@ -1,8 +1,8 @@
 """Profiles of the four models, measured on this machine just before they are served: how long batches take here.
 
-It is what `spillway profile` does, with fewer runs of each batch size, as a demonstration should begin soon. Policies
-then know every stage's durations from the first query on. A copy of the pipeline file that refers to the profiles is
-written beside them, so that `spillway simulate` and `spillway serve` can be tried with it, too.
+It is what `spillway plan profile` does, with fewer runs of each batch size, as a demonstration should begin soon.
+Policies then know every stage's durations from the first query on. A copy of the pipeline file that refers to the
+profiles is written beside them, so that `spillway whatif` and `spillway serve` can be tried with it, too.
 """
 
 from __future__ import annotations

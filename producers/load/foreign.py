@@ -40,9 +40,9 @@ class Layout:
 
 @dataclass(frozen=True, slots=True)
 class Rescaling:
-    """How traffic is to be made: `compress` times as fast, then so many requests a second on average or at most."""
+    """How traffic is to be made: `speed` times as fast, then so many requests a second on average or at most."""
 
-    compress: float = 1.0
+    speed: float = 1.0
     rate: float | None = None
     peak: float | None = None  # of counted traffic's rows
 
@@ -51,12 +51,12 @@ class Rescaling:
         if self.peak is not None:
             if peak is None:
                 raise UsageError("--peak needs counted requests: give --counts, or use --rate instead")
-            return self.peak / (peak * self.compress)
+            return self.peak / (peak * self.speed)
         if self.rate is None:
             return 1.0
         if not seconds:
             raise UsageError("--rate needs requests at two or more times; here all come at the same time")
-        return self.rate * seconds / (count * self.compress)
+        return self.rate * seconds / (count * self.speed)
 
 
 def read(file: Path, layout: Layout, wanted: Rescaling, rng: np.random.Generator) -> Times:
@@ -83,7 +83,7 @@ def read(file: Path, layout: Layout, wanted: Rescaling, rng: np.random.Generator
         times = np.sort(_values(file, rows, layout.column, _TIMES, _moment))
         times -= times[0]
     scale = wanted.scale(len(times), float(times[-1]))
-    return schedule.paced(schedule.scaled(times, scale, rng), speed=wanted.compress)
+    return schedule.paced(schedule.scaled(times, scale, rng), speed=wanted.speed)
 
 
 def _counted(file: Path, rows: list[tuple[int, list[str]]], layout: Layout, width: float) -> tuple[Times, Times]:
@@ -106,7 +106,7 @@ def _counted(file: Path, rows: list[tuple[int, list[str]]], layout: Layout, widt
 
 def _spread(bins: Times, counts: Times, width: float, wanted: Rescaling, rng: np.random.Generator) -> Times:
     scale = wanted.scale(float(counts.sum()), float(bins[-1] + 1) * width, float(counts.max()) / width)
-    return schedule.paced(schedule.from_counts(bins, counts, rng, scale) * width, speed=wanted.compress)
+    return schedule.paced(schedule.from_counts(bins, counts, rng, scale) * width, speed=wanted.speed)
 
 
 def _values(

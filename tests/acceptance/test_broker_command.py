@@ -88,7 +88,7 @@ def test_what_cannot_work_says_what_to_do(spillway, tmp_path):
     foreign = spillway("start", "--broker-dir", str(tmp_path / "mine"))
     assert foreign.returncode == 2
     assert "left alone" in foreign.stderr
-    assert spillway("reset", "--data-dir", str(tmp_path / "mine")).returncode == 2
+    assert spillway("reset", "--broker-dir", str(tmp_path / "mine")).returncode == 2
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", free_port()))
         taken.listen()

@@ -110,7 +110,7 @@ def test_members_come_and_go_while_it_serves(unique_name, broker, tmp_path):
             first, older = client.predict({"x": 3}), client.predict({"x": 3})
             client.feedback("kind-weights", first, 3).token(PATIENT_SECONDS)
             file.write_text(stage % "exp4" + members["right"] + members["worse"])
-            code, said = ordered(served, broker, "ensemble", file, "kind", "--why", "a better one")
+            code, said = ordered(served, broker, "change", "ensemble", file, "kind", "--why", "a better one")
             assert code == 0, said
             out = client.predict({"x": 5})
             flags = out.flags["kind"]
@@ -119,10 +119,10 @@ def test_members_come_and_go_while_it_serves(unique_name, broker, tmp_path):
             assert token.n == 2
             token = client.feedback("kind-weights", older, 9).token(PATIENT_SECONDS)  # both were wrong, and one is gone
             file.write_text(stage % "exp3" + members["right"] + members["worse"])
-            assert ordered(served, broker, "ensemble", file, "kind")[0] == 0
+            assert ordered(served, broker, "change", "ensemble", file, "kind")[0] == 0
             out = client.predict({"x": 5}, after=token)
             assert len(out.flags["kind"]["members"]) == 1
-            code, said = ordered(served, broker, "scale", file, "kind/worse", "2")
+            code, said = ordered(served, broker, "change", "scale", file, "kind/worse", "2")
             assert code == 0, said
         table = Published(
             ClientSettings(bootstrap=broker),
@@ -195,7 +195,7 @@ def test_a_front_that_is_killed_in_mid_change_comes_back_with_the_change(unique_
                 told = [client.predict({"x": 100 * number + n}) for n in range(6)]
                 write(of)
                 with ThreadPoolExecutor() as executor:
-                    changing = executor.submit(ordered, served, broker, "ensemble", file, "kind")
+                    changing = executor.submit(ordered, served, broker, "change", "ensemble", file, "kind")
                     if number % 2:  # killed as soon as it knows of the change; else before
                         log = served.run_dir / unique_name / "logs" / "kind.0.log"
                         wanted = ", ".join(of["members"])

@@ -66,7 +66,7 @@ def test_feedback_changes_what_the_next_query_sees(pipeline, broker, tmp_path):
             assert wait(once).learner == "taste"
             client.feedback("taste", first, 2)  # the same again: nobody waits for its acknowledgement
             options = ("--key", ada, "--id", "mine", "--wait", "--bootstrap", broker)
-            command = [SPILLWAY, "feedback", pipeline, "taste", "3", *options]
+            command = [SPILLWAY, "train", "feedback", pipeline, "taste", "3", *options]
             told = json.loads(subprocess.run(command, capture_output=True, check=True, cwd=ROOT, timeout=600).stdout)
             assert told["id"] == "mine"
             token = Token.parse(told["token"])

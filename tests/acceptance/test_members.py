@@ -68,7 +68,7 @@ def test_a_death_report_and_a_planned_switch_need_no_lease(broker, unique_name, 
             ask(50)
             until(lambda: len(status(served.run_dir, unique_name)["states"]) == 2, 60.0, "the dead one's successor")
             switched = subprocess.run(
-                [SPILLWAY, "failover", path, "learn", "--bootstrap", broker, "--json"],
+                [SPILLWAY, "change", "failover", path, "learn", "--bootstrap", broker, "--json"],
                 capture_output=True,
                 check=False,
                 cwd=tmp_path,

@@ -1,4 +1,4 @@
-"""`spillway offline` as a user runs it: a file of queries into a file of rows, over errors, pauses and crashes."""
+"""`spillway predict --offline` as a user runs it: a file of queries into one of rows, over errors and crashes."""
 
 import asyncio
 import functools
@@ -51,7 +51,7 @@ def served(broker, tmp_path_factory):
             self.folder, self.name, self.broker = folder, name, broker
 
         def start(self, inputs, outputs):
-            words = [SPILLWAY, "offline", spec, inputs, outputs, "--run-dir", folder / "run"]
+            words = [SPILLWAY, "predict", "--offline", spec, inputs, outputs, "--run-dir", folder / "run"]
             with said_of(outputs).open("w") as said:
                 return subprocess.Popen(words, cwd=folder, stderr=said)
 

@@ -179,7 +179,7 @@ def test_replay_reports_on_a_running_pipeline(served, tmp_path):
     report, samples = tmp_path / "report.json", tmp_path / "samples.npz"
     done = served(
         "replay", "poisson:100", "--duration", "2s", "--attach", "--payload", "echo_models:numbers", "--seed", 3,
-        "--report", report, "--samples", samples, "--json",
+        "--output", report, "--samples", samples, "--json",
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     found = Report.load(report)

@@ -61,7 +61,7 @@ def pipeline(unique_name, tmp_path):
 def scale(served, pipeline, broker, *what):
     where = ["--bootstrap", broker, "--run-dir", served.run_dir, "--timeout", f"{PATIENT_SECONDS:g}s"]
     done = subprocess.run(
-        [SPILLWAY, "scale", pipeline, *what, *where],
+        [SPILLWAY, "change", "scale", pipeline, *what, *where],
         capture_output=True,
         text=True,
         timeout=PATIENT_SECONDS,
@@ -141,7 +141,7 @@ def test_the_next_serve_of_the_same_file_has_the_tables_size_and_of_a_changed_on
 
 
 def test_what_was_never_served_cannot_be_scaled(broker, pipeline):
-    command = [SPILLWAY, "scale", pipeline, "a", "2", "--bootstrap", broker]
+    command = [SPILLWAY, "change", "scale", pipeline, "a", "2", "--bootstrap", broker]
     done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENT_SECONDS, check=False)
     assert done.returncode == 1
     assert "is it running there" in done.stderr

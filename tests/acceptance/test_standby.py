@@ -7,7 +7,7 @@ import time
 import pytest
 import yaml
 
-from benchmarks.standby import Traffic
+from benchmarks.hams.standbys import Traffic
 from spillway.agents.supervise.registry import entries
 from spillway.lineage.message import PREDICTION
 from spillway.producers.client import Client
@@ -16,7 +16,7 @@ from tests.acceptance.serving import ROOT, read_egress, serving
 from tests.oracle import outcome_problems
 from tests.waiting import PATIENT_SECONDS, GivenTime, until
 
-STAGE = {"name": "reply", "model": "benchmarks.standby:Witness", "workers": {"fronts": 2, "standby": 1}}
+STAGE = {"name": "reply", "model": "benchmarks.hams.standbys:Witness", "workers": {"fronts": 2, "standby": 1}}
 SESSION_SECONDS = 10.0  # after which the broker hands over a dead member's partitions, did nobody take its name
 
 

@@ -15,7 +15,7 @@ EXAMPLE = Path(ROOT, "examples", "velox", "songs.yaml")
 
 
 def command(*words, broker, code=0):
-    words = [SPILLWAY, "model", *words, "--bootstrap", broker]
+    words = [SPILLWAY, *words, "--bootstrap", broker]
     done = subprocess.run(words, check=False, cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == code, done.stderr
     return done.stdout
@@ -73,21 +73,22 @@ def switch_and_go_back(client, file, broker):
 
     before = asked()
     assert before[1] == 0
-    assert "generation 1: switched" in command("retrain", file, "taste", broker=broker)
+    assert "generation 1: switched" in command("train", "features", file, "taste", broker=broker)
     until(lambda: asked()[1] == 1, PATIENT_SECONDS, "generation 1 answers")
     after = asked()
     assert abs(after[0] - 5) < abs(before[0] - 5)
     token = client.feedback("taste", "u1", {"item": "song-1", "value": 1.0}).token(PATIENT_SECONDS)
     assert asked(after=token)[0] < after[0]
-    said = command("retrain", file, "taste", broker=broker)  # from there on hardly anything is to be gained
+    said = command("train", "features", file, "taste", broker=broker)  # from there on hardly anything is to be gained
     assert re.search(r"^generation 2: kept  \S+ on \d+ held-out observations, was", said), said
     assert asked()[1] == 1
-    assert "generation 0 is current" in command("rollback", file, "taste", broker=broker)
+    assert "generation 0 is current" in command("models", "rollback", file, "taste", broker=broker)
     until(lambda: asked()[1] == 0, PATIENT_SECONDS, "generation 0 answers again")
     assert asked()[0] < before[0]  # it has heard what was said meanwhile
-    listed = json.loads(command("list", file, "taste", "--json", broker=broker))
+    listed = json.loads(command("models", "generations", file, "taste", "--json", broker=broker))
     assert listed["current"] == 0
     assert [row["observations"] for row in listed["generations"]] == [len(told) + 5, 1]
     assert [row["users"] for row in listed["generations"]] == [8, 8]
-    events = [event["event"] for event in json.loads(command("history", file, "taste", "--json", broker=broker))]
+    said = command("models", "history", file, "taste", "--json", broker=broker)
+    events = [event["event"] for event in json.loads(said)]
     assert events == ["asked", "trained", "switched", "asked", "kept", "current"]

@@ -64,7 +64,7 @@ class Listeners(threading.Thread):
 
 
 def retrain(file, broker):
-    words = [SPILLWAY, "model", "retrain", file, "taste", "--bootstrap", broker]
+    words = [SPILLWAY, "train", "features", file, "taste", "--bootstrap", broker]
     return subprocess.Popen(words, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 

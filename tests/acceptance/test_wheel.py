@@ -185,9 +185,9 @@ def test_a_client_asks_and_sees_what_is_served(asks, tmp_path, embedded_broker, 
     with serving(pipeline, unique_name, embedded_broker.bootstrap, tmp_path):
         query = f'echo \'{{"name": "Ada"}}\' | spillway predict {pipeline} - --deadline 300'
         assert "Hello, Ada!" in said(["sh", "-c", query], cwd=ask, env=env)
-        assert f"{unique_name}.ingress" in said(["spillway", "topics", "list", pipeline], cwd=ask, env=env)
+        assert f"{unique_name}.ingress" in said(["spillway", "broker", "topics", "list", pipeline], cwd=ask, env=env)
         said(["spillway", "dead", "list", pipeline], cwd=ask, env=env)
-        said(["spillway", "feedback", "--help"], cwd=ask, env=env)
+        said(["spillway", "train", "feedback", "--help"], cwd=ask, env=env)
 
 
 @pytest.mark.parametrize("command", ["serve", "replay", "whatif", "status"])

@@ -1,4 +1,4 @@
-"""`spillway failover` on a real broker, with a shard whose members the test plays."""
+"""`spillway change failover` on a real broker, with a shard whose members the test plays."""
 
 import json
 import threading
@@ -76,7 +76,7 @@ def run(broker, *arguments):
 
 def test_a_backup_takes_over_and_the_time_is_told(broker, file):
     with Members(broker, load(file).spec, 1) as members:
-        told = run(broker, file, "learn", "--shard", 1, "--reason", "a test", "--json")
+        told = run(broker, file, "learn", "--shard", 1, "--why", "a test", "--json")
     assert told.exception is None, told.exception
     done = json.loads(told.output)
     (wish,) = members.wishes

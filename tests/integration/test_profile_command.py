@@ -1,4 +1,4 @@
-"""`spillway profile`, as a user calls it, and the warning of what it wrote once it does not hold any more."""
+"""`spillway plan profile`, as a user calls it, and the warning of what it wrote once it does not hold any more."""
 
 import json
 import sys
@@ -97,11 +97,11 @@ def conditions_of_threads() -> tuple[str, ...]:
 def test_a_stage_with_a_state_is_measured_with_its_updates(spillway, tmp_path):
     stage = "{name: count, model: 'profiled_models:Counts', state: keyed, batching: {max: 2}}"
     (tmp_path / "s.yaml").write_text(f"name: s\nslo: 1s\nprofile: s.profile.yaml\nstages:\n  - {stage}\n")
-    code, _, err = spillway("profile", "s.yaml", "--runs", "3")
+    code, _, err = spillway("plan", "profile", "s.yaml", "--runs", "3")
     assert (code, err) == (0, "")
     assert list(read_profiles(tmp_path / "s.profile.yaml")["count"].batches) == [1, 2]
     (tmp_path / "s.yaml").write_text((tmp_path / "s.yaml").read_text().replace("keyed", "shared"))
-    code, _, err = spillway("profile", "s.yaml", "--runs", "3")
+    code, _, err = spillway("plan", "profile", "s.yaml", "--runs", "3")
     assert code != 0
     assert "Counts has a method key, so it keeps a state per key; say 'state: keyed', or drop that method" in err
 
@@ -110,9 +110,9 @@ def test_a_profile_is_measured_used_and_warned_of_once_it_is_stale(spillway, tmp
     code, _, err = spillway("check", "p.yaml")
     assert code == 2
     assert "p.yaml:3:10: profile: cannot read the profile file p.profile.yaml" in err
-    assert "make one with 'spillway profile'" in err
+    assert "make one with 'spillway plan profile'" in err
 
-    code, out, err = spillway("profile", "p.yaml", "--runs", "5")
+    code, out, err = spillway("plan", "profile", "p.yaml", "--runs", "5")
     assert (code, err) == (0, "")
     assert out.splitlines()[-1] == "written to p.profile.yaml"
     profiles = read_profiles(tmp_path / "p.profile.yaml")
@@ -125,18 +125,18 @@ def test_a_profile_is_measured_used_and_warned_of_once_it_is_stale(spillway, tmp
     code, out, err = spillway("check", "p.yaml")
     assert (code, err) == (0, "")
     assert "batches: first 4 in " in out
-    code, out, err = spillway("simulate", "p.yaml", "constant:20", "--duration", "2", "--json")
+    code, out, err = spillway("whatif", "p.yaml", "constant:20", "--once", "--duration", "2", "--json")
     assert (code, "stale" in err) == (0, False)
     assert json.loads(out)["outcomes"]["prediction"] == 40
 
-    renew = "renew it with 'spillway profile p.yaml --stage first'"
+    renew = "renew it with 'spillway plan profile p.yaml --stage first'"
     for change in STALE:
         change(tmp_path, monkeypatch)
         words = f"the profile of stage 'first' in p.profile.yaml is stale: {WHY[change]}"
         code, out, err = spillway("check", "p.yaml")
         assert (code, err) == (0, ""), change
         assert f"note: {words}" in out
-        code, out, err = spillway("simulate", "p.yaml", "constant:20", "--duration", "2")
+        code, out, err = spillway("whatif", "p.yaml", "constant:20", "--once", "--duration", "2")
         assert code == 0
         assert f"warning: {words}" in err
         assert renew in err
@@ -225,9 +225,11 @@ def test_a_release_of_torch_counts_where_the_model_uses_it(spillway, tmp_path, m
 
 
 def test_one_stage_is_renewed_and_the_others_stay(spillway, tmp_path):
-    assert spillway("profile", "p.yaml", "--runs", "3", "--output", "all.yaml")[0] == 0
+    assert spillway("plan", "profile", "p.yaml", "--runs", "3", "--output", "all.yaml")[0] == 0
     before = read_profiles(tmp_path / "all.yaml")
-    code, out, _ = spillway("profile", "p.yaml", "--stage", "first", "--batches", "3", "--output", "all.yaml", "--json")
+    code, out, _ = spillway(
+        "plan", "profile", "p.yaml", "--stage", "first", "--batches", "3", "--output", "all.yaml", "--json"
+    )
     assert code == 0
     assert json.loads(out)["stages"]["first"]["file"] == "all.yaml"
     after = read_profiles(tmp_path / "all.yaml")
@@ -237,12 +239,14 @@ def test_one_stage_is_renewed_and_the_others_stay(spillway, tmp_path):
 
 def test_samples_from_a_file_flow_through_the_pipeline(spillway, tmp_path):
     (tmp_path / "queries.jsonl").write_text('{"x": {"dtype": "float32", "data": [1, 2]}}\n\n{"x": 3.0}\n')
-    assert spillway("profile", "p.yaml", "--sample", "queries.jsonl", "--stage", "second", "--runs", "2")[0] == 0
+    assert (
+        spillway("plan", "profile", "p.yaml", "--sample", "queries.jsonl", "--stage", "second", "--runs", "2")[0] == 0
+    )
     (tmp_path / "queries.jsonl").write_text("{x}\n")
-    code, _, err = spillway("profile", "p.yaml", "--sample", "queries.jsonl")
+    code, _, err = spillway("plan", "profile", "p.yaml", "--sample", "queries.jsonl")
     assert code == 2
     assert "queries.jsonl:1: not JSON: " in err
-    code, _, err = spillway("profile", "p.yaml", "--sample", "nothing")
+    code, _, err = spillway("plan", "profile", "p.yaml", "--sample", "nothing")
     assert (code, err) == (
         2,
         "error: there is no recording, no file of queries and no module:function 'nothing' to sample from\n",
@@ -251,17 +255,17 @@ def test_samples_from_a_file_flow_through_the_pipeline(spillway, tmp_path):
 
 def test_a_stage_without_samples_says_how_to_give_one(spillway, tmp_path):
     (tmp_path / "p.yaml").write_text("name: p\nslo: 1s\nstages: [{name: a, model: 'profiled_models:Second'}]\n")
-    code, _, err = spillway("profile", "p.yaml")
+    code, _, err = spillway("plan", "profile", "p.yaml")
     assert code == 2
     assert err == (
         "error: stage 'a': it has no inputs to be measured with; declare its inputs, as in 'inputs: {image: {dtype: "
         "uint8, shape: [40, 144]}}', give its model a method example() that returns a query's inputs, or name queries: "
-        "'spillway profile p.yaml --sample RECORDING, FILE or MODULE:FUNCTION'\n"
+        "'spillway plan profile p.yaml --sample RECORDING, FILE or MODULE:FUNCTION'\n"
     )
     (tmp_path / "p.yaml").write_text(
         "name: p\nslo: 1s\nstages: [{name: a, model: 'profiled_models:Shown', batching: {max: 1}}]\n"
     )
-    code, out, _ = spillway("profile", "p.yaml", "--runs", "2")
+    code, out, _ = spillway("plan", "profile", "p.yaml", "--runs", "2")
     assert code == 0
     assert "to use it, add 'profile: p.profile.yaml' to p.yaml" in out
 
@@ -271,7 +275,7 @@ def test_a_batch_that_the_model_cannot_take(spillway, tmp_path):
         "name: p\nslo: 1s\nstages:\n"
         "  - {name: a, model: 'profiled_models:Picky', batching: {max: 4}, inputs: {x: {dtype: int}}}\n"
     )
-    code, _, err = spillway("profile", "p.yaml", "--runs", "2")
+    code, _, err = spillway("plan", "profile", "p.yaml", "--runs", "2")
     assert code == 1
     assert err == (
         "error: stage 'a': model 'profiled_models:Picky' failed on a batch of 3: MemoryError: no room; check that the "
@@ -282,9 +286,9 @@ def test_a_batch_that_the_model_cannot_take(spillway, tmp_path):
 
 def test_emulated_stages_need_none(spillway, tmp_path):
     (tmp_path / "p.yaml").write_text("name: p\nslo: 1s\nstages: [{name: a, emulated: {beta: 1ms}}]\n")
-    code, _, err = spillway("profile", "p.yaml")
+    code, _, err = spillway("plan", "profile", "p.yaml")
     assert (code, err) == (2, "error: p.yaml: all its stages are emulated, so there is nothing to measure\n")
-    code, _, err = spillway("profile", "p.yaml", "--stage", "a")
+    code, _, err = spillway("plan", "profile", "p.yaml", "--stage", "a")
     assert (code, err) == (2, "error: stage 'a' is emulated, so there is nothing to measure\n")
 
 
@@ -298,7 +302,7 @@ def test_a_torch_module_is_measured_with_one_thread_and_its_release_noted(spillw
         "    arguments: {in_features: 64, out_features: 8}\n    batching: {max: 4}\n"
         "    inputs: {x: {dtype: float32, shape: [64]}}\n"
     )
-    assert spillway("profile", "p.yaml", "--runs", "5")[0] == 0
+    assert spillway("plan", "profile", "p.yaml", "--runs", "5")[0] == 0
     measured = read_profiles(tmp_path / "net.yaml")["net"].measured
     assert measured.torch == metadata.version("torch")
     assert measured.threads == 1
@@ -329,14 +333,14 @@ def test_what_can_be_measured_is_and_the_rest_is_named(spillway, tmp_path, stage
         f"  - {{name: last, model: 'profiled_models:Picky', after: shown, batching: {{max: 1}}}}\n"
         f"{learner if 'Velox' in what else ''}"
     )
-    code, out, err = spillway("profile", "l.yaml", "--runs", "2", "--batches", "1")
+    code, out, err = spillway("plan", "profile", "l.yaml", "--runs", "2", "--batches", "1")
     assert (code, err) == (0, "")
     assert set(read_profiles(tmp_path / "l.profile.yaml")) == {"first", "shown", "last"}
     assert f"not measured: middle has {what}" in out
     (tmp_path / "l.yaml").write_text((tmp_path / "l.yaml").read_text().replace("Shown", "Second"))
-    told = json.loads(spillway("profile", "l.yaml", "--runs", "2", "--batches", "1", "--json")[1])
+    told = json.loads(spillway("plan", "profile", "l.yaml", "--runs", "2", "--batches", "1", "--json")[1])
     assert set(told["stages"]) == {"first"}
     assert told["left_out"].keys() == {"middle", "shown", "last"}
     assert f"comes after 'middle', which has {what}" in told["left_out"]["last"]
-    code, _, err = spillway("profile", "l.yaml", "--stage", "middle")
+    code, _, err = spillway("plan", "profile", "l.yaml", "--stage", "middle")
     assert (code, f"stage 'middle' has {what}" in err) == (2, True)

@@ -47,7 +47,7 @@ def pipeline(tmp_path, unique_name):
     path.write_text(yaml.safe_dump({**spec, "name": unique_name, "slo": PATIENT_SECONDS}, sort_keys=False))
     where = "examples.plates.coded"
     options = ["--architecture", f"{where}:Parity", "--metric", f"{where}:read_right", "--epochs", "2"]
-    done = CliRunner().invoke(parity, ["train", str(path), "recognise", "--data", f"{where}:test", *options])
+    done = CliRunner().invoke(parity, [str(path), "recognise", "--data", f"{where}:test", *options])
     assert done.exit_code == 0, done.output + repr(done.exception)
     yield path
     shutil.rmtree(tmp_path / "parity")

@@ -113,7 +113,7 @@ def test_versions_are_listed_with_what_became_of_them(ask, facts, learn, track):
     assert " open " in lines[-1]
 
 
-def test_a_version_is_shown_in_full(ask, facts, learn, track):
+def test_a_version_is_shown(ask, facts, learn, track):
     learn.begin(1)
     for n in range(1, 3):
         learn.write(weights(n), position=10 * n, inline_bytes=10)
@@ -124,37 +124,12 @@ def test_a_version_is_shown_in_full(ask, facts, learn, track):
         {"name": "rate", "kind": "value", "dtype": "", "shape": [], "value": 0.5},
     ]
     assert shown["inputs"] == [{"partition": 0, "position": 20, "note": "r1:", "covered": [[22, 23]]}]
-    assert shown["recorded"] == [{"n": 2, "taken": [["r2", 0, 2]], "dropped": []}]
     code, out, _ = ask("show", "learn", "e1.v1")
     assert code == 0
     assert "learn/0 e1.v1, durable" in out
     assert "covered below offset 10 and 1 above" in out
-    assert "v1 took 1: r1 (0:1)" in out
     track.begin(1).write({}, users(1))
-    assert (facts("show", "track", "--shard", 1)["keys"], facts("show", "learn")["keys"]) == (3, None)
-    assert "3 keys on 1 page," in ask("show", "track", "--shard", 1)[1]
-
-
-def test_differences_are_counted_by_entry_and_by_key(ask, facts, learn, track):
-    learn.begin(1)
-    learn.write(weights(1))
-    changed = weights(1)
-    changed["w"][[3, 4]] = torch.tensor([3.5, 6.0])
-    learn.write(changed | {"rate": 0.25})
-    (tensor, value) = facts("diff", "learn", "e1.v1", "e1.v2")["entries"]
-    assert (tensor["name"], tensor["changed"], tensor["elements"], tensor["largest"]) == ("w", 2, 2000, 2.0)
-    assert value["values"] == [0.5, 0.25]
-    assert ask("diff", "learn", "1.1", "1.1")[1] == "learn/0, e1.v1 -> e1.v1: the same\n"
-    out = ask("diff", "learn", "1.1", "1.2")[1]
-    assert out.splitlines()[0] == "learn/0, e1.v1 -> e1.v2: 2 entries differ"
-    assert out.split()[-4:] == ["-", "0.5", "->", "0.25"]
-    track.begin(1)
-    track.write({}, users(1))
-    track.write({}, users(1) | {"user 2": {"seen": 9}, "new": {"seen": 0}})
-    keys = facts("diff", "track", "e1.v1", "e1.v2", "--shard", 1)["keys"]
-    assert (keys["added"], keys["removed"], keys["same"]) == (["new"], [], 2)
-    assert [each["what"] for each in keys["changed"]["user 2"]] == ["removed", "removed", "changed"]
-    assert "1 added, 0 removed, 1 changed, 2 the same" in ask("diff", "track", "1.1", "1.2", "--shard", 1)[1]
+    assert " in 1 page" in ask("show", "track", "--shard", 1)[1]
 
 
 def newest_state(facts, tmp_path, stage, *options):
@@ -211,7 +186,7 @@ def test_a_shard_goes_back_when_the_operator_says_so(ask, facts, learn, tmp_path
     assert same(state, weights(1))
     shown = facts("show", "learn")
     assert shown["inputs"] == [{"partition": 0, "position": 30, "note": "r1:", "covered": [[32, 33]]}]
-    assert ask("diff", "learn", "e1.v1", "e2.v4")[1].endswith(": the same\n")
+    assert shown["digest"] == facts("show", "learn", "e1.v1")["digest"]
 
 
 @pytest.mark.parametrize(
@@ -224,7 +199,6 @@ def test_a_shard_goes_back_when_the_operator_says_so(ask, facts, learn, tmp_path
         (["show", "track", "--shard", "0"], "track/0 has no version yet"),
         (["show", "learn", "v1"], "'v1' is not a version: write it as e5.v17"),
         (["show", "learn", "e9.v9"], "learn/0 does not retain e9.v9; it has e1.v1 (durable)"),
-        (["diff", "learn", "e1.v1", "e1.v2"], "learn/0 does not retain e1.v2"),
         (["rewind", "learn", "e1.v1", "--yes"], "e1.v1 is what learn/0 would start from anyway"),
     ],
 )

@@ -10,7 +10,7 @@ pytestmark = pytest.mark.torture
 SECONDS = 40.0
 DRAIN_SECONDS = 300.0
 # Of the process in which parts wait. A stateful one's, by what is documented: 90 MiB of an empty process, as much of
-# 4,096 queries that wait (`queue`) with two parts of 4 kB each, as they came and decoded; 64 MiB of the input's tail, 45
+# 4,096 queries that wait (`queue`) with two parts of 4 kB each, as they came and decoded; 64 of the input's tail, 45
 # of the join's parts, 8 that are read ahead, 40 of what is remembered, and 24 to 48 that malloc does not give back.
 MOST_MIB = {"stateless": 300.0, "stateful": 400.0, "gate": 300.0}
 

@@ -6,8 +6,8 @@
       k80: {price: 0.634, count: 128, memory: 12GiB, load: 5s, runs: emulated}
 
 A price is for one unit and hour; one worker has one unit. What a stage takes there is in a profile file
-(`spillway.topology.profiles`): under `hardware` by the kind's name, else, for `core` and `cuda`, as `spillway profile`
-measured it. Kinds and figures that are `emulated` are of machines that are not there.
+(`spillway.topology.profiles`): under `hardware` by the kind's name, else, for `core` and `cuda`, as `spillway plan
+profile` measured it. Kinds and figures that are `emulated` are of machines that are not there.
 """
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ def options_of(
             told = "; ".join(refused) or "it has no profile there"
             raise SpecError(
                 f"stage {stage.name!r} cannot run on any of {', '.join(catalogue.kinds)}: {told}; measure it with "
-                f"'spillway profile {pipeline.path}', or give hardware.KIND.{stage.name} in {profiles_name}"
+                f"'spillway plan profile {pipeline.path}', or give hardware.KIND.{stage.name} in {profiles_name}"
             )
         found[stage.name] = tuple(sorted(options, key=lambda option: (-option.price, option.durations[0])))
     return found

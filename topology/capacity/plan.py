@@ -1,6 +1,6 @@
 """A plan: what hardware each stage has, how much of it, how large its batches are, and what that was reckoned to do.
 
-`spillway provision` writes one; whatever serves by it, or changes it while it serves, needs no other file:
+`spillway plan provision` writes one; whatever serves by it, or changes it while it serves, needs no other file:
 
     spillway-plan: 1
     pipeline: social
@@ -21,7 +21,7 @@
     steps: [...]
 
 `share` is s_m, `throughput` mu_m of one worker at this batch limit, `ratio` rho_m = lambda s_m / (count mu_m); `takes`
-are the model's seconds by batch size, without what else a batch takes (`provision --overhead`), which `throughput`
+are the model's seconds by batch size, without what else a batch takes (`plan provision --overhead`), which `throughput`
 counts. All durations are seconds, all prices of an hour.
 """
 
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 VERSION: Final = 1
 _KEY: Final = "spillway-plan"
-_HEADER: Final = "# Written by `spillway provision`. Durations are seconds, prices are per hour.\n"
+_HEADER: Final = "# Written by `spillway plan provision`. Durations are seconds, prices are per hour.\n"
 _DIGITS: Final = 6  # of a figure: more says nothing
 
 Share = Annotated[float, Field(ge=0, le=1)]
@@ -110,7 +110,7 @@ class Plan(Section):
 
 def read_plan(path: Path) -> Plan:
     """Read a plan. Raises SpecError that names the file, the place and the fix."""
-    return read_model(path, Plan, "plan", "plans are written by 'spillway provision'")
+    return read_model(path, Plan, "plan", "plans are written by 'spillway plan provision'")
 
 
 def write_plan(path: Path, plan: Plan) -> None:

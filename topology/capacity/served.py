@@ -35,7 +35,8 @@ def planned(pipeline: Pipeline, plan: Plan) -> Pipeline:
         raise SpecError(f"the plan is for pipeline {plan.pipeline!r}, not of {pipeline.spec.name!r}")
     if plan.digest != pipeline.digest:
         raise SpecError(
-            f"the plan was made for another version of {pipeline.path}: plan this file again with 'spillway provision'"
+            f"the plan was made for another version of {pipeline.path}: plan this file again with "
+            "'spillway plan provision'"
         )
     known = [stage.name for stage in pipeline.spec.stages]
     for name in plan.stages:

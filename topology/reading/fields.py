@@ -49,7 +49,7 @@ _MISSING = {
     ("cache", "bytes"): "is missing; say how much memory answers may take, as in 'cache: {bytes: 64MB}'",
     ("stages", "name"): "is missing; name the stage, as in 'name: detect'",
     ("stages", "coding", "k"): "is missing; say how many batches make a group, as in 'k: 2'",
-    ("stages", "coding", "parity"): "is missing; name the folder that 'spillway parity train' writes to",
+    ("stages", "coding", "parity"): "is missing; name the folder that 'spillway train parity' writes to",
     ("stages", "ensemble", "members"): "is missing; name the models, as in 'members: {linear: {model: models:Linear}}'",
     ("ensemble", "members", "model"): _MODEL,
     ("stages", "state", "kind"): _KIND,

@@ -27,14 +27,13 @@ from __future__ import annotations
 import math
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, Literal, NamedTuple
+from functools import partial
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-from spillway.topology.variants.program import NoConfigurationError, solve
 from spillway.topology.variants.scaling import (
     Action,
     Candidate,
     Patience,
-    Up,
     Weights,
     in_time,
     keeps,
@@ -57,7 +56,6 @@ _USUAL: Final = Weights()
 _COMING: Final = frozenset({State.LOADING, State.ACTIVE})
 
 Group = tuple[str, str]  # application, architecture
-Method = Literal["greedy", "program"]
 
 
 class Order(NamedTuple):
@@ -114,7 +112,6 @@ class Controller:
         epoch: int,
         *,
         weights: Weights = _USUAL,
-        method: Method = "greedy",
         vertical: bool = True,
         idle: float | None = None,
         settle: float = 0.0,
@@ -124,7 +121,7 @@ class Controller:
         `settle`: the least seconds that scaling down waits, ours; 0: the paper's T_v.
         """
         self.fleet, self.epoch = fleet, epoch
-        self._weights, self._method, self._vertical, self._idle = weights, method, vertical, idle
+        self._weights, self._vertical, self._idle = weights, vertical, idle
         self._settle = settle
         self.lives = {each.name: Life(each, weights.slack) for each in variants}
         self._groups: dict[Group, _Group] = {}
@@ -170,16 +167,6 @@ class Controller:
             group.slo = report.slos.get(key, group.slo)
             if group.load > 0:
                 group.asked = now
-
-    def host_lost(self, now: float, host: str) -> None:
-        """A host is gone. Its workers find another place, or are ordered no more."""
-        for name, count in self.fleet.lost(host).items():
-            placed = self.fleet.place(now, self.lives[name].variant, count)
-            if placed < count:
-                self._wanted[name] -= count - placed
-                self._why[name] = f"host {host} is lost"
-                if not self._wanted[name]:
-                    self.lives[name].on(now, Event.DROPPED)
 
     # What is decided --------------------------------------------------------------------------------------------
 
@@ -272,7 +259,7 @@ class Controller:
         if not any(keeps(each, slo) for each in candidates):
             slo = min(each.latency for each in candidates)  # the closest that there is; it is late, whatever waits
             candidates = [self._candidate(now, each, None) for each in group.variants]
-        up = self._up(now, candidates, load, slo)
+        up = scale_up(candidates, load, slo, self._weights, partial(self.fleet.fits, now))
         if up.short is not None:
             self._nowhere[up.short.name] = up.short
         if up.action is not None:
@@ -281,7 +268,7 @@ class Controller:
             return
         if self._load_lacking(now, candidates):
             return
-        down = self._down(now, candidates, load, slo)
+        down = scale_down(candidates, load, slo, self._weights, partial(self.fleet.fits, now))
         if down is not None and self._ends_kept(now, down):
             down = None
         victim = None if down is None else down.victim
@@ -315,35 +302,6 @@ class Controller:
         ready = min(life.told.ready, wanted) if life.state is State.ACTIVE else 0
         rate = in_time(variant, slo, self._weights, life.slower)
         return Candidate(variant, rate, life.latency, wanted, ready, usable)
-
-    def _up(self, now: float, candidates: list[Candidate], load: float, slo: float | None) -> Up:
-        up = scale_up(candidates, load, slo, self._weights, lambda each: self.fleet.fits(now, each))
-        if self._method == "greedy" or (up.action is None and up.short is None):
-            return up
-        action = self._solved(now, candidates, load, slo)
-        if action is None:
-            return up
-        return Up(action._replace(deltas={name: delta for name, delta in action.deltas.items() if delta > 0}))
-
-    def _down(self, now: float, candidates: list[Candidate], load: float, slo: float | None) -> Action | None:
-        if self._method == "greedy":
-            return scale_down(candidates, load, slo, self._weights, lambda each: self.fleet.fits(now, each))
-        if any(each.ordered > each.ready for each in candidates):
-            return None
-        action = self._solved(now, candidates, load, slo)
-        ended = [] if action is None else [name for name, delta in action.deltas.items() if delta < 0]
-        if action is None or action.cost >= 0 or not ended:
-            return None
-        added = {name: delta for name, delta in action.deltas.items() if delta > 0}
-        victim = max(ended, key=lambda name: (self.lives[name].variant.load, name))
-        return action._replace(deltas=added or action.deltas, victim=victim)
-
-    def _solved(self, now: float, candidates: list[Candidate], load: float, slo: float | None) -> Action | None:
-        room = self.fleet.room_beside(now, {each.name for each in candidates})
-        try:
-            return solve(candidates, load, slo, self._weights, room)
-        except NoConfigurationError:
-            return None
 
     def _carry_out(self, now: float, action: Action) -> None:
         for name, delta in action.deltas.items():

@@ -20,12 +20,10 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from spillway.topology.variant_sections import HostKind, Room
-
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
 
-    from spillway.topology.capacity.hardware import Catalogue
+    from spillway.topology.variant_sections import HostKind
     from spillway.topology.variants.variant import Variant
 
 FULL: Final = 0.8
@@ -91,18 +89,6 @@ class Fleet:
             for _ in range(count):
                 self._add(sort, now, now)
 
-    @classmethod
-    def local(cls, hardware: Catalogue) -> Fleet:
-        """One host, with all that a hardware catalogue has; it never gets company."""
-        has = {
-            name: Room(
-                units=kind.count,
-                memory=None if kind.memory is None or kind.count is None else kind.memory * kind.count,
-            )
-            for name, kind in hardware.kinds.items()
-        }
-        return cls({HERE: HostKind(most=1, has=has)}, {HERE: 1})
-
     # What runs where --------------------------------------------------------------------------------------------
 
     @property
@@ -116,23 +102,6 @@ class Fleet:
     def fits(self, now: float, variant: Variant, avoid: Collection[str] = ()) -> int:
         """How many more workers of a variant there is room for."""
         return sum(host.fits(variant) for _, host in self._ready(now, avoid))
-
-    def room_beside(self, now: float, variants: Collection[str]) -> dict[str, Room]:
-        """By kind of hardware, what all hosts that serve have for these variants beside what others take."""
-        found: dict[str, list[float]] = {}
-        for _, host in self._ready(now):
-            for hardware in host.kind.has:
-                units, memory = host.room(hardware)
-                mine = [(each, n) for each, n in host.on.items() if each.name in variants and each.hardware == hardware]
-                total = found.setdefault(hardware, [0.0, 0.0])
-                total[0] += units + sum(each.units * n for each, n in mine)
-                total[1] += memory + sum(each.memory * n for each, n in mine)
-        return {
-            hardware: Room(
-                units=units if math.isfinite(units) else None, memory=int(memory) if math.isfinite(memory) else None
-            )
-            for hardware, (units, memory) in found.items()
-        }
 
     def place(self, now: float, variant: Variant, count: int, avoid: Collection[str] = ()) -> int:
         """Put workers on hosts, as many as fit; how many that was."""
@@ -161,11 +130,6 @@ class Fleet:
         return [name for name, host in self._hosts.items() if host.on[variant] and len(+host.on) > 1]
 
     # More and fewer ---------------------------------------------------------------------------------------------
-
-    def lost(self, host: str) -> dict[str, int]:
-        """Forget a host that is gone; the workers that it had."""
-        gone = self._hosts.pop(host)
-        return {variant.name: count for variant, count in gone.on.items()}
 
     def orders(
         self,

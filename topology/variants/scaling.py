@@ -1,6 +1,6 @@
 """How many workers of which variants a load takes: INFaaS' greedy heuristic (section 4.2.2).
 
-Both this and the program that it stands for (`spillway.topology.variants.program`) minimize, over changes delta of the
+Both this and the integer program that it stands for (`benchmarks.infaas.program`) minimize, over changes delta of the
 workers,
 
     Cost(delta) = C (delta + lambda T_load max(delta, 0))

@@ -12,7 +12,7 @@ from spillway.agents.broker.cluster import HEAP, NODE_HEAP, SIZES
 from spillway.agents.broker.folder import DataFolder
 from spillway.agents.broker.ports import kafka_answers
 from spillway.agents.broker.settings import DEFAULT_PORT
-from spillway.agents.cli.options import SuggestingGroup, broker_dir_option, cache_dir, confirmed, json_option
+from spillway.agents.cli.options import LazyGroup, broker_dir_option, cache_dir, confirmed, json_option
 from spillway.lineage.errors import UsageError
 
 if TYPE_CHECKING:
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 _data_dir = broker_dir_option("--broker-dir", "data_dir")
 
 
-@click.group(cls=SuggestingGroup)
+@click.group(cls=LazyGroup, texts={"topics": "List a pipeline's topics and who may write them, or delete them."})
 def broker() -> None:
-    """Start, stop, inspect or reset a local Kafka.
+    """Start, stop, inspect or reset a local Kafka, and list or delete a pipeline's topics on any.
 
     It is one real Kafka node on loopback, in a process of its own, or with --nodes 3 a cluster of three that survives
     the loss of any one node. Several run side by side, one per data folder. The first start fetches Kafka (44 MB) into

@@ -51,7 +51,7 @@ def _once(context: click.Context, parameter: click.Parameter, value: str | None)
     "--slots",
     type=click.IntRange(1),
     metavar="N",
-    help="Make a schedule for N workers, to include those that 'spillway scale' adds later.  [default: current "
+    help="Make a schedule for N workers, to include those that 'spillway change scale' adds later.  [default: current "
     "workers]",
 )
 @click.option("--duration", default="60s", callback=positive, metavar="TIME", help="How long to run.  [default: 60s]")

@@ -383,5 +383,5 @@ def _batches(pipeline: Pipeline) -> str:
     unmeasured = any(stage.lanes for stage in pipeline.spec.stages)
     if unknown and any(stage.batching.size is None for stage in pipeline.spec.stages):
         line += f"\n         no batch sizes planned: the durations of {', '.join(unknown)} are unknown"
-        line += "" if unmeasured else " (run 'spillway profile')"
+        line += "" if unmeasured else " (run 'spillway plan profile')"
     return line

@@ -104,7 +104,7 @@ def show(source: Source, place: str, *, as_json: bool) -> None:
 @_REASON
 @_STAGE
 @_RETRIED
-@click.option("--deadline", callback=positive, metavar="SECONDS", help="[default: the SLO]")
+@click.option("--deadline", callback=positive, metavar="TIME", help="[default: the SLO]")
 def retry(
     source: Source,
     places: tuple[str, ...],

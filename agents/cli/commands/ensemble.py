@@ -1,4 +1,4 @@
-"""`spillway ensemble`: other members, or another selection, for a stage of a pipeline that is served."""
+"""`spillway change ensemble`: other members, or another selection, for a stage of a pipeline that is served."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import click
 
 from spillway.agents.cli.cluster import Source, from_source
 from spillway.agents.cli.members import change
-from spillway.agents.cli.options import pipeline_argument, seconds
+from spillway.agents.cli.options import pipeline_argument, timeout_option, why_option
 from spillway.agents.cli.policies import ensemble_findings
 from spillway.agents.learning.chosen import selection_of
 from spillway.agents.live.sizes import Sizes
@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 @pipeline_argument
 @click.argument("stage")
 @click.option("--weights", "shown", is_flag=True, help="Only print the learned weights of the members, by context.")
-@click.option("--why", default="", metavar="TEXT", help="Reason, stored with the change.")
-@click.option("--timeout", default="60s", callback=seconds, metavar="TIME", help="How long to wait.  [default: 60s]")
+@why_option
+@timeout_option("60s")
 @from_source
 def ensemble(source: Source, stage: str, why: str, timeout: float, *, shown: bool) -> int:
     """Apply an edited ensemble of a pipeline file to a stage while the pipeline is served.
@@ -52,8 +52,8 @@ def ensemble(source: Source, stage: str, why: str, timeout: float, *, shown: boo
 
     \b
     Examples:
-      spillway ensemble pipeline.yaml kind --why "the new net"
-      spillway ensemble pipeline.yaml kind --weights
+      spillway change ensemble pipeline.yaml kind --why "the new net"
+      spillway change ensemble pipeline.yaml kind --weights
     """  # noqa: D301 - click's own marks
     spec = source.spec.stage(stage)
     if spec.ensemble is None:

@@ -1,4 +1,4 @@
-"""`spillway failover`: a planned switch of a stateful stage's primary, without loss."""
+"""`spillway change failover`: a planned switch of a stateful stage's primary, without loss."""
 
 from __future__ import annotations
 
@@ -10,24 +10,18 @@ from dataclasses import asdict
 import click
 
 from spillway.agents.cli.cluster import Source, from_source
-from spillway.agents.cli.options import json_option, pipeline_argument, positive
+from spillway.agents.cli.options import json_option, pipeline_argument, timeout_option, why_option
 
 
 @click.command()
 @pipeline_argument
 @click.argument("stage")
 @click.option("--shard", type=click.IntRange(0), default=0, show_default=True, help="Which shard of the stage.")
-@click.option("--reason", default="", metavar="TEXT", help="Reason, written to the control log.")
-@click.option(
-    "--timeout",
-    default="30s",
-    callback=positive,
-    metavar="TIME",
-    help="How long to wait for the successor.  [default: 30s]",
-)
+@why_option
+@timeout_option("60s")
 @from_source
 @json_option
-def failover(source: Source, stage: str, shard: int, reason: str, timeout: float, *, as_json: bool) -> None:
+def failover(source: Source, stage: str, shard: int, why: str, timeout: float, *, as_json: bool) -> None:
     """Make a backup of a stateful STAGE take over from its primary, and print how long that took.
 
     For planned switches: before a machine is removed, or as a test. Nothing is lost, and queries in progress are
@@ -35,14 +29,14 @@ def failover(source: Source, stage: str, shard: int, reason: str, timeout: float
     unchanged.
 
     \b
-    Example: spillway failover pipeline.yaml detect --shard 1 --reason "new kernel on this machine"
+    Example: spillway change failover pipeline.yaml detect --shard 1 --why "new kernel on this machine"
     """  # noqa: D301 - click's own marks
     from spillway.agents.live.operator.switch import Switch, check_place  # noqa: PLC0415 - Kafka only where there is something to do
 
     place = check_place(source.spec, stage, shard)
     with Switch(source.settings, source.spec, place) as switch:
         switch.await_backup()
-        done = switch.switch(f"{getpass.getuser()}@{os.uname().nodename}", reason, timeout)
+        done = switch.switch(f"{getpass.getuser()}@{os.uname().nodename}", why, timeout)
     if as_json:
         click.echo(json.dumps(asdict(done)))
         return

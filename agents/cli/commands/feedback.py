@@ -1,4 +1,4 @@
-"""`spillway feedback`: one truth for a learner of a pipeline, of a key or of an outcome that was predicted."""
+"""`spillway train feedback`: one truth for a learner of a pipeline, of a key or of an outcome that was predicted."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def feedback(
 
     \b
     Example:
-      spillway feedback pipeline.yaml taste 1.0 --key ada --wait
+      spillway train feedback pipeline.yaml taste 1.0 --key ada --wait
     """  # noqa: D301 - click's own marks
     if (key is None) == (file is None):
         raise UsageError("name the subject of the true answer: give --key or --outcome")

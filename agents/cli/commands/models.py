@@ -1,4 +1,4 @@
-"""`spillway models`: register models, and see what is registered and why a query was answered by which variant."""
+"""`spillway models`: what is registered, why a query was answered by which variant, which features a model serves."""
 
 from __future__ import annotations
 
@@ -10,8 +10,15 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from spillway.agents.cli.choices import choices, explained
-from spillway.agents.cli.cluster import find_cluster
-from spillway.agents.cli.options import SuggestingGroup, cluster_options, json_option, name_argument, run_dir_option
+from spillway.agents.cli.cluster import Source, find_cluster, from_source
+from spillway.agents.cli.options import (
+    LazyGroup,
+    cluster_options,
+    json_option,
+    name_argument,
+    pipeline_argument,
+    run_dir_option,
+)
 from spillway.agents.cli.state_telling import Grid
 from spillway.lineage.errors import UsageError
 from spillway.producers.models import Models, put
@@ -27,9 +34,17 @@ _WIDTH: Final = 80  # characters of a line
 _app = click.option("--app", metavar="NAME", help="The application.")
 
 
-@click.group(cls=SuggestingGroup)
+GENERATIONS: Final = {
+    "generations": "List the generations of a Velox model's features.",
+    "history": "Show who asked for each generation, why, and what came of it.",
+    "switch": "Switch at once to another generation that is kept.",
+    "rollback": "Go back to the other generation that is kept.",
+}
+
+
+@click.group(cls=LazyGroup, texts=GENERATIONS, modules=dict.fromkeys(GENERATIONS, "generations"))
 def models() -> None:
-    """Register models, list them, and show why a variant answered a query.
+    """Register models, list them, and show why one answered; list, switch and roll back a Velox model's features.
 
     Variants are generated from a registered model: in several precisions and formats, each measured on the validation
     set. A stage whose 'variants:' lists none serves the registered ones of its application. docs/infaas.md has more.
@@ -261,3 +276,19 @@ def why(
         if not told:
             click.echo("no variant answered it")
     return 0 if told else 1
+
+
+@models.command("train", hidden=True)
+@pipeline_argument
+@click.option("--current", type=click.IntRange(0), required=True)
+@click.option("--parent", type=int)
+@from_source
+def train_(source: Source, current: int, parent: int | None) -> None:
+    """Train for a model manager, and print the result."""
+    from spillway.agents.supervise.retraining import trained  # noqa: PLC0415 - only here
+
+    if parent is not None:
+        from spillway.agents.supervise.parent import follow_parent  # noqa: PLC0415
+
+        follow_parent(parent)
+    click.echo(json.dumps(trained(source.pipeline, source.settings, current)))

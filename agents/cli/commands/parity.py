@@ -1,4 +1,4 @@
-"""`spillway parity`: train the parity models of a stage, and tell how accurate reconstructions are."""
+"""`spillway train parity` and `evaluate`: the parity models of a stage, and how accurate reconstructions are."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from spillway.agents.cli.options import SuggestingGroup, json_option, pipeline_argument
+from spillway.agents.cli.options import json_option, pipeline_argument
 from spillway.agents.cli.summary import progress_bar
 from spillway.agents.coding.card import check_card, outdated, read_card
 from spillway.agents.coding.codes import CODES, MOST, code_of
 from spillway.agents.coding.data import read_data, recorded_data
-from spillway.agents.coding.evaluation import METRICS, check_metric, evaluate
+from spillway.agents.coding.evaluation import METRICS, check_metric
+from spillway.agents.coding.evaluation import evaluate as grade
 from spillway.agents.coding.making import Maker, deployed_answers
 from spillway.agents.coding.parity import Parity
 from spillway.lineage.errors import ModelError, UsageError
@@ -59,22 +60,7 @@ _folder = click.option(
 )
 
 
-@click.group(cls=SuggestingGroup)
-def parity() -> None:
-    """Train the parity models of a stage, and measure how accurate reconstructions are.
-
-    Each array of the data has the name of an input of the stage, and the queries as its first axis. `label` has the
-    true answers: classes, or boxes x0, y0, x1, y1. Without it, as in a recording, answers are graded against the
-    deployed model's own.
-
-    \b
-    Example:
-      spillway parity train examples/parm/digits.yaml mlp --data examples.parm.data:training
-      spillway parity evaluate examples/parm/digits.yaml mlp --data examples.parm.data:test
-    """  # noqa: D301 - click's own marks
-
-
-@parity.command()
+@click.command()
 @pipeline_argument
 @_stage
 @_data
@@ -93,7 +79,7 @@ def parity() -> None:
 @_metric
 @_seed
 @json_option
-def train(
+def parity(
     pipeline: Path,
     stage: str,
     *,
@@ -110,10 +96,14 @@ def train(
 ) -> None:
     """Train a stage's parity models, and write weights and cards to its parity folder.
 
+    Each array of the data has the name of an input of the stage, and the queries as its first axis. `label` has the
+    true answers: classes, or boxes x0, y0, x1, y1. Without it, as in a recording, answers are graded against the
+    deployed model's own.
+
     \b
     Example:
-      spillway parity train pipeline.yaml detect --data queries.npz --k 3 --rows 2
-      spillway parity train pipeline.yaml detect --recording recordings/monday
+      spillway train parity pipeline.yaml detect --data queries.npz --k 3 --rows 2
+      spillway train parity pipeline.yaml detect --recording recordings/monday
     """  # noqa: D301
     loaded = load(pipeline, profiled=False)
     spec = loaded.written.stage(stage)
@@ -136,7 +126,7 @@ def train(
     _tell_made(place, done, as_json=as_json)
 
 
-@parity.command("evaluate")
+@click.command()
 @pipeline_argument
 @_stage
 @_data
@@ -153,7 +143,7 @@ def train(
 @_metric
 @_seed
 @json_option
-def evaluate_(
+def evaluate(
     pipeline: Path,
     stage: str,
     *,
@@ -173,7 +163,7 @@ def evaluate_(
 
     \b
     Example:
-      spillway parity evaluate pipeline.yaml detect --data test.npz --unavailable .1
+      spillway train evaluate pipeline.yaml detect --data test.npz --unavailable .1
     """  # noqa: D301
     loaded = load(pipeline, profiled=False)
     spec = loaded.written.stage(stage)
@@ -190,7 +180,7 @@ def evaluate_(
     parities = {each.row: Parity(str(place), each.row) for each in cards}
     outputs = deployed_answers(spec, given)
     code = code_of(card.encoder, card.k)
-    grades = evaluate(parities, code, card.k, given, outputs, metric=check_metric(metric or card.metric), seed=seed)
+    grades = grade(parities, code, card.k, given, outputs, metric=check_metric(metric or card.metric), seed=seed)
     _tell_grades(card, grades, unavailable or _UNAVAILABLE, as_json=as_json)
 
 

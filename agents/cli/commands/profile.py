@@ -1,4 +1,4 @@
-"""`spillway profile`: how long a pipeline's models take over batch sizes, written to a profile file."""
+"""`spillway plan profile`: how long a pipeline's models take over batch sizes, written to a profile file."""
 
 from __future__ import annotations
 
@@ -91,6 +91,7 @@ def _sizes(_ctx: click.Context, _param: click.Parameter, value: str | None) -> t
 @click.option("--runs", type=click.IntRange(1), default=30, show_default=True, help="Timed runs of each size.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Seed of generated samples.")
 @click.option(
+    "-o",
     "--output",
     type=click.Path(path_type=Path, dir_okay=False),
     metavar="FILE",
@@ -118,8 +119,8 @@ def profile(
 
     \b
     Example:
-      spillway profile examples/plates/pipeline.yaml --sample examples.plates.payload:scene
-      spillway profile pipeline.yaml --stage detect --batches 1,2,4..16 --sample recordings/monday
+      spillway plan profile examples/plates/pipeline.yaml --sample examples.plates.payload:scene
+      spillway plan profile pipeline.yaml --stage detect --batches 1,2,4..16 --sample recordings/monday
     """  # noqa: D301 - click's own marks
     loaded = load(pipeline, profiled=False)
     chosen = _chosen(loaded, stages)

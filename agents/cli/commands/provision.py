@@ -1,4 +1,4 @@
-"""`spillway provision`: the cheapest hardware, counts and batch limits whose estimated p99 keeps the SLO."""
+"""`spillway plan provision`: the cheapest hardware, counts and batch limits whose estimated p99 keeps the SLO."""
 
 from __future__ import annotations
 
@@ -10,7 +10,15 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from spillway.agents.cli.options import choose_option, html_option, json_option, pipeline_argument, positive, seconds
+from spillway.agents.cli.options import (
+    choose_option,
+    html_option,
+    json_option,
+    pipeline_argument,
+    positive,
+    seconds,
+    trace_duration_option,
+)
 from spillway.agents.cli.summary import writing
 from spillway.agents.sim.estimator import Estimator
 from spillway.agents.whatif.traffic import read_traffic
@@ -36,7 +44,7 @@ _FILE = click.Path(path_type=Path, dir_okay=False)
 @click.command()
 @pipeline_argument
 @click.argument("trace")
-@click.option("--slo", callback=positive, metavar="SECONDS", help="Use this SLO, not the pipeline's; also as 150ms.")
+@click.option("--slo", callback=positive, metavar="TIME", help="Use this SLO, not the pipeline's; also as 150ms.")
 @click.option(
     "--hardware", type=_FILE, required=True, metavar="FILE", help="Hardware catalogue: kinds and their prices."
 )
@@ -48,14 +56,14 @@ _FILE = click.Path(path_type=Path, dir_okay=False)
 @click.option(
     "--hop",
     callback=seconds,
-    metavar="SECONDS",
+    metavar="TIME",
     help="Time of a hop between stages.  [default: as recorded, else 4 ms]",
 )
 @click.option(
-    "--gate", callback=seconds, metavar="SECONDS", help="Time from the last stage to the answer.  [default: --hop]"
+    "--gate", callback=seconds, metavar="TIME", help="Time from the last stage to the answer.  [default: --hop]"
 )
-@click.option("--overhead", callback=seconds, metavar="SECONDS", help="Time of a batch beyond its model.  [default: 0]")
-@click.option("--duration", callback=positive, metavar="SECONDS", help="Use only so much of the trace, from its start.")
+@click.option("--overhead", callback=seconds, metavar="TIME", help="Time of a batch beyond its model.  [default: 0]")
+@trace_duration_option
 @click.option("--seed", type=int, default=0, show_default=True, help="Seed of arrivals and choices.")
 @choose_option
 @html_option
@@ -80,13 +88,13 @@ def provision(
 ) -> None:
     """Find the cheapest plan for PIPELINE that answers 99 of 100 queries of TRACE within the SLO.
 
-    TRACE is a recording's directory, whose queries take their recorded paths, or a trace or process as for `simulate`.
-    Profiles come from `spillway profile`; figures of other hardware are in the same file. With --html, the cost over
-    the SLO is planned too.
+    TRACE is a recording's directory, whose queries take their recorded paths, or a trace or process as for `whatif`.
+    Profiles come from `spillway plan profile`; figures of other hardware are in the same file. With --html, the cost
+    over the SLO is planned too.
 
     \b
     Example:
-      spillway provision examples/inferline/social.yaml gamma:150,1 --duration 600 --slo 150ms \\
+      spillway plan provision examples/inferline/social.yaml gamma:150,1 --duration 600 --slo 150ms \\
         --hardware examples/inferline/hardware.yaml --profiles examples/inferline/profiles.yaml -o plan.yaml
     """  # noqa: D301 - click's own marks
     loaded = load(pipeline, profiled=profiles is None)
@@ -114,7 +122,9 @@ def _options(
     if profiles is None:
         named = pipeline.written.profile
         if named is None:
-            raise UsageError(f"{pipeline.path} has no profile file; make one ('spillway profile') or give --profiles")
+            raise UsageError(
+                f"{pipeline.path} has no profile file; make one ('spillway plan profile') or give --profiles"
+            )
         profiles = pipeline.path.parent / named
     return catalogue, options_of(pipeline, catalogue, read_profile_file(profiles), str(profiles), overhead)
 

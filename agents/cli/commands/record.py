@@ -45,7 +45,7 @@ _ENDLESS = math.inf
     help="New or empty directory for the recording.",
 )
 @from_source
-@click.option("--duration", callback=positive, metavar="SECONDS", help="Also as 5min.  [default: until Ctrl-C]")
+@click.option("--duration", callback=positive, metavar="TIME", help="Also as 5min.  [default: until Ctrl-C]")
 @click.option(
     "--rotate-mb",
     type=click.IntRange(1),

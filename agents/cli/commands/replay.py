@@ -23,11 +23,13 @@ from spillway.agents.cli.options import (
     given,
     html_option,
     json_option,
+    output_option,
     pipeline_argument,
     plan_period_option,
     positive,
     run_dir_option,
     seconds,
+    trace_duration_option,
 )
 from spillway.agents.cli.policies import POLICY, load_warned, require_policies
 from spillway.agents.cli.summary import FOLLOWED, deliver, progress_bar, writing
@@ -66,12 +68,12 @@ _LINGER = 0.001  # of queries under load: they travel together, at little cost t
 @click.option(
     "--slo",
     callback=positive,
-    metavar="SECONDS",
+    metavar="TIME",
     help="Use this SLO, not the pipeline's or a recording's deadlines; also as 400ms.",
 )
 @click.option("--scale", type=FACTOR, default=1.0, show_default=True, help="Multiply the number of requests.")
 @click.option("--speed", type=FACTOR, default=1.0, show_default=True, help="Multiply the speed of the trace.")
-@click.option("--duration", callback=positive, metavar="SECONDS", help="Use only so much of the trace, from its start.")
+@trace_duration_option
 @click.option("--policy", type=POLICY, help="Use this policy, not the pipeline's; with parameters as pard:quantile=.2.")
 @plan_period_option
 @click.option("--seed", type=int, default=0, show_default=True, help="Seed of arrivals and payloads.")
@@ -86,10 +88,10 @@ _LINGER = 0.001  # of queries under load: they travel together, at little cost t
     callback=seconds,
     default="10",
     show_default=True,
-    metavar="SECONDS",
+    metavar="TIME",
     help="Wait this long after the deadline for an outcome before the query counts as missing.",
 )
-@click.option("--report", "output", type=_FILE, metavar="FILE", help="Write the report there, as JSON.")
+@output_option
 @click.option("--samples", type=_FILE, metavar="FILE.npz", help="File to write each query's times and end to.")
 @html_option
 @json_option
@@ -103,7 +105,7 @@ def replay(pipeline: Path, trace: str, **options: Any) -> int:
 
     \b
     Example:
-      spillway replay examples/video/pipeline.yaml trace.csv --speed 2 --report out.json
+      spillway replay examples/video/pipeline.yaml trace.csv --speed 2 -o out.json
       spillway replay examples/hello/pipeline.yaml poisson:50 --duration 10 --attach --json
     """  # noqa: D301 - click's own marks
     chosen = _Options(**options)

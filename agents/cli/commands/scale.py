@@ -1,4 +1,4 @@
-"""`spillway scale`: more workers, or fewer, for a stage of a pipeline that is served."""
+"""`spillway change scale`: more workers, or fewer, for a stage of a pipeline that is served."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import click
 
 from spillway.agents.cli.cluster import Source, from_source
 from spillway.agents.cli.members import change, follow_fronts
-from spillway.agents.cli.options import pipeline_argument, seconds
+from spillway.agents.cli.options import pipeline_argument, timeout_option, why_option
 from spillway.agents.live.sizes import Sizes, writer
 from spillway.agents.supervise.ownership import OwnedError, Ownership
 from spillway.lineage import metric_names as names
@@ -29,9 +29,9 @@ if TYPE_CHECKING:
 @pipeline_argument
 @click.argument("stage")
 @click.argument("count", metavar="N", type=click.IntRange(1, 1_000_000))
-@click.option("--why", default="", metavar="TEXT", help="Reason, stored with the count.")
+@why_option
+@timeout_option("60s")
 @click.option("--hold", is_flag=True, help="Take the stage's sizes over from a tuner, which no longer changes them.")
-@click.option("--timeout", default="60s", callback=seconds, metavar="TIME", help="How long to wait.  [default: 60s]")
 @from_source
 def scale(source: Source, stage: str, count: int, why: str, timeout: float, *, hold: bool) -> int:
     """Set the number of workers of a stage (over all its fronts), or of an ensemble's member, while it is served.
@@ -46,8 +46,8 @@ def scale(source: Source, stage: str, count: int, why: str, timeout: float, *, h
 
     \b
     Examples:
-      spillway scale pipeline.yaml detect 4 --why "the evening's load"
-      spillway scale pipeline.yaml kind/forest 2
+      spillway change scale pipeline.yaml detect 4 --why "the evening's load"
+      spillway change scale pipeline.yaml kind/forest 2
     """  # noqa: D301 - click's own marks
     stage, slash, member = stage.partition("/")
     spec = source.spec.stage(stage)

@@ -51,7 +51,7 @@ ONE_THREAD_EACH = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
     "plan",
     type=click.Path(exists=True, path_type=Path, dir_okay=False),
     metavar="PLAN",
-    help="Take workers and batch limits from this plan of 'spillway provision'.",
+    help="Take workers and batch limits from this plan of 'spillway plan provision'.",
 )
 @click.option("--tune", is_flag=True, help="Adapt the plan's sizes to the load.")
 @click.option(
@@ -120,7 +120,7 @@ def serve(
     on any machine, is refused with exit code 2; --take-over ends the other server, which drains and exits with 1.
 
     With --sizes the stages have the workers and batch limits of a plan. With --tune another process, the tuner, adds
-    and removes workers with the load; 'spillway scale --hold' takes a stage away from it.
+    and removes workers with the load; 'spillway change scale --hold' takes a stage away from it.
 
     The pipeline's learners are served beside it, except those that --feedback names: another command serves these.
 
@@ -184,7 +184,7 @@ def _refuse_contradictions(stage: str | None, plan: Path | None, *, gate: bool, 
     if given("broker_dir") and given("bootstrap"):
         raise UsageError("--bootstrap and --broker-dir exclude each other: each names a cluster")
     if (tuner or tune) and plan is None:
-        raise UsageError("a tuner goes by a plan: name it with --sizes PLAN ('spillway provision' makes one)")
+        raise UsageError("a tuner goes by a plan: name it with --sizes PLAN ('spillway plan provision' makes one)")
 
 
 def _refuse_supervisors() -> None:

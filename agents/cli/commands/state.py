@@ -11,13 +11,10 @@ from spillway.agents.cli.cluster import Source, from_source
 from spillway.agents.cli.options import SuggestingGroup, json_option, pipeline_argument
 from spillway.agents.cli.state_telling import (
     contents_facts,
-    difference_facts,
     facts_of,
-    key_facts,
     shard_facts,
     size,
     tell_change,
-    tell_differences,
     tell_json,
     tell_version,
     versions_grid,
@@ -31,9 +28,8 @@ from spillway.agents.models.loading import load_stateful_model
 from spillway.agents.models.state import check_state
 from spillway.agents.models.stateful import SHARED, first_state
 from spillway.checkpoint.damage import DamageError
-from spillway.checkpoint.differences import between, between_keys
 from spillway.checkpoint.state import flatten
-from spillway.lineage.errors import CheckpointError, UsageError
+from spillway.lineage.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -105,7 +101,7 @@ _shard = click.option("--shard", type=int, metavar="N", help="Which shard, if th
 
 @click.group(cls=SuggestingGroup)
 def state() -> None:
-    """List, show, compare, export, import and rewind the states of stateful stages.
+    """List, show, export, import and rewind the states of stateful stages.
 
     Everything is read from the logs on Kafka, so the pipeline need not be served. A version is written e5.v17: the 17th
     version of its shard, made in epoch 5. docs/states.md says what each command means.
@@ -150,13 +146,10 @@ def list_(source: Source, stage: str | None, *, as_json: bool) -> None:
 @_stage
 @click.argument("version", required=False)
 @_shard
-@click.option("--all", "everything", is_flag=True, help="Show all recorded batches, not only the first few.")
 @from_source
 @json_option
-def show(
-    source: Source, stage: str, version: str | None, shard: int | None, *, everything: bool, as_json: bool
-) -> None:
-    """Show one version: its entries, lineage, input positions and batches.
+def show(source: Source, stage: str, version: str | None, shard: int | None, *, as_json: bool) -> None:
+    """Show one version: its entries and input positions.
 
     VERSION is one of 'state list'; without it, the newest durable one.
 
@@ -167,47 +160,10 @@ def show(
     histories = read_histories(source.settings, source.spec)
     kept = kept_version(histories, place, version)
     contents = _contents(source, kept, histories)
-    keys, trouble = _keys(source, kept, contents)
     if as_json:
-        tell_json(facts_of(kept) | contents_facts(contents, keys))
+        tell_json(facts_of(kept) | contents_facts(contents))
     else:
-        tell_version(kept, contents, keys, everything=everything)
-    warn_of_replays(source.spec.stage(stage))
-    if trouble:
-        click.echo(f"error: {trouble}", err=True)
-
-
-@state.command()
-@pipeline_argument
-@_stage
-@click.argument("one")
-@click.argument("other")
-@_shard
-@from_source
-@json_option
-def diff(source: Source, stage: str, one: str, other: str, shard: int | None, *, as_json: bool) -> None:
-    """Compare two versions of a shard: which entries and keys differ, and by how much.
-
-    Elements are compared by their bits.
-
-    \b
-    Example: spillway state diff pipeline.yaml learn e5.v16 e5.v17
-    """  # noqa: D301
-    place = place_of(source.spec, stage, shard)
-    histories = read_histories(source.settings, source.spec)
-    pair = [kept_version(histories, place, version) for version in (one, other)]
-    (before, keyed_before), (after, keyed_after) = (
-        _state(source, kept, _contents(source, kept, histories)) for kept in pair
-    )
-    entries = between(before, after)
-    has_keys = keyed_before is not None or keyed_after is not None
-    keys = between_keys(keyed_before or {}, keyed_after or {}) if has_keys else None
-    names = [str(kept.version) for kept in pair]
-    if as_json:
-        facts = {"entries": [difference_facts(each) for each in entries], "keys": keys and key_facts(keys)}
-        tell_json({"stage": stage, "shard": place[1], "versions": names} | facts)
-    else:
-        tell_differences(f"{stage}/{place[1]}", " -> ".join(names), entries, keys)
+        tell_version(kept, contents)
     warn_of_replays(source.spec.stage(stage))
 
 
@@ -308,14 +264,3 @@ def _now(histories: Histories, place: Place) -> str:
     if damage is None:
         return f"{place[0]}/{place[1]} is at {histories.logs.candidate(place)}."
     return f"{damage.where} is damaged: its contents, and all later versions of {place[0]}/{place[1]}, are lost."
-
-
-def _keys(source: Source, kept: Kept, contents: Contents) -> tuple[int | None, str]:
-    """How many keys a version has, or why nobody can say."""
-    if not contents.pages:
-        return None, ""
-    try:
-        _, keyed = _state(source, kept, contents)
-    except CheckpointError as error:
-        return None, str(error)
-    return len(keyed or {}), ""

@@ -1,4 +1,4 @@
-"""`spillway topics`: a pipeline's topics on its cluster."""
+"""`spillway broker topics`: a pipeline's topics on its cluster."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def topics() -> None:
     """List a pipeline's topics and who may write them, or delete them.
 
     \b
-    Example: spillway topics delete pipeline.yaml
+    Example: spillway broker topics delete pipeline.yaml
     """  # noqa: D301 - click's own marks
 
 
@@ -60,7 +60,7 @@ def acls(source: Source) -> None:
     and no cluster is asked: set BOOTSTRAP and ADMIN (a file of client settings) and run what is printed.
 
     \b
-    Example: spillway topics acls pipeline.yaml > acls.sh
+    Example: spillway broker topics acls pipeline.yaml > acls.sh
     """  # noqa: D301 - click's own marks
     for grant in grants(source.pipeline):
         click.echo(grant.command(source.spec.name))
@@ -78,7 +78,7 @@ def delete(source: Source, *, yes: bool) -> None:
     Refused while the pipeline is served from here, or while one of its consumer groups has members.
 
     \b
-    Example: spillway topics delete pipeline.yaml
+    Example: spillway broker topics delete pipeline.yaml
     """  # noqa: D301 - click's own marks
     spec = source.spec
     served = ServeEntry.read(source.run_dir, spec.name)

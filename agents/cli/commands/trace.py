@@ -12,7 +12,7 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from spillway.agents.cli.options import FACTOR, SuggestingGroup, json_option, positive
+from spillway.agents.cli.options import FACTOR, SuggestingGroup, json_option, positive, trace_duration_option
 from spillway.lineage.errors import UsageError
 from spillway.producers.load import foreign, recipes, recorded, traces
 from spillway.producers.load.statistics import Statistics, statistics
@@ -39,7 +39,7 @@ _SEED = click.option(
 def trace() -> None:
     """Make, import, describe and draw traces of arrivals.
 
-    A trace is a CSV file with one time per line (t) or with counts (second,requests), as replay and simulate read it.
+    A trace is a CSV file with one time per line (t) or with counts (second,requests), as replay and whatif read it.
 
     \b
     Example: spillway trace make gamma:rate=150,cv2=4,for=60s -o bursty.csv
@@ -63,7 +63,7 @@ def make(recipe: tuple[str, ...], output: Path, seed: int) -> None:
     phases begins another stream from 0, and the trace is the sum of all.
 
     cv2 is the variance of the gaps by the square of their mean: 1 is Poisson, 0 evenly spaced. The InferLine thesis
-    calls it CV; elsewhere, as in gamma:RATE,CV of replay and simulate, CV is its square root.
+    calls it CV; elsewhere, as in gamma:RATE,CV of replay and whatif, CV is its square root.
 
     \b
     Example:
@@ -77,26 +77,26 @@ def make(recipe: tuple[str, ...], output: Path, seed: int) -> None:
 @click.argument("source", type=_FILE, metavar="FILE")
 @_OUTPUT
 @click.option(
-    "--counts", callback=positive, metavar="SECONDS", help="Each row is a count of requests in this time: 1s, 1min."
+    "--counts", callback=positive, metavar="TIME", help="Each row is a count of requests in this time: 1s, 1min."
 )
 @click.option("--column", metavar="NAME|N", help="Column of the times or counts.  [default: one with a usual name]")
 @click.option("--began", metavar="NAME|N", help="When a counted row began.  [default: rows have no gaps between them]")
-@click.option("--compress", type=FACTOR, default=1.0, show_default=True, help="Multiply the speed of the trace.")
-@click.option("--rate", type=FACTOR, help="Requests per second on average, after --compress.")
-@click.option("--peak", type=FACTOR, help="Requests per second in the busiest counted row, after --compress.")
+@click.option("--speed", type=FACTOR, default=1.0, show_default=True, help="Multiply the speed of the trace.")
+@click.option("--rate", type=FACTOR, help="Requests per second on average, after --speed.")
+@click.option("--peak", type=FACTOR, help="Requests per second in the busiest counted row, after --speed.")
 @_SEED
 def import_(
     source: Path, output: Path, *, counts: float | None, column: str | None, began: str | None, seed: int, **wanted: Any
 ) -> None:
     """Make a trace from a foreign CSV file, or from another trace; .gz too.
 
-    Rows are requests, with dates or times in seconds (for milliseconds use --compress 1000), or with --counts numbers
+    Rows are requests, with dates or times in seconds (for milliseconds use --speed 1000), or with --counts numbers
     of requests, which are spread randomly over the row's time. The Azure LLM traces need no option.
 
     \b
     Example:
       spillway trace import AzureLLMInferenceTrace_conv.csv -o conversation.csv --rate 20
-      spillway trace import per-minute.csv --counts 1min --column requests --compress 2 --peak 300 -o day.csv
+      spillway trace import per-minute.csv --counts 1min --column requests --speed 2 --peak 300 -o day.csv
     """  # noqa: D301 - click's own marks
     if began is not None and counts is None:
         raise UsageError("--began needs counted rows: give the length of a row with --counts")
@@ -109,9 +109,7 @@ def import_(
 def _described(command: _Command) -> _Command:
     options = (
         click.argument("source", metavar="TRACE"),
-        click.option(
-            "--duration", callback=positive, metavar="SECONDS", help="Use only so much of the trace, from its start."
-        ),
+        trace_duration_option,
         click.option(
             "--service",
             callback=positive,

@@ -14,7 +14,7 @@ import os
 import threading
 import time
 from collections import Counter
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from spillway.agents.core.routes.reports import Reporter
 from spillway.agents.live.sizes import writer
@@ -153,8 +153,7 @@ class Scaling:
         """Control the variants that serve now, until they are others, or the claim is over."""
         section, now = self._crews.section, time.monotonic()
         variants, fleet = variants_of(section), fleet_of(section, self._standing_hosts(), now)
-        how: dict[str, Any] = {"idle": section.idle, "settle": section.settle, "method": section.method}
-        controller = Controller(variants, fleet, epoch, **how)
+        controller = Controller(variants, fleet, epoch, idle=section.idle, settle=section.settle)
         for name, count in self._crews.wanted().items():
             if count and name in section.of:
                 controller.stands(now, name, count, 0)  # as the file says; what the table says comes next
@@ -169,8 +168,7 @@ class Scaling:
             if now >= due:
                 due = max(due + _REPORT, now)
                 self._report(now, controller, reporter)
-            # the integer program may take long, and the loop serves
-            await self._write(now, await asyncio.to_thread(controller.orders, now))
+            await self._write(now, controller.orders(now))
             await self._order_hosts(controller, controller.host_orders(now))
             await asyncio.sleep(POLL)
 

@@ -24,7 +24,6 @@ from spillway.lineage import reasons
 from spillway.lineage.errors import UsageError, WireError
 from spillway.lineage.flags import checked
 from spillway.topology.variants.needs import needs_of
-from spillway.topology.variants.program import require_scipy
 from spillway.topology.variants.variant import variants_of
 
 if TYPE_CHECKING:
@@ -129,13 +128,11 @@ class VariantCrews:
     def __init__(self, config: StageProcessConfig, registry: Models | None = None) -> None:
         """Call in a running loop. `registry`: the table that the variants are of.
 
-        Raises ModelError where a variant names an interpreter that is not there, or scipy is not there for `program`.
+        Raises ModelError where a variant names an interpreter that is not there.
         """
         assert config.spec.variants is not None  # the caller has looked
         self._config, self.registry = config, registry
         self.section = config.spec.variants
-        if self.section.method == "program":
-            require_scipy()
         """The variants that serve."""
         self._crews = {name: self._crew(config.spec, name) for name in config.spec.lanes}
         self._counts = {name: crew.wanted for name, crew in self._crews.items()}

@@ -229,7 +229,7 @@ def test_the_orders_of_a_controller_whose_claim_is_over_change_nothing(stage, un
 
 
 HOSTED = SCALED.replace("      idle: 6s\n", "").replace(
-    "room: {core: 4}", "method: program\n      hosts: {small: {count: 1, most: 2, start: 2s, has: {core: {units: 1}}}}"
+    "room: {core: 4}", "hosts: {small: {count: 1, most: 2, start: 2s, has: {core: {units: 1}}}}"
 )
 
 

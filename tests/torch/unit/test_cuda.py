@@ -281,6 +281,6 @@ def test_streams_goes_on_with_keys_from_the_log_beside_its_own(device):
 
 
 def test_without_a_gpu_the_bench_says_that_it_was_not_measured():
-    from benchmarks.state_copy import cuda_lines
+    from benchmarks.state_copy import cuda_table
 
-    assert cuda_lines(None) == ["no CUDA device: not measured"]
+    assert cuda_table(None).text() == "no CUDA device: not measured"

@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 
-from benchmarks import standby
 from benchmarks.hams import latency, recovery, standbys
 from benchmarks.hams.blows import SELDOM
 from benchmarks.hams.cells import Cell, Measured, throughput_of, variant
@@ -21,7 +20,7 @@ def setting(tmp_path, monkeypatch):
     monkeypatch.setattr(latency, "warm", lambda _cluster: None)
     progress = Progress(tmp_path, go_on=True)
     return Setting(
-        ClientSettings(bootstrap="nowhere:1"), tmp_path, {}, lambda _text: None, ("bandit",), COMPARED, (8, 64), 2, 12,
+        ClientSettings(bootstrap="nowhere:1"), tmp_path, lambda _text: None, ("bandit",), COMPARED, (8, 64), 2, 12,
         1.0, progress,
     )  # fmt: skip
 
@@ -35,7 +34,7 @@ class Runs:
         self.fails_at = fails_at
         self.stolen = list(stolen)
 
-    def __call__(self, cell, *_args, interval, **_rest):
+    def __call__(self, _setting, cell, interval):
         self.cells.append((cell.mode, cell.batch))
         self.intervals.append(interval)
         if len(self.cells) == self.fails_at:
@@ -97,7 +96,7 @@ def test_the_table_tells_rates_and_what_was_computed_again():
 
 
 def test_the_death_of_a_stateless_replica_is_told_with_a_standby_and_without():
-    kills = [standby.Kill(0.2, 0.3), standby.Kill(0.1, 0.5), standby.Kill(0.4, 0.3)]
-    (table,) = standbys.tables({"rate": 50.0, "rows": [standby.row(1, kills), standby.row(0, kills[:1])]})
+    kills = [standbys.Kill(0.2, 0.3), standbys.Kill(0.1, 0.5), standbys.Kill(0.4, 0.3)]
+    (table,) = standbys.tables({"rate": 50.0, "rows": [standbys.row(1, kills), standbys.row(0, kills[:1])]})
     assert table.rows[0] == ["1", "3", "200 (100 to 400)", "500", "320"]
     assert table.rows[1] == ["0", "1", "200", "300", "-"]

@@ -20,8 +20,8 @@ from benchmarks.infaas.contest import (
     one_model,
     two_models,
 )
+from benchmarks.infaas.family import HOSTS
 from benchmarks.shapes import SHAPES
-from spillway.topology.variants.family import HOSTS
 from spillway.topology.variants.needs import Needs
 
 NEEDS = {MODEL: Needs("classification", 0.3, model=MODEL)}

@@ -1,11 +1,11 @@
-"""`spillway bench overhead`: how a broker's log of requests is counted, and how its figures are shown."""
+"""`python -m benchmarks overhead`: how a broker's log of requests is counted, and how its figures are shown."""
 
 import json
 
 import pytest
 
-from spillway.agents.bench.overhead import _numbers, text
-from spillway.agents.bench.overhead_requests import count
+from benchmarks.overhead.command import _numbers, tables
+from benchmarks.overhead.requests import count
 from spillway.lineage.errors import UsageError
 
 WHO = {5000: "gate", 5001: "first"}
@@ -48,9 +48,14 @@ def test_requests_are_told_apart_by_process_api_and_kind_of_topic():
 def test_the_table_shows_medians_spread_and_both_checkouts():
     cell = ("CPU", "kafka", "40/s")
     here = [[(cell, 2.0), (("CPU", "new", "40/s"), 1.0)], [(cell, 3.0)], [(cell, 7.0)]]
-    shown = text({"here": here, "against": [[(cell, 6.0)]]})
-    assert "6.00 -> 3.00 (2.00 to 7.00)" in shown
-    assert "- -> 1.00" in shown
+    (table,) = tables({"here": here, "against": [[(cell, 6.0)]]})
+    assert table.rows == [["kafka", "6.00 -> 3.00 (2.00 to 7.00)"], ["new", "- -> 1.00"]]
+    assert table.text().splitlines() == [
+        "CPU",
+        f"{'40/s':>34}",
+        "kafka  6.00 -> 3.00 (2.00 to 7.00)",
+        f"new{'- -> 1.00':>31}",
+    ]
 
 
 @pytest.mark.parametrize("rates", ["", "40,", "0", "-1", "many"])

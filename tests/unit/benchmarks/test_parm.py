@@ -46,7 +46,7 @@ def test_live_tells_each_repeats_ratio_and_their_spread(monkeypatch):
 
     monkeypatch.setattr(contest, "run", run)
     monkeypatch.setattr(contest, "train", lambda *_, **__: None)
-    monkeypatch.setattr(live, "EmbeddedBroker", lambda *_, **__: nullcontext(SimpleNamespace(bootstrap="b:1")))
+    monkeypatch.setattr(live, "kafka", lambda: nullcontext((None, None)))
     table = live.live(3, 1_000)
     assert served == [live.BASE, "coded", "coded", live.BASE, live.BASE, "coded"]  # in turns
     base, coded, times = ([cell.split()[0] if cell else "" for cell in row[1:]] for row in table.rows)

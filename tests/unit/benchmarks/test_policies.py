@@ -9,6 +9,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from click.testing import CliRunner
+from spillway.agents.cli.commands.bench import MOVED
 
 from benchmarks import stolen
 from benchmarks.__main__ import BENCHMARKS, benchmarks
@@ -18,7 +19,6 @@ from benchmarks.policies_cells import Cell, bound_of, hops_of, outcome, prepared
 from benchmarks.shapes import RATE, SHAPES, varied
 from benchmarks.stolen import StolenMeter, with_note
 from benchmarks.workloads import problems, read_manifest
-from spillway.agents.cli.commands.bench import MOVED
 from spillway.lineage.errors import UsageError
 from spillway.lineage.metric_names import GATE
 

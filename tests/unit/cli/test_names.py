@@ -1,12 +1,14 @@
-"""A pipeline is named by its file, or by its own name where it was served from here."""
+"""What is named: a pipeline by its file, or its own name where it was served from here; a command by its words."""
 
 import os
+import re
 import time
 from pathlib import Path
 
+import click
 import pytest
 
-from spillway.agents.cli.main import run
+from spillway.agents.cli.main import root, run
 from spillway.agents.supervise import registry
 from spillway.agents.supervise.registry import ServeEntry
 
@@ -82,3 +84,26 @@ def test_check_tells_all_that_is_wrong_at_once(served, capsys):
     assert "has 3 problems" in said
     for words in ("cannot read the profile file", "there is no policy 'pardd'", "there is no module 'absent_module'"):
         assert words in said
+
+
+HERE = Path(__file__).parents[3]
+TEXTS = ("*.md", "Makefile", "docker-compose.yml", "docs/**/*.md", "examples/**/*.*", "benchmarks/**/*.*")
+TEXTS += tuple(f"{room}/**/*.py" for room in ("agents", "lineage", "topology", "checkpoint", "producers"))
+COMMAND = re.compile(r"(?:[`'\"$/]|^) *spillway ([a-z]+)(?: ([a-z]+))?", re.MULTILINE)
+
+
+def test_every_command_in_our_texts_is_there_by_its_new_name():
+    context, wrong, seen = click.Context(root), [], 0
+    for file in sorted({each for pattern in TEXTS for each in HERE.glob(pattern)} - {HERE / "CHANGELOG.md"}):
+        if file.suffix not in {".md", ".py", ".yaml", ".yml", ".sh", ""} or not file.is_file():
+            continue
+        for found in COMMAND.finditer(file.read_text("utf-8")):
+            first, second = found.groups()
+            command = root.get_command(context, first)
+            seen += 1
+            if command is None or (
+                isinstance(command, click.Group) and second and command.get_command(context, second) is None
+            ):
+                wrong.append(f"{file.relative_to(HERE)}: {found[0]}")
+    assert not wrong
+    assert seen > 100

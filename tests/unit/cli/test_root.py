@@ -9,6 +9,8 @@ import pytest
 from spillway.agents.cli import main
 from spillway.lineage.errors import BrokerError, SpecError
 
+LINES, SCREEN = 21, 40  # of commands, and of all
+
 
 def stub(monkeypatch, action):
     @click.command()
@@ -55,28 +57,56 @@ def test_bad_use_is_2(arguments, capsys):
     assert capsys.readouterr().err
 
 
-def test_help_names_exit_codes_and_every_command_that_is_there(capsys):
+def test_help_is_one_screen_that_names_exit_codes_and_every_command_on_a_line(monkeypatch, capsys):
+    monkeypatch.setenv("COLUMNS", "80")
     assert main.run(["--help"]) == 0
     text = capsys.readouterr().out
-    assert "130  interrupted" in text
-    for name in ("broker", "serve", "status"):
-        assert f"  {name} " in text
+    assert len(text.splitlines()) <= SCREEN
+    assert "130 interrupted" in text
+    listed = text.partition("Commands:\n")[2].partition("\n\n")[0].splitlines()
+    assert len(listed) == len(main.COMMANDS) <= LINES
+    for line, name in zip(listed, main.COMMANDS, strict=True):
+        assert f" {name} " in line
 
 
-def test_a_command_whose_module_is_missing_is_not_listed(monkeypatch, capsys):
-    monkeypatch.setitem(main.COMMANDS, "later", "Not written yet.")
-    main.run(["--help"])
-    assert "later" not in capsys.readouterr().out
-    assert main.run(["later"]) == 2
+def commands(group=main.root, *words):
+    """Every command that help lists, at any depth, with the words that call it."""
+    context = click.Context(group)
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        yield (*words, name), command
+        if isinstance(command, click.Group):
+            yield from commands(command, *words, name)
 
 
 def test_every_listed_command_can_be_imported_and_has_an_example():
-    context = click.Context(main.root)
-    for name in main.root.list_commands(context):
-        command = main.root.get_command(context, name)
-        assert command is not None
-        assert command.name == name
-        assert "Example" in (command.help or ""), name
+    found = dict(commands())
+    for words, command in found.items():
+        assert command.name == words[-1]
+        assert command.hidden or "Example" in (command.help or "") or len(words) > 1, words
+    assert ("change", "scale") in found
+
+
+def test_options_that_mean_the_same_have_one_name():
+    names = {}
+    for words, command in commands():
+        for option in command.params:
+            if isinstance(option, click.Option):
+                names.setdefault(option.name, {}).setdefault(tuple(option.opts), []).append(words)
+    assert not [found for found in names.values() if len(found) > 1]
+
+
+def test_an_old_name_runs_the_new_command_and_says_it(capsys):
+    assert main.run(["scale", "--help"]) == 0
+    out, err = capsys.readouterr()
+    assert out.startswith("Usage: spillway change scale")
+    assert err == "'spillway scale' is now 'spillway change scale'\n"
+
+
+def test_every_old_name_runs_a_command_that_is_there(capsys):
+    for old, new in main.RENAMED.items():
+        assert main.run([*old.split(), "--help"]) == 0, old
+        assert f"Usage: spillway {new.partition(' -')[0]} " in capsys.readouterr().out
 
 
 def test_help_imports_nothing_heavy():

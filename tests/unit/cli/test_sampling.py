@@ -1,4 +1,4 @@
-"""Sample queries as `spillway profile --sample` names them."""
+"""Sample queries as `spillway plan profile --sample` names them."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""What `spillway scale` and `spillway ensemble` refuse before they look for a cluster."""
+"""What `spillway change scale` and `spillway change ensemble` refuse before they look for a cluster."""
 
 import pytest
 from click.testing import CliRunner

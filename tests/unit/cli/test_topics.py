@@ -1,4 +1,4 @@
-"""What `topics delete` takes along."""
+"""What `broker topics delete` takes along."""
 
 from types import SimpleNamespace
 

@@ -38,7 +38,7 @@ def test_from_a_recipe_to_a_page(spillway, tmp_path):
     assert f"{len(times):,} requests in" in out
     assert "51.2 s" in out
 
-    assert spillway("import", "one.csv", "-o", "half.csv.gz", "--compress", "2", "--rate", "70")[0] == 0
+    assert spillway("import", "one.csv", "-o", "half.csv.gz", "--speed", "2", "--rate", "70")[0] == 0
     half = traces.read_arrivals(tmp_path / "half.csv.gz")
     assert len(half) / half[-1] == pytest.approx(70, rel=0.05)
 

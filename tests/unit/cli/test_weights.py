@@ -1,4 +1,4 @@
-"""`spillway ensemble --weights`: what is learned of an ensemble's members, for a person."""
+"""`spillway change ensemble --weights`: what is learned of an ensemble's members, for a person."""
 
 from contextlib import nullcontext
 from types import SimpleNamespace

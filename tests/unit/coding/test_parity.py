@@ -181,14 +181,14 @@ def test_the_queries_of_a_recording_train_and_grade(tmp_path, capsys):
     assert np.array_equal(data.inputs["x"], queries)  # in order of arrival, and without outcomes
     assert (data.label, data.left_out) == (None, 2)
     common = ["p.yaml", "s", "--recording", "r"]
-    assert main.run(["parity", "train", *common, "--architecture", LINEAR]) == 0
+    assert main.run(["train", "parity", *common, "--architecture", LINEAR]) == 0
     told = capsys.readouterr()
     assert "100.0 %" in told.out
     assert "2 recorded queries are left out" in told.err
-    assert main.run(["parity", "evaluate", *common, "--json"]) == 0
+    assert main.run(["train", "evaluate", *common, "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["degraded"] == {"1": 1.0}
     for options, says in ((common[:2], "give one of them"), ([*common, "--data", "d.npz"], "give one of them")):
-        assert main.run(["parity", "train", *options]) == 2
+        assert main.run(["train", "parity", *options]) == 2
         assert says in capsys.readouterr().err
 
 
@@ -243,12 +243,12 @@ def test_grades():
 def test_the_command_trains_and_grades(tmp_path, capsys):
     (tmp_path / "p.yaml").write_text(json.dumps({"name": "p", "slo": "1s", "stages": [{"name": "s", "model": LINEAR}]}))
     common = ["p.yaml", "s", "--data", "parity_models:queries"]
-    assert main.run(["parity", "train", *common, "--architecture", LINEAR, "--k", "3", "--rows", "2"]) == 0
+    assert main.run(["train", "parity", *common, "--architecture", LINEAR, "--k", "3", "--rows", "2"]) == 0
     assert "100.0 %" in capsys.readouterr().out
     assert (tmp_path / "parity" / "s" / "row1.json").exists()
-    assert main.run(["parity", "evaluate", *common, "--rows", "2", "--json"]) == 0
+    assert main.run(["train", "evaluate", *common, "--rows", "2", "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
     assert told["k"] == 3
     assert told["degraded"] == {"1": 1.0, "2": 1.0}
-    assert main.run(["parity", "evaluate", *common, "--rows", "3"]) == 1
+    assert main.run(["train", "evaluate", *common, "--rows", "3"]) == 1
     assert "no parity model of row 2" in capsys.readouterr().err

@@ -121,7 +121,7 @@ def test_a_policy_of_ones_own_is_looked_up_with_load_and_before_it_is_run(tmp_pa
     monkeypatch.chdir(tmp_path)
     (tmp_path / "p.yaml").write_text(written(policy))
     assert run(["check", "p.yaml"]) == 0
-    for command in (["check", "p.yaml", "--load"], ["simulate", "p.yaml", "poisson:5", "--duration", "1"]):
+    for command in (["check", "p.yaml", "--load"], ["whatif", "p.yaml", "poisson:5", "--duration", "1", "--once"]):
         capsys.readouterr()
         assert run(command) == 2
         told = capsys.readouterr().err
@@ -143,6 +143,11 @@ stages:
 
 def written(policy):
     return SPEC.replace("POLICY", policy)
+
+
+@pytest.mark.parametrize("policy", ["pard", "pard:quantile=.2", "mine:Mine", "mine:Mine:longest=0.2"])
+def test_a_pipeline_file_names_one_as_text(policy):
+    assert parse(written(policy)).spec.stages[0].policy == policy
 
 
 def test_the_pipelines_policy_is_that_of_the_stages_that_name_none():
@@ -175,7 +180,7 @@ def test_a_mapping_is_no_setting():
         parse(written("{name: pard, quantile: .2}"))
 
 
-@pytest.mark.parametrize("command", [("check",), ("simulate", "poisson:5", "--duration", "1"), ("serve",)])
+@pytest.mark.parametrize("command", [("check",), ("whatif", "poisson:5", "--once", "--duration", "1"), ("serve",)])
 def test_a_wrong_parameter_is_said_with_its_place_in_the_file(tmp_path, monkeypatch, capsys, command):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "p.yaml").write_text(written("pard:quantil=.2"))

@@ -264,7 +264,7 @@ def remove(name):
 
 
 REFUSED = [
-    ({"k": 3}, None, "is for k 2, not 3; train it again: spillway parity train"),
+    ({"k": 3}, None, "is for k 2, not 3; train it again: spillway train parity"),
     ({"model": "m:Other"}, None, "is for model 'm:M', not 'm:Other'"),
     ({"coding": ", encoder: concatenation"}, None, "is for encoder 'sum', not 'concatenation'"),
     ({"coding": ", encoder: xor"}, other_card(encoder="xor"), "no encoder 'xor'"),

@@ -315,7 +315,7 @@ def test_the_conditions_of_a_profile_have_the_files_bytes(beside):
 @pytest.mark.parametrize("pipeline", ["p.yaml", "q.yaml"])
 def test_check_and_profile_find_a_file_beside_the_pipeline(beside, capsys, pipeline):
     file = f"served/{pipeline}"
-    assert run(["profile", file, "--runs", "2", "--json"]) == 0, capsys.readouterr()
+    assert run(["plan", "profile", file, "--runs", "2", "--json"]) == 0, capsys.readouterr()
     assert run(["check", file, "--load", "--models", "--json"]) == 0, capsys.readouterr()
     (beside / "digits.skops").unlink()
     capsys.readouterr()

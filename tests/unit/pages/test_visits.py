@@ -97,23 +97,30 @@ def test_a_witness_keeps_some_timings_and_all_losses():
     assert list(witness.timings) == [0, 2]
 
 
-def test_simulate_writes_a_page_with_time_lines(tmp_path, monkeypatch, capsys):
+ONCE = ("whatif", "small.yaml", "constant:60", "--once")
+
+
+def test_one_run_writes_a_page_with_time_lines(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "small.yaml").write_text(SPEC)
-    code = run(["simulate", "small.yaml", "constant:60", "--duration", "1s", "--policy", "expired", "--html", "s.html"])
+    code = run(
+        ["whatif", "small.yaml", "--once", "constant:60", "--duration", "1s", "--policy", "expired", "--html", "s.html"]
+    )
     assert code == 0, capsys.readouterr().err
     page = (tmp_path / "s.html").read_text()
     assert page.count("<svg") == 7
     for words in ("Drop rate by the time", "Single queries from stage to stage", "budget"):
         assert words in page
-    assert run(["simulate", "small.yaml", "constant:60", "--duration", "1s", "--html", "no/s.html"]) == 2
-    assert "cannot write the report no/s.html" in capsys.readouterr().err
+    assert run([*ONCE, "--duration", "1s", "--html", "no/s.html"]) == 2
+    assert "cannot write no/s.html" in capsys.readouterr().err
 
 
 def test_a_policy_that_tells_of_itself_brings_a_chart_of_loads(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "small.yaml").write_text(SPEC)
-    code = run(["simulate", "small.yaml", "constant:60", "--duration", "4s", "--policy", "pard", "--html", "s.html"])
+    code = run(
+        ["whatif", "small.yaml", "--once", "constant:60", "--duration", "4s", "--policy", "pard", "--html", "s.html"]
+    )
     assert code == 0, capsys.readouterr().err
     page = (tmp_path / "s.html").read_text()
     assert page.count("<svg") == 8

@@ -41,7 +41,7 @@ def who(operation):
 def test_every_topic_of_a_pipeline_with_all_features_is_written_and_read_by_somebody(tmp_path):
     file = tmp_path / "p.yaml"
     file.write_text(ALL)
-    printed = CliRunner().invoke(root, ["topics", "acls", str(file)])
+    printed = CliRunner().invoke(root, ["broker", "topics", "acls", str(file)])
     assert printed.exit_code == 0, printed.output
     lines = printed.output.splitlines()
     assert all(line.startswith("kafka-acls.sh --bootstrap-server ") for line in lines)

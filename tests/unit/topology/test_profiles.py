@@ -113,7 +113,7 @@ def test_a_pipeline_can_be_read_before_there_is_a_profile(tmp_path):
     pipeline = loaded(tmp_path, profiled=False)
     assert set(pipeline.durations) == {"b"}
     assert refused(tmp_path)[0].startswith("p.yaml:3:10: profile: cannot read the profile file ")
-    assert refused(tmp_path)[0].endswith("; make one with 'spillway profile'")
+    assert refused(tmp_path)[0].endswith("; make one with 'spillway plan profile'")
 
 
 @pytest.mark.parametrize(
@@ -121,12 +121,12 @@ def test_a_pipeline_can_be_read_before_there_is_a_profile(tmp_path):
     [
         (
             {"c": profile(b1=0.01)},
-            "has no profile of stage 'a'; known: c; run 'spillway profile' with --stage a to add it",
+            "has no profile of stage 'a'; known: c; run 'spillway plan profile' with --stage a to add it",
         ),
-        ({"a": profile(b2=0.01, b8=0.1)}, "begins with a batch of 2; run 'spillway profile' with --stage a"),
+        ({"a": profile(b2=0.01, b8=0.1)}, "begins with a batch of 2; run 'spillway plan profile' with --stage a"),
         (
             {"a": profile(b1=0.01, b4=0.1)},
-            "ends with a batch of 4, and batching.max is 8; run 'spillway profile' with --stage a",
+            "ends with a batch of 4, and batching.max is 8; run 'spillway plan profile' with --stage a",
         ),
     ],
 )

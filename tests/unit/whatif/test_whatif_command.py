@@ -230,7 +230,7 @@ def test_the_page_holds_everything_and_the_plot_is_written(files, capsys):
         (("small.yaml", "poisson:5"), "--duration"),
         (
             ("model.yaml", "poisson:5", "--duration", "9"),
-            "does not show how long its batches take: run 'spillway profile model.yaml', or use a recording with more",
+            "does not show how long its batches take: run 'spillway plan profile model.yaml', or use a recording",
         ),
     ],
 )

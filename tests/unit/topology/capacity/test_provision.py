@@ -1,4 +1,4 @@
-"""`spillway provision`: a catalogue, a profile file and a trace in, a plan out; and what is wrong with any is told."""
+"""`spillway plan provision`: a catalogue, a profile file and a trace in, a plan out; and what is wrong with any."""
 
 import importlib.util
 import json
@@ -63,7 +63,7 @@ def files(tmp_path, monkeypatch):
 
 def test_a_plan_is_printed_and_written(files, capsys):
     choose = ("--choose", "a=b:.25,b+c:.25,c:.5", "--hop", "1ms", "--gate", "3ms")
-    arguments = ("provision", "p.yaml", "poisson:60", "--duration", "30", *GIVEN, *choose, "-o", "plan.yaml")
+    arguments = ("plan", "provision", "p.yaml", "poisson:60", "--duration", "30", *GIVEN, *choose, "-o", "plan.yaml")
     assert run([*arguments]) == 0
     out = capsys.readouterr().out
     plan = read_plan(files / "plan.yaml")
@@ -87,7 +87,7 @@ def test_a_plan_is_printed_and_written(files, capsys):
 
 
 def test_what_a_batch_takes_beyond_its_model_is_counted_and_not_emulated_again(files, capsys):
-    arguments = ("provision", "p.yaml", "poisson:60", "--duration", "30", *GIVEN, "--choose", "a=b:1", "--json")
+    arguments = ("plan", "provision", "p.yaml", "poisson:60", "--duration", "30", *GIVEN, "--choose", "a=b:1", "--json")
     found = []
     for overhead in ("0", "4ms"):
         assert run([*arguments, "--overhead", overhead]) == 0
@@ -123,18 +123,20 @@ def test_what_is_wrong_is_told_with_its_place_and_the_fix(files, capsys, file, b
     text = Path(file).read_text()
     assert before in text
     Path(file).write_text(text.replace(before, after))
-    arguments = ("provision", "p.yaml", "poisson:900", "--duration", "5", *GIVEN, "--choose", "a=b:1")
+    arguments = ("plan", "provision", "p.yaml", "poisson:900", "--duration", "5", *GIVEN, "--choose", "a=b:1")
     assert run([*arguments]) == 2
     assert error in capsys.readouterr().err
 
 
 def test_a_pipeline_without_a_profile_file_is_told_how_to_get_one(files, capsys):
-    assert run(["provision", "p.yaml", "poisson:9", "--duration", "5", "--hardware", "hw.yaml"]) == 2
-    assert "p.yaml has no profile file; make one ('spillway profile') or give --profiles" in (capsys.readouterr().err)
+    assert run(["plan", "provision", "p.yaml", "poisson:9", "--duration", "5", "--hardware", "hw.yaml"]) == 2
+    assert "p.yaml has no profile file; make one ('spillway plan profile') or give --profiles" in (
+        capsys.readouterr().err
+    )
 
 
 def test_without_numba_it_says_so_and_the_simulator_gives_the_same(files, capsys, monkeypatch):
-    arguments = ("provision", "p.yaml", "poisson:60", "--duration", "5", *GIVEN, "--choose", "a=b:1", "--json")
+    arguments = ("plan", "provision", "p.yaml", "poisson:60", "--duration", "5", *GIVEN, "--choose", "a=b:1", "--json")
     assert run([*arguments]) == 0
     plan = json.loads(capsys.readouterr().out)
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "numba" else 1)
@@ -213,7 +215,7 @@ def test_queries_of_a_recording_go_the_ways_that_they_went(files, capsys):
             taken.query(f"q{number}", number / 100, budget=1)
             timings = [StageTiming(stage, 0, 0, 0.005, 1) for stage in ("a", *chosen)]
             taken.outcome(f"q{number}", number / 100 + 0.02, timings, path={"a": chosen})
-    assert run(["provision", "p.yaml", "taken", *GIVEN, "--json", "--html", "plan.html"]) == 0
+    assert run(["plan", "provision", "p.yaml", "taken", *GIVEN, "--json", "--html", "plan.html"]) == 0
     plan = json.loads(capsys.readouterr().out)
     assert plan["stages"]["b"]["share"] == 0.1  # to the query, not about as often
     page = Path("plan.html").read_text()
@@ -241,7 +243,7 @@ def test_stages_that_nobody_measures_keep_their_sizes_and_are_named(files, capsy
     learners = LEARNERS if "Velox" in what else ""
     Path("p.yaml").write_text(f"name: p\nslo: 200ms\nstages:\n{''.join(lines)}{learners}")
     Path("prof.yaml").write_text("spillway-profile: 1\nhardware: {cpu: {a: {beta: 5ms}, b: {beta: 9ms}}}\n")
-    code = run(["provision", "p.yaml", "poisson:20", "--duration", "10", *GIVEN, "-o", "plan.yaml"])
+    code = run(["plan", "provision", "p.yaml", "poisson:20", "--duration", "10", *GIVEN, "-o", "plan.yaml"])
     told = capsys.readouterr()
     if place == "alone":
         assert code == 2

@@ -41,7 +41,7 @@ def test_it_has_the_plans_workers_batches_and_emulated_hardware_and_keeps_the_re
     ("changes", "said"),
     [
         ({"pipeline": "q"}, "the plan is for pipeline 'q', not of 'p'"),
-        ({"digest": "d"}, "another version of pipeline.yaml: plan this file again with 'spillway provision'"),
+        ({"digest": "d"}, "another version of pipeline.yaml: plan this file again with 'spillway plan provision'"),
         ({"stages": {"aa": STAGE}}, "the plan has a stage 'aa'"),
         ({"stages": {"c": STAGE}}, "stage 'c' is sized by the pipeline file, not by the plan"),
         ({"stages": {"b": STAGE}}, "stage 'b' has a model, but its hardware in the plan, k80, is emulated"),

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from benchmarks.infaas.family import HOSTS, of
 from spillway.topology.variants.controller import Controller, Order, Report, Standing
-from spillway.topology.variants.family import HOSTS, of
 from spillway.topology.variants.hosts import Fleet
 from spillway.topology.variants.scaling import PUBLISHED, Weights
 from spillway.topology.variants.states import State, Told
@@ -278,19 +278,6 @@ def test_a_host_is_started_where_there_is_no_room_and_let_go_when_it_is_empty():
     assert len(stage.controller.fleet.hosts) == 1
 
 
-def test_a_lost_host_has_its_workers_placed_elsewhere_or_ordered_no_more():
-    stage = Stage([CPU])
-    stage.hosts = {"m5": 2}
-    stage.controller = stage.another(1)
-    stage.go(10, 13)
-    assert stage.count(CPU.name) == 3
-    stage.controller.host_lost(stage.now, "m5-1")
-    stage.step()
-    assert stage.count(CPU.name) == 2
-    stage.go(60)
-    assert stage.count(CPU.name) == 3
-
-
 def test_without_vertical_scaling_the_variant_that_runs_is_replicated():
     stage = Stage([CPU, NEURON], vertical=False)
     stage.table.take(Order(CPU.name, "cpu", 1, "the file", 1))
@@ -314,14 +301,6 @@ def test_a_latency_that_nothing_keeps_orders_no_worker_more_than_the_load_takes(
     stage.slo = 0.001
     stage.go(60, 8)
     assert stage.ready == {CPU.name: 2}
-
-
-def test_by_the_integer_program_the_stage_goes_up_and_down_too():
-    stage = Stage([CPU, NEURON, TRT8], method="program", weights=PUBLISHED._replace(slack=1.0, unpredictability=0.0))
-    stage.go(20, 220)
-    assert stage.ready == {NEURON.name: 3}
-    stage.go(20, 4)
-    assert stage.ready == {CPU.name: 1}
 
 
 loads = st.sampled_from([0.0, 2.0, 4.0, 30.0, 80.0, 500.0])

@@ -1,10 +1,9 @@
 """What runs on which host, when another is started, and when one is let go."""
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spillway.topology.variants.family import HARDWARE, HOSTS, family, of
+from benchmarks.infaas.family import HOSTS, family, of
 from spillway.topology.variants.hosts import EMPTY, Fleet
 
 CPU, NEURON, TRT1, TRT8 = of("ResNet50")[:4]
@@ -77,19 +76,9 @@ def test_a_host_that_was_empty_for_a_minute_is_let_go_but_not_the_last():
     assert list(fleet.hosts) == ["m5-1"]
 
 
-def test_no_more_hosts_start_than_there_may_be_and_here_is_all_there_is_locally():
+def test_no_more_hosts_start_than_there_may_be():
     fleet = Fleet({"m5": HOSTS["m5"].model_copy(update={"most": 1})}, {"m5": 1})
     assert fleet.orders(0.0, wanted=[CPU]) == []
-    local = Fleet.local(HARDWARE)
-    assert local.place(0.0, CPU, 1000) == 1000
-    assert local.orders(0.0, wanted=[CPU]) == []
-
-
-def test_a_lost_host_says_what_it_had():
-    fleet = Fleet(HOSTS, {"m5": 2})
-    fleet.place(0.0, CPU, 3)
-    assert fleet.lost("m5-1") == {CPU.name: 2}
-    assert fleet.fits(0.0, CPU) == 1
 
 
 small = st.sampled_from([each for each in family() if each.architecture in {"ResNet50", "VGG19", "NasNetLarge"}])
@@ -114,5 +103,3 @@ def test_nothing_is_ever_placed_where_it_does_not_fit(steps, count):
         for name, n in fleet.on(host).items():
             there[name] = there.get(name, 0) + n
     assert there == {variant.name: n for variant, n in meant.items() if n}
-    beside = fleet.room_beside(0.0, {each.name for each in family()})
-    assert beside["cpu"].units == pytest.approx(16 * count)

@@ -1,17 +1,12 @@
 """The greedy heuristic and the integer program: Table 3, the constraints, and each other."""
 
-import builtins
-
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spillway.lineage.errors import MissingExtraError
-from spillway.topology.variant_sections import Room
-from spillway.topology.variants import program
-from spillway.topology.variants.family import family, of
-from spillway.topology.variants.program import NoConfigurationError, solve
+from benchmarks.infaas.family import family, of
+from benchmarks.infaas.program import solve
 from spillway.topology.variants.scaling import (
     PUBLISHED,
     Candidate,
@@ -127,30 +122,9 @@ def test_patience_begins_anew_with_another_victim():
     ] == 4 * [False]
 
 
-def test_the_program_keeps_to_the_room_and_says_where_nothing_does():
-    room = {"cpu": Room(units=8, memory=8 << 30), "inferentia": Room(units=0, memory=0), "v100": Room(memory=1 << 30)}
-    assert deltas(solve(with_counts(), 12, 0.3, PAPER, room)) == {"C": 1}
-    assert deltas(solve(with_counts(), 10, 0.3, PAPER, room)) == {"A": 2}
-    with pytest.raises(NoConfigurationError, match=r"serve 2000/s within 0\.3 s: nothing fits"):
-        solve(with_counts(), 2000, 0.3, PAPER, room)
-
-
 def test_the_program_ends_what_is_too_dear():
     assert deltas(solve(with_counts(C=1, A=1), 4, 0.3, PAPER)) == {"C": -1}
     assert deltas(solve(with_counts(C=1), 4, 0.3, PAPER)) == {"A": 1, "C": -1}
-
-
-def test_without_scipy_the_program_names_the_extra(monkeypatch):
-    real = builtins.__import__
-
-    def without(name, *rest):
-        if name.startswith("scipy"):
-            raise ImportError(name)
-        return real(name, *rest)
-
-    monkeypatch.setattr(builtins, "__import__", without)
-    with pytest.raises(MissingExtraError, match=r"pip install 'spillway\[sklearn\]'"):
-        program.solve(with_counts(), 10, 0.3, PAPER)
 
 
 groups = st.sampled_from(sorted({each.architecture for each in family()})).flatmap(

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from benchmarks.infaas.family import family, of
 from spillway.lineage.errors import UsageError
-from spillway.topology.variants.family import family, of
 from spillway.topology.variants.needs import Needs
 from spillway.topology.variants.selection import Choice, How, Selection, Status
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spillway.topology.variants.family import of
+from benchmarks.infaas.family import of
 from spillway.topology.variants.states import LIFE, SLACK, STALE, Event, Life, State, Told, after
 
 TRT8 = of("ResNet50")[3]

@@ -1,22 +1,13 @@
-"""The emulated family has the paper's figures, and files of variants are read or refused by name."""
+"""The emulated family has the paper's figures."""
 
 import itertools
 from collections import Counter
 
 import pytest
 
+from benchmarks.infaas.family import ARCHITECTURES, HOSTS, family, of
 from spillway.lineage.errors import SpecError
-from spillway.topology.variants.family import ARCHITECTURES, HARDWARE, HOSTS, family, of
-from spillway.topology.variants.variant import Variant, priced, read_variants, told
-
-FILE = """
-spillway-variants: 1
-variants:
-  small: {app: faces, architecture: M, hardware: cpu, units: 4, batch: 1, accuracy: 0.7, load: 1s, memory: 1GB,
-          takes: {1: 200ms}}
-  large: {app: faces, architecture: M, hardware: v100, units: 0, batch: 8, accuracy: 0.7, load: 2s, memory: 2GB,
-          takes: {1: 4ms, 8: 10ms}, overhead: 5ms, cost: 2.5}
-"""
+from spillway.topology.variants.variant import Variant
 
 
 def test_the_family_has_as_many_variants_of_each_architecture_as_table_8_says():
@@ -58,41 +49,10 @@ def test_a_larger_batch_takes_longer_and_serves_no_fewer():
     assert all(a.latency < b.latency and a.rate < b.rate for a, b in itertools.pairwise(trt))
 
 
-def test_a_file_of_variants_is_priced_by_the_hardware_it_names(tmp_path):
-    path = tmp_path / "variants.yaml"
-    path.write_text(FILE)
-    small, large = read_variants(path, HARDWARE)
-    assert small.price == pytest.approx(4 * 0.048 / 3600)
-    assert (large.price, large.latency, large.rate) == (2.5, pytest.approx(0.015), pytest.approx(800))
-    assert told(large) == "large (M on v100, accuracy 0.7, 15 ms, up to 800/s)"
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "said"),
-    [
-        ("hardware: cpu", "hardware: cpv", "small: the catalogue has no hardware 'cpv'"),
-        ("takes: {1: 200ms}", "takes: {2: 200ms}", "give seconds for 1 and for 1"),
-        ("memory: 1GB", "memory: 99GB", "small needs 94413 MiB, and its share of cpu has 16384 MiB"),
-        ("accuracy: 0.7, load: 1s", "accuracy: 70, load: 1s", "variants.small.accuracy"),
-        ("app: faces, architecture: M, hardware: cpu", "architecture: M, hardware: cpu", "variants.small.app"),
-        ("  small:", "  sm.all:", "not '.'"),
-    ],
-)
-def test_a_file_of_variants_that_cannot_be_is_refused_by_place(tmp_path, old, new, said):
-    path = tmp_path / "variants.yaml"
-    assert old in FILE
-    path.write_text(FILE.replace(old, new, 1))
-    with pytest.raises(SpecError) as refused:
-        read_variants(path, HARDWARE)
-    assert said in str(refused.value)
-    assert str(path) in str(refused.value)
-
-
 def test_a_variant_without_a_cost_says_so():
     bare = family()[0].model_copy(update={"cost": None})
     with pytest.raises(SpecError, match="has no cost; give 'cost'"):
         _ = bare.price
-    assert priced([bare], HARDWARE, "here")[0].price == pytest.approx(4 * 0.048 / 3600)
 
 
 def test_a_saturation_rate_that_was_measured_stands_before_one_that_is_reckoned():

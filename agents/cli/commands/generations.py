@@ -1,4 +1,4 @@
-"""`spillway model`: the generations of a Velox model's features, and who decides which one is served."""
+"""The generations of a Velox model's features: commands of `spillway models` and `spillway train`."""
 
 from __future__ import annotations
 
@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from spillway.agents.cli.cluster import Source, from_source
-from spillway.agents.cli.options import SuggestingGroup, json_option, pipeline_argument, seconds
+from spillway.agents.cli.options import json_option, pipeline_argument, timeout_option, why_option
 from spillway.agents.cli.state_telling import Grid
 from spillway.agents.live.sizes import writer
 from spillway.agents.supervise.managing import Shards
-from spillway.agents.supervise.retraining import trained
 from spillway.lineage.errors import SpillwayError, UsageError
 from spillway.producers.client import Client
 from spillway.producers.generations import ASKED, CURRENT, Followed
@@ -30,7 +29,6 @@ _POLL: Final = 0.2
 _CONNECT: Final = 5.0
 
 _learner = click.argument("learner")
-_why = click.option("--why", default="", metavar="TEXT", help="Reason, written to the history.")
 
 
 def _of(source: Source, learner: str) -> Pipeline:
@@ -45,33 +43,22 @@ def _followed(source: Source, learner: Pipeline) -> Followed:
     return Followed(source.settings, topics.generations(learner.spec.name))
 
 
-@click.group(cls=SuggestingGroup)
-def model() -> None:
-    """List, retrain, switch and roll back the features of a Velox model.
-
-    Features come in generations: 0 are the class's own. Users' weights are kept for two of them: the current one, and
-    the one to roll back or switch to. Both continue to learn. docs/velox.md says how a generation is made.
-
-    \b
-    Example:
-      spillway model retrain pipeline.yaml taste
-      spillway model list pipeline.yaml taste
-    """  # noqa: D301 - click's own marks
-
-
-@model.command("list")
+@click.command()
 @pipeline_argument
 @_learner
 @from_source
 @json_option
-def list_(source: Source, learner: str, *, as_json: bool) -> None:
-    """List the generations that are kept: their features, users and errors.
+def generations(source: Source, learner: str, *, as_json: bool) -> None:
+    """List the generations of a Velox model's features that are kept, with their users and errors.
+
+    Generation 0 is the class's own. Users' weights are kept for two: the current one, and the one to roll back or
+    switch to. Both continue to learn. docs/velox.md says how a generation is made.
 
     `error` is the mean loss since the generation began, `recent` that of the last observations. Each loss is taken
     before the observation is learned.
 
     \b
-    Example: spillway model list pipeline.yaml taste --json
+    Example: spillway models generations pipeline.yaml taste --json
     """  # noqa: D301
     found = _of(source, learner)
     with _followed(source, found) as log, Client(found, source.settings, timeout=_CONNECT) as client:
@@ -113,7 +100,7 @@ def _number(value: float | None) -> str:
     return "-" if value is None else f"{value:.4g}"
 
 
-@model.command()
+@click.command()
 @pipeline_argument
 @_learner
 @from_source
@@ -122,7 +109,7 @@ def history(source: Source, learner: str, *, as_json: bool) -> None:
     """Show the history of each generation: who requested it, why, and the result on held-out observations.
 
     \b
-    Example: spillway model history pipeline.yaml taste
+    Example: spillway models history pipeline.yaml taste
     """  # noqa: D301
     with _followed(source, _of(source, learner)) as log:
         known = log.require()
@@ -144,20 +131,20 @@ def _told(event: dict[str, Any]) -> str:
     return "  " + ": ".join(words)
 
 
-@model.command()
+@click.command()
 @pipeline_argument
 @_learner
-@_why
-@click.option("--timeout", default="600s", callback=seconds, metavar="TIME", help="How long to wait.  [default: 600s]")
+@why_option
+@timeout_option("600s")
 @from_source
-def retrain(source: Source, learner: str, why: str, timeout: float) -> int:
+def features(source: Source, learner: str, why: str, timeout: float) -> int:
     """Retrain features from the observations, switch to them if they are better, and wait for it.
 
     The served learner does it, without delaying queries or observations. A request during a retraining waits for that
     one. The exit code is 1 if it fails, or takes longer than --timeout.
 
     \b
-    Example: spillway model retrain pipeline.yaml taste --why "a new catalogue"
+    Example: spillway train features pipeline.yaml taste --why "a new catalogue"
     """  # noqa: D301
     until = time.monotonic() + timeout
     with _followed(source, _of(source, learner)) as log:
@@ -181,25 +168,25 @@ def _result(made: Generation) -> str:
     return next((_told(dict(event)) for event in reversed(made.events) if "new" in event or "why" in event), "")
 
 
-@model.command()
+@click.command()
 @pipeline_argument
 @_learner
 @click.argument("generation", type=click.IntRange(0))
-@_why
+@why_option
 @from_source
 def switch(source: Source, learner: str, generation: int, why: str) -> None:
     """Switch at once to another generation that is kept.
 
     \b
-    Example: spillway model switch pipeline.yaml taste 3
+    Example: spillway models switch pipeline.yaml taste 3
     """  # noqa: D301
     _switch(source, learner, why, lambda _known: generation)
 
 
-@model.command()
+@click.command()
 @pipeline_argument
 @_learner
-@_why
+@why_option
 @from_source
 def rollback(source: Source, learner: str, why: str) -> None:
     """Go back to the other generation that is kept.
@@ -207,7 +194,7 @@ def rollback(source: Source, learner: str, why: str) -> None:
     It has learned all later observations too, so none is lost.
 
     \b
-    Example: spillway model rollback pipeline.yaml taste --why "complaints"
+    Example: spillway models rollback pipeline.yaml taste --why "complaints"
     """  # noqa: D301
     _switch(source, learner, why or "rolled back", _other)
 
@@ -231,17 +218,3 @@ def _switch(source: Source, learner: str, why: str, choose: Callable[[Generation
                 f"generation {number} cannot be switched to: the kept generations are {list(known.held)}{opened}"
             )
     click.echo(f"generation {number} is current, {before} is held")
-
-
-@model.command(hidden=True)
-@pipeline_argument
-@click.option("--current", type=click.IntRange(0), required=True)
-@click.option("--parent", type=int)
-@from_source
-def train(source: Source, current: int, parent: int | None) -> None:
-    """Train for a model manager, and print the result."""
-    if parent is not None:
-        from spillway.agents.supervise.parent import follow_parent  # noqa: PLC0415 - only here
-
-        follow_parent(parent)
-    click.echo(json.dumps(trained(source.pipeline, source.settings, current)))

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
-import sys
 import time
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -15,18 +13,17 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import psutil
 
-from spillway.agents.bench import overhead_requests as requests
+from benchmarks.overhead import requests
+from benchmarks.scene import commanded, cpu_of, exchange
 from spillway.agents.broker import EmbeddedBroker
 from spillway.agents.cli.options import cache_dir
-from spillway.agents.supervise.registry import ServeEntry, entries
+from spillway.agents.supervise.registry import entries
 from spillway.agents.supervise.scrape import members
 from spillway.lineage.errors import SpillwayError
-from spillway.producers.client.exchange import Exchange
 from spillway.producers.connection import ClientSettings
 from spillway.producers.load import generated, schedule
 from spillway.producers.load.generator import Pace, run_load
 from spillway.producers.load.payloads import signature_payload
-from spillway.topology.load import load
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -35,9 +32,7 @@ if TYPE_CHECKING:
     from spillway.topology.load import Pipeline
 
 KAFKA, SENDER, SUPERVISOR = "kafka", "sender", "supervisor"
-_MODELS: Final = Path(__file__).with_name("overhead_models.py")
-_ONE_THREAD: Final = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
-_START_SECONDS: Final = 120.0
+_MODELS: Final = Path(__file__).with_name("models.py")
 _WARM_SECONDS: Final = 2.0  # of every load, before anything is measured
 _SETTLE_SECONDS: Final = 2.0
 
@@ -71,7 +66,7 @@ class Measured:
     log: Path | None  # the broker's, where it has its requests
     topics: Mapping[str, str] = field(default_factory=dict)  # names by id
 
-    def steady(self, rate: float, seconds: float, *, slo: float | None = None) -> tuple[LoadResult, Spent]:
+    def steady(self, rate: float, seconds: float) -> tuple[LoadResult, Spent]:
         """Send Poisson arrivals, first to warm up, then for `seconds` that are measured."""
         spec = self.pipeline.spec
         due = schedule.poisson(rate, _WARM_SECONDS + seconds, np.random.default_rng(0))
@@ -82,12 +77,9 @@ class Measured:
             if (not readings and sent >= warm) or (len(readings) == 1 and sent >= len(due)):
                 readings.append(self._read(ended))
 
-        exchange = Exchange(self.settings, spec.name)
-        try:
+        with exchange(self.settings, spec.name, linger=0.0) as sending:
             load = generated(due, signature_payload(spec))
-            result = run_load(exchange, load, Pace(slo=slo or spec.slo, progress=progress))
-        finally:
-            exchange.close()
+            result = run_load(sending, load, Pace(slo=spec.slo, progress=progress))
         first, last = readings
         return result, self._between(first, last)
 
@@ -102,8 +94,7 @@ class Measured:
     def _read(self, ended: int) -> _Reading:
         cpu: dict[str, float] = {}
         for pid, name in self.pids.items():
-            times = psutil.Process(pid).cpu_times()
-            cpu[name] = times.user + times.system
+            cpu[name] = cpu_of(psutil.Process(pid))
         at = time.monotonic()
         if self.log is None:
             return _Reading(at, ended, cpu, 0, {})
@@ -121,52 +112,20 @@ class Measured:
 
 
 @contextmanager
-def measured(work: Path, text: str, *, policy: str | None = None, log_requests: bool = False) -> Iterator[Measured]:
+def measured(work: Path, text: str, *options: str, log_requests: bool = False) -> Iterator[Measured]:
     """Serve a pipeline, whose file is `text`, on a broker of its own in the folder `work`, by the command."""
     work.mkdir()
-    shutil.copy(_MODELS, work)
-    (work / "pipeline.yaml").write_text(text)
-    options = list(requests.JAVA_OPTIONS) if log_requests else []
-    with EmbeddedBroker(work / "kafka", cache_dir=cache_dir(), java_options=options) as broker:
+    shutil.copy(_MODELS, work / "overhead_models.py")
+    java = list(requests.JAVA_OPTIONS) if log_requests else []
+    with EmbeddedBroker(work / "kafka", cache_dir=cache_dir(), java_options=java) as broker:
         running = broker.folder.running()
         if running is None:
             raise SpillwayError(f"Kafka has ended; see its log, {broker.folder.log}")
         settings = ClientSettings(bootstrap=broker.bootstrap)
-        with _served(work, broker.bootstrap, policy):
-            pipeline = load(work / "pipeline.yaml")
-            pids = {**_processes(work / "run", pipeline), running.pid: KAFKA}
+        with commanded(work, text, "--bootstrap", broker.bootstrap, *options) as (pipeline, entry):
+            pids = {**_processes(work / "run", pipeline), entry.pid: SUPERVISOR, running.pid: KAFKA}
             topics = requests.topic_names(settings) if log_requests else {}
             yield Measured(pipeline, settings, pids, broker.folder.log if log_requests else None, topics)
-
-
-@contextmanager
-def _served(work: Path, bootstrap: str, policy: str | None) -> Iterator[None]:
-    command = [
-        sys.executable,
-        "-P",
-        "-m",
-        "spillway.agents.cli.main",
-        "serve",
-        "pipeline.yaml",
-        "--quiet",
-        "--run-dir",
-        "run",
-    ]
-    more = ["--bootstrap", bootstrap, "--ready-file", "ready", *(["--policy", policy] if policy else [])]
-    with (work / "serve.log").open("wb") as log:
-        serving = subprocess.Popen(
-            [*command, *more], cwd=work, stdout=log, stderr=log, env={**_ONE_THREAD, **os.environ}
-        )
-    try:
-        give_up = time.monotonic() + _START_SECONDS
-        while not (work / "ready").exists():
-            if serving.poll() is not None or time.monotonic() > give_up:
-                raise SpillwayError(f"the pipeline did not become ready: {(work / 'serve.log').read_text()[-2000:]}")
-            time.sleep(0.05)
-        yield
-    finally:
-        serving.terminate()
-        serving.wait(_START_SECONDS)
 
 
 def _processes(run_dir: Path, pipeline: Pipeline) -> dict[int, str]:
@@ -177,7 +136,4 @@ def _processes(run_dir: Path, pipeline: Pipeline) -> dict[int, str]:
         if stage.stateful:
             standing = members(run_dir, name, stage.name)
             found |= {entry.pid: f"{stage.name} {role}" for role, (entry, _) in standing.items()}
-    served = ServeEntry.read(run_dir, name)
-    if served is not None:
-        found[served.pid] = SUPERVISOR
     return {**found, os.getpid(): SENDER}

@@ -2,23 +2,15 @@
 
 from __future__ import annotations
 
-import os
-import statistics
-import tempfile
-from contextlib import ExitStack
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING
 
 import click
 import numpy as np
 
-from spillway.agents.broker import EmbeddedBroker
-from spillway.agents.cli.options import cache_dir
-from spillway.agents.supervise.service import ServiceSettings, served
+from benchmarks.scene import exchange, kafka, serve
 from spillway.lineage.errors import SpillwayError
 from spillway.lineage.message import PREDICTION
-from spillway.producers.client.exchange import Exchange
-from spillway.producers.connection import ClientSettings
 from spillway.producers.load import generated, schedule
 from spillway.producers.load.generator import Pace, run_load
 from spillway.producers.load.payloads import find_payload, signature_payload
@@ -26,12 +18,12 @@ from spillway.topology.load import load
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from pathlib import Path
 
     from spillway.lineage.message import Outcome, StageTiming
+    from spillway.producers.connection import ClientSettings
     from spillway.producers.load.payloads import Payload
     from spillway.topology.load import Pipeline
-
-_ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 
 
 def critical_path(timings: Sequence[StageTiming], predecessors: Mapping[str, Sequence[str]]) -> float:
@@ -58,12 +50,9 @@ def once(
         if outcome.kind == PREDICTION:
             models[index] = critical_path(outcome.timings, pipeline.graph.predecessors)
 
-    exchange = Exchange(settings, pipeline.spec.name)
-    try:
-        due = schedule.constant(rate, seconds)
-        result = run_load(exchange, generated(due, payload), Pace(slo=pipeline.spec.slo, observe=observe))
-    finally:
-        exchange.close()
+    due = schedule.constant(rate, seconds)
+    with exchange(settings, pipeline.spec.name, linger=0.0) as sending:
+        result = run_load(sending, generated(due, payload), Pace(slo=pipeline.spec.slo, observe=observe))
     if len(models) < len(due):
         raise SpillwayError(f"{len(due) - len(models)} of {len(due)} queries got no prediction: lower --rate")
     latency = (result.finished - result.due) * 1e3
@@ -80,20 +69,7 @@ def measure(file: Path, payload: str | None, rate: float, seconds: float, repeat
     """Serve a pipeline on a Kafka of its own and send it a low load, several times."""
     loaded = load(file)
     inputs = signature_payload(loaded.spec) if payload is None else find_payload(payload)
-    with ExitStack() as stack:
-        work = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="spillway-bench-")))
-        broker = stack.enter_context(EmbeddedBroker(work / "kafka", cache_dir=cache_dir()))
-        settings = ClientSettings(bootstrap=broker.bootstrap)
-        environment = {**_ONE_THREAD, **os.environ}
-        service = ServiceSettings(loaded, settings, work / "run", environment=environment)
-        stack.enter_context(served(service, say=lambda text: click.echo(text, err=True)))
+    say = partial(click.echo, err=True)
+    with kafka() as (work, settings), serve(loaded, settings, work / "run", say=say):
         once(loaded, settings, inputs, rate, 3.0)  # the first batches of a process are slow
         return [once(loaded, settings, inputs, rate, seconds) for _ in range(repeats)]
-
-
-def text(runs: Sequence[Mapping[str, Any]], file: Path, rate: float) -> str:
-    lines = [f"{file} at {rate:g} queries/s, {len(runs)} runs: median (least to most)"]
-    for key in runs[0]:
-        values = [run[key] for run in runs]
-        lines.append(f"{key:16} {statistics.median(values):8.2f}  ({min(values):.2f} to {max(values):.2f})")
-    return "\n".join(lines)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -23,6 +22,7 @@ import psutil
 from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
+from benchmarks.scene import cpu_of, environment
 from spillway.agents.live.topics import ensure
 from spillway.lineage.errors import SpillwayError
 from spillway.lineage.headers import SENT
@@ -50,7 +50,7 @@ name: {name}
 slo: 60s
 partitions: {partitions}
 stages:
-  - {{name: relay, model: "spillway.agents.bench.hop_relays:Noop", batching: {{max: 64}}}}
+  - {{name: relay, model: "benchmarks.hop.relays:Noop", batching: {{max: 64}}}}
 """
 
 
@@ -170,10 +170,10 @@ class _Contest:
 
     def _send(self, plan: list[list[int]]) -> subprocess.Popen[bytes]:
         arguments = [self._settings.bootstrap, topics.ingress(self._id), str(_PARTITIONS), json.dumps(plan)]
-        return subprocess.Popen([sys.executable, "-m", "spillway.agents.bench.hop_sender", *arguments])
+        return subprocess.Popen([sys.executable, "-m", "benchmarks.hop.sender", *arguments])
 
     def _start(self) -> subprocess.Popen[bytes]:
-        module = ["spillway.agents.bench.hop_relays", self._name, self._settings.bootstrap, self._id]
+        module = ["benchmarks.hop.relays", self._name, self._settings.bootstrap, self._id]
         if self._name == OURS:
             where = ["--bootstrap", self._settings.bootstrap, "--run-dir", str(self._folder / "run")]
             module = ["spillway.agents.cli.main", "serve", str(self._file), "--stage", "relay", *where]
@@ -184,11 +184,8 @@ class _Contest:
                 cwd=self._folder,  # Faust and Quix Streams leave folders where they are
                 stdout=log,
                 stderr=log,
-                env={**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", **self._path()},
+                env={**environment(), "PYTHONPATH": str(Path(__file__).parents[2])},
             )
-
-    def _path(self) -> dict[str, str]:
-        return {"PYTHONPATH": str(Path(__file__).parents[3])} if self._python != sys.executable else {}
 
     def _timed(self, reader: Consumer, contestant: psutil.Process, plan: list[list[int]]) -> Phase:
         sender = self._send(plan)
@@ -210,19 +207,14 @@ class _Contest:
                 continue
             heard = now
             if not phase.latencies:
-                first, before = now, _cpu(contestant)
+                first, before = now, cpu_of(contestant)
             for one in batch:
                 if one.error() is None:
                     phase.latencies.append(now - int(dict(one.headers())[SENT]) / 1e6)
             last = now
-        phase.cpu_us = (_cpu(contestant) - before) / count * 1e6
+        phase.cpu_us = (cpu_of(contestant) - before) / count * 1e6
         phase.rate = (count - 1) / max(last - first, 1e-9)
         return phase
-
-
-def _cpu(process: psutil.Process) -> float:
-    times = process.cpu_times()
-    return float(times.user + times.system)
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

@@ -1,6 +1,6 @@
-"""Sends the messages of `bench hop` when they are due, in a process of its own so that reading does not delay it.
+"""Sends the messages of `benchmarks hop` when they are due, in a process of its own so that reading does not delay it.
 
-Run as `python -m spillway.agents.bench.hop_sender BOOTSTRAP TOPIC PARTITIONS PLAN`, where PLAN is a JSON list of
+Run as `python -m benchmarks.hop.sender BOOTSTRAP TOPIC PARTITIONS PLAN`, where PLAN is a JSON list of
 `[rate, count]`; a rate of 0 sends its messages at once. A message's `spillway-sent` says when it was due.
 """
 

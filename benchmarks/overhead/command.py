@@ -1,14 +1,12 @@
 """What Spillway costs beside the models: processor time and Kafka requests per query, with models that do nothing.
 
-Given a pipeline, it measures the latency that is added to that one's own models (`overhead_latency`).
+Given a pipeline, it measures the latency that is added to that one's own models (`benchmarks.overhead.latency`).
 """
 
 from __future__ import annotations
 
 import json
-import statistics
 import subprocess
-import sys
 import tempfile
 from collections import Counter, defaultdict
 from contextlib import suppress
@@ -18,8 +16,9 @@ from typing import TYPE_CHECKING, Final
 import click
 import numpy as np
 
-from spillway.agents.bench import overhead_latency
-from spillway.agents.bench.overhead_runs import SENDER, measured
+from benchmarks.output import Table, by_key, median_spread, tell
+from benchmarks.overhead import latency
+from benchmarks.overhead.runs import SENDER, measured
 from spillway.agents.cli.options import json_option
 from spillway.lineage.errors import SpillwayError, UsageError
 from spillway.producers.report import PREDICTION
@@ -27,7 +26,7 @@ from spillway.producers.report import PREDICTION
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from spillway.agents.bench.overhead_runs import Measured, Spent
+    from benchmarks.overhead.runs import Measured, Spent
     from spillway.producers.load.tally import LoadResult
 
 Cell = tuple[str, str, str]  # table, row, column
@@ -67,9 +66,9 @@ def chain(work: Path, mode: str, rates: Sequence[float], seconds: float) -> Iter
     name, file = f"chain, {mode}", _CHAIN_FILE.format(mode=mode)
     with measured(work / "cpu", file) as served:
         result, _ = served.steady(_LATENCY_RATE, seconds)
-        latency = (result.finished - result.due)[result.kind == PREDICTION] * 1e3
+        took = (result.finished - result.due)[result.kind == PREDICTION] * 1e3
         for row, share in (("p50", 0.5), ("p99", 0.99)):
-            yield (f"{name}: latency, ms", row, f"{_LATENCY_RATE:g}/s"), float(np.quantile(latency, share))
+            yield (f"{name}: latency, ms", row, f"{_LATENCY_RATE:g}/s"), float(np.quantile(took, share))
         for rate in rates:
             result, spent = served.steady(rate, seconds)
             yield from _cpu(name, f"{rate:g}/s", spent)
@@ -101,7 +100,7 @@ def _idle_cpu(name: str, spent: Spent) -> Iterator[tuple[Cell, float]]:
 
 
 def _requests(table: str, column: str, spent: Spent, per: float) -> Iterator[tuple[Cell, float]]:
-    """Give the requests by API, and by who asked; few of a kind are told together."""
+    """Yield the requests by API, and by who asked."""
     by_api: Counter[str] = Counter()
     by_process: Counter[str] = Counter()
     for (process, api), number in spent.requests.items():
@@ -117,7 +116,7 @@ def _requests(table: str, column: str, spent: Spent, per: float) -> Iterator[tup
 def diamond(work: Path, seconds: float) -> Iterator[tuple[Cell, float]]:
     """Measure five stages under `pard`: what is in time, and how much of its best goodput stays at twice that rate."""
     for rate, slo in _DIAMOND:
-        with measured(work / f"{rate:g}", _DIAMOND_FILE.format(slo=slo), policy="pard") as served:
+        with measured(work / f"{rate:g}", _DIAMOND_FILE.format(slo=slo), "--policy", "pard") as served:
             limit = served.pipeline.spec.slo
             result, spent = served.steady(rate, seconds)
             yield ("diamond, nspb: in time, %", f"SLO {slo}", f"{rate:g}/s"), 100 * _in_time(result, limit)
@@ -197,13 +196,14 @@ def overhead(
 
     \b
     Examples:
-      spillway bench overhead --only chain-none --rates 40
-      spillway bench overhead --only chain-nspb --against ../before --repeats 3
-      spillway bench overhead examples/plates/pipeline.yaml --payload examples.plates.payload:scene
+      python -m benchmarks overhead --only chain-none --rates 40
+      python -m benchmarks overhead --only chain-nspb --against ../before --repeats 3
+      python -m benchmarks overhead examples/plates/pipeline.yaml --payload examples.plates.payload:scene
     """  # noqa: D301 - click's own marks
     if pipeline is not None:
-        runs = overhead_latency.measure(pipeline, payload, rate, seconds, repeats or 5)
-        click.echo(json.dumps(runs, indent=2) if as_json else overhead_latency.text(runs, pipeline, rate))
+        runs = latency.measure(pipeline, payload, rate, seconds, repeats or 5)
+        title = f"{pipeline} at {rate:g} queries/s, {len(runs)} runs: median (least to most)"
+        tell(runs, Table(title, ("", ""), by_key(runs)), as_json=as_json)
         return
     chosen, numbers = parts or PARTS, _numbers(rates)
     sides: dict[str, list[list[tuple[Cell, float]]]] = defaultdict(list)
@@ -215,14 +215,11 @@ def overhead(
             side = "here" if tree == _HERE else "against"
             sides[side].append(_elsewhere(tree, chosen, rates, seconds))
             click.echo(f"turn {turn + 1}: {side} measured", err=True)
-    if as_json:
-        told = {side: [_listed(cells) for cells in found] for side, found in sides.items()}
-        click.echo(json.dumps(told, indent=1))
-    else:
-        click.echo(text(sides))
+    listed = {side: [_listed(cells) for cells in found] for side, found in sides.items()}
+    tell(listed, *tables(sides), as_json=as_json)
 
 
-_HERE: Final = Path(__file__).parents[3]
+_HERE: Final = Path(__file__).parents[2]
 
 
 def _numbers(rates: str) -> tuple[float, ...]:
@@ -237,9 +234,9 @@ def _numbers(rates: str) -> tuple[float, ...]:
 # This benchmark, with the other checkout's everything else: its models lie in the folder that a pipeline is served in.
 _BORROWED: Final = """\
 import sys
-import spillway.agents.bench
-spillway.agents.bench.__path__.insert(0, sys.argv.pop(1))
-from spillway.agents.bench.overhead import overhead
+import spillway
+sys.path.append(sys.argv.pop(1))
+from benchmarks.overhead.command import overhead
 overhead()
 """
 
@@ -251,7 +248,7 @@ def _elsewhere(tree: Path, parts: Sequence[str], rates: str, seconds: float) -> 
         raise UsageError(f"--against {tree}: there is no {python}; create the checkout's environment with `make env`")
     chosen = [word for part in parts for word in ("--only", part)]
     options = [*chosen, "--rates", rates, "--seconds", str(seconds), "--json"]
-    command = [str(python), "-P", "-c", _BORROWED, str(Path(__file__).parent), *options]
+    command = [str(python), "-P", "-c", _BORROWED, str(_HERE), *options]
     with tempfile.TemporaryDirectory(prefix="spillway-bench-") as folder:
         done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
     if done.returncode:
@@ -267,34 +264,20 @@ def _listed(cells: Sequence[tuple[Cell, float]]) -> list[dict[str, str | float]]
     ]
 
 
-def text(sides: Mapping[str, Sequence[Sequence[tuple[Cell, float]]]]) -> str:
-    """Tables of medians, with the least and the most where there are several runs; against: then, and now."""
+def tables(sides: Mapping[str, Sequence[Sequence[tuple[Cell, float]]]]) -> list[Table]:
+    """Make tables of medians, with the least and the most where there are several runs; against: then, and now."""
     values: dict[Cell, dict[str, list[float]]] = {}
     for side in sorted(sides):  # "against" first
         for cell, value in (one for cells in sides[side] for one in cells):
             values.setdefault(cell, {}).setdefault(side, []).append(value)
-    lines: list[str] = []
-    for table in dict.fromkeys(table for table, _, _ in values):
-        rows = dict.fromkeys(row for own, row, _ in values if own == table)
-        columns = list(dict.fromkeys(column for own, _, column in values if own == table))
-        shown = {row: [_shown(values.get((table, row, column), {}), sides) for column in columns] for row in rows}
-        widths = [max(len(column), *(len(row[at]) for row in shown.values())) for at, column in enumerate(columns)]
-        lines += ["", table, " " * 34 + "  ".join(f"{c:>{w}}" for c, w in zip(columns, widths, strict=True))]
-        for row, figures in shown.items():
-            lines.append(f"  {row:32}" + "  ".join(f"{f:>{w}}" for f, w in zip(figures, widths, strict=True)))
-    return "\n".join(lines[1:])
 
+    def shown(cell: Cell) -> str:
+        return " -> ".join(median_spread(values.get(cell, {}).get(side, ()), "{:.2f}", "-") for side in sorted(sides))
 
-def _shown(by_side: Mapping[str, Sequence[float]], sides: Mapping[str, object]) -> str:
-    return " -> ".join(_figure(by_side.get(side, ())) for side in sorted(sides))
-
-
-def _figure(values: Sequence[float]) -> str:
-    if not values:
-        return "-"
-    middle = f"{statistics.median(values):.2f}"
-    return middle if len(values) == 1 else f"{middle} ({min(values):.2f} to {max(values):.2f})"
-
-
-if __name__ == "__main__":
-    sys.exit(overhead())
+    made = []
+    for title in dict.fromkeys(title for title, _, _ in values):
+        names = dict.fromkeys(row for own, row, _ in values if own == title)
+        columns = tuple(dict.fromkeys(column for own, _, column in values if own == title))
+        rows = [[name, *(shown((title, name, column)) for column in columns)] for name in names]
+        made.append(Table(title, ("", *columns), rows))
+    return made

@@ -1,6 +1,6 @@
-"""The programs that `bench hop` compares: each reads one topic and writes another, in a process of its own.
+"""The programs that `benchmarks hop` compares: each reads one topic and writes another, in a process of its own.
 
-Run as `python -m spillway.agents.bench.hop_relays NAME BOOTSTRAP PIPELINE`. All of them read `<pipeline>.ingress` and
+Run as `python -m benchmarks.hop.relays NAME BOOTSTRAP PIPELINE`. All of them read `<pipeline>.ingress` and
 write `<pipeline>.outcomes`, keep key, headers and partition, wait for acks=all and commit every half second what was
 acknowledged. Those whose description says "codec" decode the query and its headers and encode an outcome; the others
 pass bytes on. Clients are imported where they are used, so that each process holds only what it measures.
@@ -24,7 +24,7 @@ _BATCH = 500
 
 
 class Noop:
-    """The model that `bench hop` gives our stage: it returns what it gets."""
+    """The model that `benchmarks hop` gives our stage: it returns what it gets."""
 
     def predict(self, batch: list[Inputs]) -> list[Inputs]:
         return batch

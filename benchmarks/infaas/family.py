@@ -26,11 +26,10 @@ from __future__ import annotations
 from functools import cache
 from typing import Final, NamedTuple
 
-from spillway.topology.capacity.hardware import Catalogue
 from spillway.topology.variant_sections import HostKind
 from spillway.topology.variants.variant import Variant
 
-SOURCE: Final = "emulated: INFaaS, Tables 2 and 8, by the formula of spillway.topology.variants.family"
+SOURCE: Final = "emulated: INFaaS, Tables 2 and 8, by the formula of benchmarks.infaas.family"
 _GB: Final = 1_000_000_000
 _CHEAP: Final = 0.031  # per GB and second of CPU memory, as 6.2 has it
 
@@ -135,21 +134,6 @@ _LOADING_MOST: Final = 11.0
 _LOADING_GROWS: Final = 0.552
 _PER_QUERY: Final = 2_000_000  # bytes of a larger batch
 
-HARDWARE: Final = Catalogue.model_validate(
-    {
-        "spillway-hardware": 1,
-        "kinds": {
-            "cpu": {"price": 0.048, "memory": "4GiB", "runs": "emulated", "source": "INFaaS, 1: .096 of 2 vCPUs"},
-            "inferentia": {
-                "price": 0.144,
-                "memory": "4GiB",
-                "runs": "emulated",
-                "source": "Table 2: a chip of 4 cores is 3 times 4 vCPUs",
-            },
-            "v100": {"price": 3.06, "memory": "16GiB", "runs": "emulated", "source": "INFaaS, section 1"},
-        },
-    }
-)
 # 6: m5.2xlarge, inf1.2xlarge and p3.2xlarge; instances take 20 to 30 s to start (4.2.3).
 HOSTS: Final = {
     name: HostKind.model_validate({"start": "25s", "price": price, "has": has})

@@ -1,0 +1,1 @@
+"""One hop from topic to topic, beside other stream processors: `python -m benchmarks hop`."""

@@ -1,0 +1,1 @@
+"""What a pipeline costs beside its models: `python -m benchmarks overhead`."""
