@@ -74,16 +74,6 @@ class Waiter(Protocol):
         """Hear that no outcome will be given to this waiter, and why."""
 
 
-class Reported(Waiter, Protocol):
-    """A waiter who hears more."""
-
-    def stored(self) -> None:
-        """Hear that the broker has the query."""
-
-    def released(self, message: Any) -> None:
-        """Hear of the record of the outcome, before `answered`."""
-
-
 _exchanges: weakref.WeakSet[Exchange] = weakref.WeakSet()
 
 
@@ -113,7 +103,11 @@ class Exchange:
         limits: Limits = DEFAULT_LIMITS,
         reports: bool = False,
     ) -> None:
-        """`reports`: waiters are `Reported`: they hear when the broker has their query, and of the outcome's record."""
+        """Connect to a cluster.
+
+        `reports`: waiters also hear that the broker has their query, by `stored()`, and of the record of the outcome,
+        by `released(message)` before `answered`.
+        """
         _exchanges.add(self)
         self._reports = reports
         self.limits = limits

@@ -25,7 +25,7 @@ RUNS = [
     "infaas --only sharing --only selection --only program --repeats 1",
     "infaas --only offline --only live --repeats 1 --seconds 5",
     "velox --only updates --only topk --repeats 2",
-    "velox --only live --runs 1",
+    "velox --only live-updates --runs 1",
     "parm --only rates --only codes --only live --repeats 1 --queries 1000",
     "state-copy --size 1 --repeats 1",
     "hop --repeats 1 --seconds 1 --messages 3000",
