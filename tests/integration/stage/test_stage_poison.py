@@ -189,7 +189,7 @@ def test_a_crash_of_the_models_own_process_fails_its_batch_and_the_stage_lives(s
     assert one.stop(process) == 0
 
 
-@pytest.mark.parametrize("where", ["thread", "process"])
+@pytest.mark.parametrize("where", ["thread", pytest.param("process", marks=pytest.mark.nightly)])
 def test_a_batch_with_one_culprit_is_served_but_for_it(stage, where):
     one = stage(
         f"""
