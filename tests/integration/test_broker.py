@@ -55,12 +55,6 @@ def test_a_start_that_takes_too_long_is_said_so(tmp_path):
         make(tmp_path / "kafka", start_timeout=0.01).start()
 
 
-def test_the_sessions_broker_serves(broker, unique_name):
-    create(broker, unique_name)
-    write(broker, unique_name, b"hello")
-    assert read(broker, unique_name) == b"hello"
-
-
 def test_unplanned_topics_are_not_made(broker, unique_name):
     producer = Producer({"bootstrap.servers": broker, "message.timeout.ms": 3000})
     errors = []
