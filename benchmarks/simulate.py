@@ -10,9 +10,8 @@ import click
 import numpy as np
 
 from benchmarks.output import Table, tell
+from benchmarks.pard.rivals import NAMES, setting_of
 from spillway.agents.cli.options import json_option
-from spillway.agents.cli.policies import POLICY
-from spillway.agents.core.policies import POLICIES
 from spillway.agents.sim.simulation import simulate as run
 from spillway.topology.load import parse
 
@@ -47,7 +46,7 @@ def measure(shape: str, dispatch: Dispatch, policy: str, requests: int, repeats:
     visits, rates = 0, []
     for _ in range(repeats):
         before = time.process_time()
-        result = run(pipeline, arrivals, workers=workers, dispatch=dispatch, policy=policy)
+        result = run(pipeline, arrivals, workers=workers, dispatch=dispatch, policy=setting_of(policy))
         rates.append(result.visits / (time.process_time() - before))
         visits = result.visits
     return {
@@ -81,7 +80,7 @@ def _cells(policies: tuple[str, ...], requests: int, repeats: int) -> Iterator[d
 @click.command()
 @click.option("--requests", type=click.IntRange(1), default=100_000, show_default=True, help="Per run.")
 @click.option("--repeats", type=click.IntRange(1), default=5, show_default=True, help="Runs; reports the median.")
-@click.option("--policy", "policies", type=POLICY, multiple=True, help="[default: all]")
+@click.option("--policy", "policies", multiple=True, metavar="NAME", help="[default: all]")
 @json_option
 def simulate(requests: int, repeats: int, policies: tuple[str, ...], *, as_json: bool) -> None:
     """Measure the simulator's speed in stage visits per CPU second.
@@ -89,6 +88,6 @@ def simulate(requests: int, repeats: int, policies: tuple[str, ...], *, as_json:
     \b
     Example: python -m benchmarks simulate --policy naive --requests 1000000
     """  # noqa: D301 - click's own marks
-    cells = list(_cells(policies or tuple(POLICIES), requests, repeats))
+    cells = list(_cells(policies or NAMES, requests, repeats))
     rows = [[f"{cell[key]:,}" if key in _RATES else cell[key] for key in (*_ABOUT, *_RATES)] for cell in cells]
     tell(cells, Table("Stage visits a CPU second", (*_ABOUT, "median", *_RATES[1:]), rows), as_json=as_json)

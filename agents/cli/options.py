@@ -67,8 +67,7 @@ class LazyGroup(SuggestingGroup):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in self._texts:
             return super().get_command(ctx, cmd_name)
-        word = cmd_name.replace("-", "_")
-        command = getattr(importlib.import_module(f"{self._package}.{self._modules.get(cmd_name, word)}"), word)
+        command = getattr(importlib.import_module(self._module(cmd_name)), cmd_name.replace("-", "_"))
         assert isinstance(command, click.Command)
         return command
 
@@ -91,6 +90,9 @@ class LazyGroup(SuggestingGroup):
         rows = [(f"{self._heads.get(name, ''):{width}}{name}", text) for name, text in texts.items()]
         with formatter.section("Commands"):
             formatter.write_dl(rows)
+
+    def _module(self, command: str) -> str:
+        return f"{self._package}.{self._modules.get(command, command.replace('-', '_'))}"
 
 
 FACTOR = click.FloatRange(0, min_open=True)  # so many times as much, or as fast

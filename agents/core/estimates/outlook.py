@@ -277,7 +277,7 @@ class Outlook:
             if len(found) > MOST_PATHS:
                 raise UsageError(
                     f"stage {stage} has more than {MOST_PATHS} paths behind it, and this policy evaluates each; "
-                    "choose another policy (naive, expired, nexus or clipper++), or use fewer edges"
+                    "choose another policy (naive or expired), or use fewer edges"
                 )
         return found
 

@@ -9,7 +9,6 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from click.testing import CliRunner
-from spillway.agents.cli.commands.bench import MOVED
 
 from benchmarks import stolen
 from benchmarks.__main__ import BENCHMARKS, benchmarks
@@ -79,10 +78,6 @@ def test_each_is_found_by_its_name(name):
         f"benchmarks {name} [OPTIONS]"
         in CliRunner().invoke(benchmarks, [name, "--help"], prog_name="benchmarks").output
     )
-
-
-def test_the_command_points_to_each():
-    assert set(MOVED) <= set(BENCHMARKS)
 
 
 # Figures that were made while a machine's host had the processors say so.

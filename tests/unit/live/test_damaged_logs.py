@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+from types import SimpleNamespace
 
 import pytest
 from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME
@@ -238,7 +239,8 @@ def test_the_member_of_a_damaged_shard_ends_and_says_where(monkeypatch):
     monkeypatch.setattr(asyncio, "Event", lambda: made)
     ignored = {"reign": None, "ended": None, "changed": lambda: None}
     member = ShardMember(PLACE, [PLACE, UP], crashed=errors.append, **ignored)
-    member.join(roles, type("Copies", (), {"heard": lambda *_a, **_k: None, "durable": lambda *_a: None})(), None)
+    copies = SimpleNamespace(heard=lambda *_a, **_k: None, durable=lambda *_a: None)
+    member.join(roles, copies, SimpleNamespace())
     for place in (PLACE, UP, CONTROL):
         member.caught_up(place)
     reader = LogRecords(SLOTS, DECODER)

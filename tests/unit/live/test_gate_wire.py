@@ -65,7 +65,7 @@ def test_a_message_becomes_a_delivery_and_goes_on_as_the_very_bytes_it_was():
     assert (delivery.sent, delivery.deadline, delivery.appended) == (1.0, 2.5, 1.7)
     assert (delivery.predecessor, delivery.hop, delivery.path) == ("a", SAID.hop, {"a": ("b",)})
     assert delivery.payload.outcome.outputs == {"a": 1}
-    assert delivery.payload.headers is message.pairs
+    assert delivery.payload.headers == message.pairs
     assert wire().message(release(delivery))[0] is message.body
 
 
