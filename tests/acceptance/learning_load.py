@@ -30,9 +30,8 @@ class Load:
 
     learner = ""
 
-    def __init__(self, spec, settings, every=EVERY):
+    def __init__(self, spec, settings):
         self.pipeline = spec.name
-        self.every = every
         self.given, self.asked, self.errors = [], [], []  # (number, key, feedback); futures of outcomes
         self.sent = []  # ids of queries
         self.client, self.other = (Client(spec, settings, grace=PATIENT_SECONDS) for _ in range(2))
@@ -105,7 +104,7 @@ class Load:
             while not self._stop.is_set():
                 for place in places:
                     number = turn * len(KEYS) + place
-                    if self._stop.wait(max(0.0, self._began + number * self.every - time.monotonic())):
+                    if self._stop.wait(max(0.0, self._began + number * EVERY - time.monotonic())):
                         return
                     act(number, KEYS[place])
                 turn += 1

@@ -29,7 +29,10 @@ def test_the_page_has_examples_in_three_languages():
     assert [language for language, _ in BLOCKS] == ["python", "python", "python", "sh", "java", "python"]
 
 
-@pytest.mark.parametrize(("language", "code"), BLOCKS)
+@pytest.mark.parametrize(
+    ("language", "code"),
+    [pytest.param(*block, marks=pytest.mark.nightly if block[0] == "java" else ()) for block in BLOCKS],
+)
 def test_an_example_prints_what_it_says(hello, tmp_path, language, code):
     if language == "python":
         command = [sys.executable, "-c", code]

@@ -111,12 +111,12 @@ def test_ten_thousand_queries_get_one_right_outcome_each(broker, unique_name, tm
 
 @pytest.mark.parametrize(
     ("seed", "rate", "least"),
-    [(1, 150, 1_000), *(pytest.param(seed, 500, QUERIES, marks=pytest.mark.nightly) for seed in (1, 2, 3))],
+    [(1, 150, 600), *(pytest.param(seed, 500, QUERIES, marks=pytest.mark.nightly) for seed in (1, 2, 3))],
 )
 def test_every_process_may_be_killed_under_load(broker, unique_name, tmp_path, seed, rate, least):
     rng = random.Random(seed)
     path = diamond(tmp_path, unique_name)
-    victims = [*STAGES, "gate"]
+    victims = [*STAGES, "gate"] if least == QUERIES else ["left", "close", "gate"]  # a stage, one that joins, the gate
     rng.shuffle(victims)
     with serving(path, unique_name, broker, tmp_path, cwd=ROOT) as served:
         with Client(unique_name, ClientSettings(bootstrap=broker), slo=PATIENT_SECONDS) as client:
@@ -125,4 +125,4 @@ def test_every_process_may_be_killed_under_load(broker, unique_name, tmp_path, s
                 time.sleep(rng.uniform(0.2, 1.5))  # the seeded moment, not a wait for something
                 served.await_replacement(victim, of=served.kill(victim))
             accepted = load.finish()
-        judge(served, broker, tmp_path, accepted, replaced=set(STAGES))
+        judge(served, broker, tmp_path, accepted, replaced=set(STAGES) & {*victims})

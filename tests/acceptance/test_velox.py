@@ -1,7 +1,6 @@
 """The Velox example, served: observations change who is heard of at once, and features are retrained and switched."""
 
 import json
-import re
 import subprocess
 from pathlib import Path
 
@@ -79,9 +78,6 @@ def switch_and_go_back(client, file, broker):
     assert abs(after[0] - 5) < abs(before[0] - 5)
     token = client.feedback("taste", "u1", {"item": "song-1", "value": 1.0}).token(PATIENT_SECONDS)
     assert asked(after=token)[0] < after[0]
-    said = command("train", "features", file, "taste", broker=broker)  # from there on hardly anything is to be gained
-    assert re.search(r"^generation 2: kept  \S+ on \d+ held-out observations, was", said), said
-    assert asked()[1] == 1
     assert "generation 0 is current" in command("models", "rollback", file, "taste", broker=broker)
     until(lambda: asked()[1] == 0, PATIENT_SECONDS, "generation 0 answers again")
     assert asked()[0] < before[0]  # it has heard what was said meanwhile
@@ -91,4 +87,4 @@ def switch_and_go_back(client, file, broker):
     assert [row["users"] for row in listed["generations"]] == [8, 8]
     said = command("models", "history", file, "taste", "--json", broker=broker)
     events = [event["event"] for event in json.loads(said)]
-    assert events == ["asked", "trained", "switched", "asked", "kept", "current"]
+    assert events == ["asked", "trained", "switched", "current"]

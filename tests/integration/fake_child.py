@@ -1,9 +1,9 @@
 """A supervised process for tests: registers as a real one does, then does what its mode says.
 
-    python fake_child.py RUN_DIR STAGE REPLICA ROLE MODE [PARENT]
+    python fake_child.py RUN_DIR STAGE REPLICA ROLE MODE
 
 Modes: good (ends on SIGTERM), deaf (ignores SIGTERM), crash (ready, then code 1), broken (code 1 before it is ready),
-misused (code 2), fenced (ready, then code 3), slow-start (is never ready), slow-drain (takes a while to end), standby
+misused (code 2), fenced (ready, then code 3), slow-start (is never ready), standby
 (waits for `take R` on its stdin, then is replica R). Whoever started it may take it for `good` once a file named
 `<stage>.well` stands in RUN_DIR, and a standby for `broken` once `<stage>.ill` does.
 """
@@ -39,10 +39,6 @@ def main():
     run_dir, stage, replica, role, mode = Path(given[1]), *given[2:6]
     if given != sys.argv:
         (run_dir / f"{stage}.cautious").touch()
-    if len(given) > 6 and given[6] != "--member-name":
-        from spillway.agents.supervise.parent import follow_parent
-
-        follow_parent(int(given[6]))
     if (run_dir / f"{stage}.well").exists():
         mode = "good"
     if mode == "broken" or (mode == "standby" and (run_dir / f"{stage}.ill").exists()):

@@ -1,7 +1,6 @@
 """A real Kafka under the embedded broker's care."""
 
 import socket
-import subprocess
 import sys
 
 import psutil
@@ -9,7 +8,7 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from spillway.agents.broker import EmbeddedBroker, stop_broker
+from spillway.agents.broker import EmbeddedBroker
 from spillway.agents.broker.folder import DataFolder
 from spillway.agents.broker.ports import free_port
 from spillway.agents.cli.options import cache_dir
@@ -56,12 +55,6 @@ def test_a_start_that_takes_too_long_is_said_so(tmp_path):
         make(tmp_path / "kafka", start_timeout=0.01).start()
 
 
-def test_the_sessions_broker_serves(broker, unique_name):
-    create(broker, unique_name)
-    write(broker, unique_name, b"hello")
-    assert read(broker, unique_name) == b"hello"
-
-
 def test_unplanned_topics_are_not_made(broker, unique_name):
     producer = Producer({"bootstrap.servers": broker, "message.timeout.ms": 3000})
     errors = []
@@ -92,7 +85,7 @@ def test_data_is_kept_at_the_same_address_over_a_stop_and_a_crash(tmp_path):
     assert DataFolder(tmp_path / "data").running() is None
 
 
-def test_a_taken_port_is_avoided_or_refused_and_brokers_stand_side_by_side(broker, tmp_path):
+def test_a_taken_port_is_avoided_or_refused_and_a_killed_guard_takes_kafka_with_it(broker, tmp_path):
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", free_port()))
         taken.listen()
@@ -105,61 +98,14 @@ def test_a_taken_port_is_avoided_or_refused_and_brokers_stand_side_by_side(broke
             assert str(port) in notices[0]
             create(other.bootstrap, "only-here")
             assert "only-here" not in AdminClient({"bootstrap.servers": broker}).list_topics(timeout=60).topics
-
-
-def test_a_detached_broker_outlives_its_starter_until_stopped(tmp_path):
-    code = (
-        "import sys; from spillway.agents.broker import EmbeddedBroker as B; "
-        "print(B(sys.argv[1], detached=True, cache_dir=sys.argv[2]).start().bootstrap)"
-    )
-    starter = subprocess.run(
-        [sys.executable, "-c", code, str(tmp_path / "data"), str(cache_dir())],
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=600,
-    )
-    try:
-        running = DataFolder(tmp_path / "data").running()
-        assert running.bootstrap == starter.stdout.strip()
-        create(running.bootstrap, "alive")
-    finally:
-        stopped = stop_broker(tmp_path / "data")
-    assert stopped == [running]
-    await_gone(running.pid)
-    assert stop_broker(tmp_path / "data") == []
-
-
-def test_no_kafka_outlives_a_killed_parent(tmp_path):
-    code = (
-        "import sys, time; from spillway.agents.broker import EmbeddedBroker as B; "
-        "b = B(sys.argv[1], cache_dir=sys.argv[2]).start(); print(b.pid, flush=True); time.sleep(600)"
-    )
-    parent = subprocess.Popen(
-        [sys.executable, "-c", code, str(tmp_path / "data"), str(cache_dir())], stdout=subprocess.PIPE, text=True
-    )
-    with parent:
-        pid = int(parent.stdout.readline())
-        guard = psutil.Process(pid).ppid()
-        parent.kill()
-    await_gone(pid)
-    await_gone(guard)
-
-
-def test_a_killed_guard_takes_kafka_with_it(tmp_path):
-    if sys.platform != "linux":
-        pytest.skip("only Linux ends a process with its parent")
-    with make(tmp_path / "data") as broker:
-        pid = broker.pid
-        psutil.Process(pid).parent().kill()
-        await_gone(pid)
-        assert broker.pid is None
-        broker.start()
-        assert broker.pid not in {None, pid}
-
-
-def test_a_kafka_that_cannot_start_is_explained(tmp_path):
-    make(tmp_path / "data").start().stop()
+            pid, address = other.pid, other.bootstrap
+            if sys.platform == "linux":  # which alone ends a process with its parent
+                psutil.Process(pid).parent().kill()
+                await_gone(pid)
+                assert other.pid is None
+                other.start()
+                assert other.pid not in {None, pid}
+                assert other.bootstrap == address
     with pytest.raises(BrokerError, match=r"did not start(.|\n)*log.segment.bytes(.|\n)*kafka.log"):
-        make(tmp_path / "data", extra={"log.segment.bytes": "many"}).start()
-    assert DataFolder(tmp_path / "data").running() is None
+        make(tmp_path / "a", extra={"log.segment.bytes": "many"}).start()
+    assert DataFolder(tmp_path / "a").running() is None

@@ -100,7 +100,9 @@ def test_a_worker_that_is_added_takes_an_empty_slot(front, tmp_path):
     assert not stands(added)
 
 
-@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.parametrize(
+    "how", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.nightly), signal.SIGKILL]
+)
 def test_however_it_ends_no_worker_stays_stopped(front, tmp_path, how):
     workers = [front() for _ in range(3)]
     command = [SPILLWAY, "chaos", "p.yaml", "--slow", "50ms:600s", "--duration", "600s", "--run-dir", "run"]

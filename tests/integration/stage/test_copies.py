@@ -18,7 +18,9 @@ stages:
 """
 
 
-@pytest.mark.parametrize("more", ["", ", quantile: .9, model: 'stage_models:Pass'"], ids=["at-once", "when-slow"])
+@pytest.mark.parametrize(
+    "more", [pytest.param("", marks=pytest.mark.nightly), ", quantile: .9, model: 'stage_models:Pass'"]
+)
 def test_a_worker_that_stands_still_is_answered_for(stage, until, more):
     one = stage(PIPELINE.format(more=more))
     process = psutil.Process(one.start("f").pid)

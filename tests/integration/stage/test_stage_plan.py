@@ -14,6 +14,8 @@ from spillway.lineage.message import PlanWord
 from spillway.lineage.schemas import MARKER
 from spillway.lineage.values import codec
 
+from .conftest import Stage
+
 CHAIN = """
 partitions: 4
 stages:
@@ -60,19 +62,18 @@ def refused(pipeline, at):
     }
 
 
-@pytest.fixture
-def chain(stage):
-    return stage(CHAIN)
-
-
-def started(pipeline, until, *names_of, **options):
-    processes = [pipeline.start(name, plan_period=PERIOD, **options) for name in names_of]
-    until(lambda: all(samples(pipeline, name) for name in names_of))
-    return processes
+@pytest.fixture(scope="module")
+def chain(broker, tmp_path_factory):
+    """Both stages, which all tests of this file find at work."""
+    folder = tmp_path_factory.mktemp("chain")
+    made = Stage(broker, folder.name, folder, CHAIN)
+    for name in ("one", "two"):
+        made.start(name, plan_period=PERIOD)
+    yield made
+    made.close()
 
 
 def test_two_stages_tell_each_other_how_they_fare(chain, until):
-    started(chain, until, "one", "two")
     outcomes = chain.reader("outcomes")
     chain.send_many(100)
     outcomes.wait(100)
@@ -92,29 +93,7 @@ def test_two_stages_tell_each_other_how_they_fare(chain, until):
     assert {s.labels[names.FATE]: s.value for s in kept} == {"kept": 100, "refused": 0}
 
 
-def test_a_stopped_process_falls_silent_and_is_heard_again(chain, until):
-    _, two = started(chain, until, "one", "two")
-    until(lambda: silent(chain, "one", "two") == [0])
-    two.send_signal(signal.SIGSTOP)
-    until(lambda: silent(chain, "one", "two") == [1])
-    assert word_of(chain, "one", "two")["age"] > 3 * PERIOD
-    two.send_signal(signal.SIGCONT)
-    until(lambda: silent(chain, "one", "two") == [0])
-
-
-def test_a_killed_process_is_replaced_by_the_one_that_follows_and_one_that_ends_is_forgotten(chain, until):
-    _, two = started(chain, until, "one", "two")
-    until(lambda: silent(chain, "one", "two") == [0])
-    chain.stop(two, signal.SIGKILL)
-    until(lambda: silent(chain, "one", "two") == [1])
-    again = chain.start("two", plan_period=PERIOD)
-    until(lambda: silent(chain, "one", "two") == [0])
-    chain.stop(again)
-    until(lambda: silent(chain, "one", "two") == [])
-
-
 def test_lies_are_refused_and_counted_and_change_nothing(chain, until):
-    started(chain, until, "one", "two")
     until(lambda: silent(chain, "one", "two") == [0])
     truth = PlanWord("two", 0, time.time_ns() // 1000, time.time_ns() // 1000)
     lies = {
@@ -136,3 +115,19 @@ def test_lies_are_refused_and_counted_and_change_nothing(chain, until):
     assert silent(chain, "one", "two") == [0]
     assert word_of(chain, "one", "two")["queueing"] >= 0
     assert all(process.poll() is None for process in chain.processes)
+
+
+def test_a_stopped_process_falls_silent_and_a_killed_one_is_replaced_by_the_one_that_follows(chain, until):
+    _, two = chain.processes
+    until(lambda: silent(chain, "one", "two") == [0])
+    two.send_signal(signal.SIGSTOP)
+    until(lambda: silent(chain, "one", "two") == [1])
+    assert word_of(chain, "one", "two")["age"] > 3 * PERIOD
+    two.send_signal(signal.SIGCONT)
+    until(lambda: silent(chain, "one", "two") == [0])
+    chain.stop(two, signal.SIGKILL)
+    until(lambda: silent(chain, "one", "two") == [1])
+    again = chain.start("two", plan_period=PERIOD)
+    until(lambda: silent(chain, "one", "two") == [0])
+    chain.stop(again)  # in good order, so it is forgotten
+    until(lambda: silent(chain, "one", "two") == [])

@@ -189,7 +189,7 @@ def test_a_crash_of_the_models_own_process_fails_its_batch_and_the_stage_lives(s
     assert one.stop(process) == 0
 
 
-@pytest.mark.parametrize("where", ["thread", "process"])
+@pytest.mark.parametrize("where", ["thread", pytest.param("process", marks=pytest.mark.nightly)])
 def test_a_batch_with_one_culprit_is_served_but_for_it(stage, where):
     one = stage(
         f"""
@@ -222,18 +222,18 @@ def test_workers_that_are_killed_under_load_cost_no_query_and_double_none(stage,
 
     until(lambda: one.metrics("f").get("spillway_model_instances") == 3)
     began = time.monotonic()
-    for number in range(1_200):  # 200 a second, and one of those that are there is killed every 1.2 s
+    for number in range(600):  # 200 a second, and one of those that are there is killed every second
         time.sleep(max(0.0, began + number / 200 - time.monotonic()))
         one.send(f"q{number}", {"x": number}, within=120)
-        if number % 240 == 120 and (there := workers()):
+        if number % 200 == 100 and (there := workers()):
             there[0].kill()
             killed.append(there[0].pid)
     one.flush()
-    assert len(killed) == 5
+    assert len(killed) == 3
     out = one.reader("outcomes")
-    out.wait(1_200)
+    out.wait(600)
     out.settle()
     found = {told.request_id: (outcome.kind, outcome.outputs.get("x")) for told, outcome in out.outcomes()}
-    assert len(out.messages) == 1_200
-    assert found == {f"q{number}": ("prediction", number) for number in range(1_200)}
+    assert len(out.messages) == 600
+    assert found == {f"q{number}": ("prediction", number) for number in range(600)}
     until(lambda: one.metrics("f").get("spillway_model_instances") == 3)

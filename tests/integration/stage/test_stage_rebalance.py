@@ -106,6 +106,7 @@ class Backlog:
         return self.one.metrics("step", replica).get("spillway_emitted_total", 0)
 
 
+@pytest.mark.nightly
 def test_a_stage_that_had_no_room_when_its_group_changed_goes_on(stage, until):
     """What waits for room when the partitions are dealt anew is read again, as often as that happens."""
     one = stage(FULL)

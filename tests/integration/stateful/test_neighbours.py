@@ -35,6 +35,7 @@ stages:
 """
 
 
+@pytest.mark.nightly
 def test_two_neighbouring_primaries_die_at_once(states):
     pipeline = states(TWO)
     pipeline.start_all()

@@ -54,31 +54,27 @@ def reigns(pipeline, stage="learn"):
     return sum(len(re.findall(r"primary of epoch \d+", log)) for log in logs)
 
 
-@pytest.mark.parametrize(("model", "state"), [("Poisoned", "shared"), ("PoisonedCount", "keyed")])
-def test_one_in_fifty_raises_and_the_rest_goes_on(states, model, state):
-    pipeline = states(ALONE.format(model=model, state=state, mode="nspb"))
+def test_each_that_raises_fails_alone_and_the_rest_goes_on(states):
+    """Those that raise only together, too, are served apart; and a state that cannot be kept fails its query."""
+    pipeline = states(ALONE.format(model="Poisoned", state="shared", mode="nspb"))
+    pipeline.start_all()
+    poison, unkept = range(25, 225, 50), [130, 180]
+    send(pipeline, 260, poison=poison, unkept=unkept, pair=range(60, 68))
+    pipeline.await_all()
+    failing = [*poison, *unkept]
+    assert 2 <= reigns(pipeline) <= 2 + len(failing)
+    assert judge(pipeline, failing) == []
+
+
+@pytest.mark.nightly
+def test_in_a_state_by_key_too(states):
+    pipeline = states(ALONE.format(model="PoisonedCount", state="keyed", mode="nspb"))
     pipeline.start_all()
     poison = range(25, 600, 50)
     send(pipeline, 600, poison=poison)
     pipeline.await_all()
     assert 2 <= reigns(pipeline) <= 1 + len(poison)
     assert judge(pipeline, poison) == []
-
-
-def test_those_that_raise_only_together_are_served_apart(states):
-    pipeline = states(ALONE.format(model="Poisoned", state="shared", mode="nspb"))
-    pipeline.start_all()
-    send(pipeline, 200, rate=2000.0, pair=range(60, 76))
-    pipeline.await_all()
-    assert judge(pipeline, ()) == []
-
-
-def test_a_state_that_cannot_be_kept_fails_its_query(states):
-    pipeline = states(ALONE.format(model="Poisoned", state="shared", mode="nspb"))
-    pipeline.start_all()
-    send(pipeline, 200, unkept=[50, 120])
-    pipeline.await_all()
-    assert judge(pipeline, [50, 120]) == []
 
 
 @pytest.mark.parametrize(

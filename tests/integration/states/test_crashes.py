@@ -55,7 +55,13 @@ MANIFESTS = {  # how many may stand when the process ends at a point for the sec
 }
 
 
-@pytest.mark.parametrize("point", [*MANIFESTS, ""])
+# Between these points and those that stay lies no record.
+NIGHTLY = ("before-chunks:2", "after-chunks:2", "after-ack:2")
+
+
+@pytest.mark.parametrize(
+    "point", [pytest.param(each, marks=pytest.mark.nightly if each in NIGHTLY else ()) for each in (*MANIFESTS, "")]
+)
 def test_every_manifest_is_of_a_whole_version(bench, point):
     ended = subprocess.run(
         [sys.executable, "-c", PROGRAM, bench.settings.bootstrap, bench.pipeline, point],

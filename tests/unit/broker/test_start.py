@@ -6,9 +6,9 @@ import sys
 import psutil
 import pytest
 
-from spillway.agents.broker import embedded
+from spillway.agents.broker import EmbeddedCluster, embedded
 from spillway.agents.broker.embedded import EmbeddedBroker
-from spillway.agents.broker.folder import RunningBroker
+from spillway.agents.broker.folder import DataFolder, RunningBroker
 
 
 @pytest.fixture
@@ -58,3 +58,10 @@ def test_a_kafka_that_computes_is_waited_for(broker, monkeypatch):
     monkeypatch.setattr(psutil.Process, "cpu_times", lambda _self: (broker.now / 50, 0.0))
     broker.answers_at = float("inf")
     assert "did nothing" in broker.await_answer()
+
+
+def test_it_starts_at_its_earlier_port_unless_another_is_asked_for(tmp_path):
+    folder = DataFolder(tmp_path)
+    folder.note(RunningBroker(1, 0.0, 4321))
+    ports = [EmbeddedCluster(tmp_path, port=port, strict_port=port > 0).nodes[0].port for port in (0, 9999)]
+    assert ports == [4321, 9999]

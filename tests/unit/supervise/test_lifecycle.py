@@ -1,6 +1,7 @@
 """A child's life: restarts with growing delays, giving up, stopping, with the clock in the test's hands."""
 
 import itertools
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -74,13 +75,6 @@ def test_a_fenced_child_waits_for_a_word_and_loses_no_try():
     life.cleared(4.0)
     assert life.due == due, "it was not fenced"
     life.stop(5.0)
-    assert life.state is State.STOPPED
-
-
-def test_a_fenced_child_that_waits_can_be_stopped():
-    life = born()
-    look(life, 1.0, exit_code=FENCED)
-    life.stop(2.0)
     assert life.state is State.STOPPED
 
 
@@ -168,18 +162,27 @@ def test_one_of_a_pipeline_that_has_served_before_is_tried_for_ever():
     assert life.state is State.FAILED  # its input has become wrong
 
 
-def test_give_up_also_bounds_the_tries_before_all_was_ready():
-    life = born(RestartPolicy(give_up=1, jitter=0.0))
-    look(life, 1.0, exit_code=1)
-    assert life.state is State.FAILED
-
-
-def test_input_that_turns_bad_after_all_was_ready_may_be_mended():
-    life = born()
-    look(life, 1.0, ready=True)
-    life.established()
-    look(life, 2.0, exit_code=2)
-    assert life.state is State.BACKING_OFF
+@pytest.mark.parametrize(
+    ("give_up", "served", "established", "code", "state", "stopped"),
+    [
+        (None, False, False, 2, State.FAILED, State.FAILED),  # bad input is not tried again
+        (None, True, True, 2, State.BACKING_OFF, State.STOPPED),  # but it may be mended once all were ready
+        (None, True, False, 0, State.BACKING_OFF, State.STOPPED),  # a clean exit that nobody asked for is a death
+        (None, False, False, FENCED, State.BACKING_OFF, State.STOPPED),
+        (None, False, False, 1, State.BACKING_OFF, State.STOPPED),
+        (1, False, False, 1, State.FAILED, State.FAILED),  # also before all were ready
+    ],
+)
+def test_what_an_exit_means_and_what_stopping_makes_of_it(give_up, served, established, code, state, stopped):
+    life = born(replace(POLICY, give_up=give_up))
+    if served:
+        look(life, 1.0, ready=True)
+    if established:
+        life.established()
+    look(life, 2.0, exit_code=code)
+    assert life.state is state
+    assert life.stop(2.1) is Action.NOTHING
+    assert life.state is stopped
 
 
 def test_a_place_flaps_from_the_third_death_until_service_has_made_it_good():
@@ -198,19 +201,6 @@ def test_one_that_is_given_up_flaps():
     life = born()
     look(life, 1.0, exit_code=2)
     assert life.flaps(2.0)
-
-
-def test_bad_input_is_not_tried_again():
-    life = born()
-    look(life, 1.0, exit_code=2)
-    assert life.state is State.FAILED
-
-
-def test_a_clean_exit_that_nobody_asked_for_is_a_death():
-    life = born()
-    look(life, 1.0, ready=True)
-    look(life, 2.0, exit_code=0)
-    assert life.state is State.BACKING_OFF
 
 
 def test_one_that_never_gets_ready_is_killed_once():
@@ -246,20 +236,6 @@ def test_stop_asks_then_forces():
     assert look(life, 12.0) is Action.KILL
     look(life, 12.1, exit_code=-9)
     assert life.state is State.STOPPED
-
-
-def test_stop_while_backing_off_is_immediate():
-    life = born()
-    look(life, 1.0, exit_code=1)
-    assert life.stop(1.1) is Action.NOTHING
-    assert life.state is State.STOPPED
-
-
-def test_a_failed_one_stays_failed_when_all_is_stopped():
-    life = born()
-    look(life, 1.0, exit_code=2)
-    life.stop(2.0)
-    assert life.state is State.FAILED
 
 
 @pytest.mark.parametrize("chance", [0.0, 0.5, 0.999])

@@ -23,49 +23,35 @@ def watch(sights, running=None, stall=30.0, every=5.0):
     return verdicts
 
 
-def test_progress_is_fine_however_long_the_lag():
-    assert watch([sight((n, 1000, 0)) for n in range(50)]) == []
+STUCK = sight((7, 9, 0))
+BOTH = {0: -100.0, 1: -100.0}
 
 
-def test_no_lag_is_fine_however_long_the_silence():
-    assert watch([sight((7, 7, 0))] * 50) == []
-
-
-def test_lag_without_progress_for_the_stall_time_is_wedged():
-    assert watch([sight((7, 9, 0))] * 7) == [(30.0, {0})]
-
-
-def test_records_that_arrive_after_a_long_silence_start_the_clock():
-    assert watch([sight((7, 7, 0))] * 20 + [sight((7, 8, 0))] * 6) == []
-
-
-def test_one_stuck_partition_is_enough_and_its_owner_is_blamed():
-    sights = [sight((n, 1000, 0), (5, 6, 1), members=(0, 1)) for n in range(7)]
-    assert watch(sights, running={0: -100.0, 1: -100.0}) == [(30.0, {1})]
-
-
-def test_a_restarted_replica_gets_the_stall_time_again():
-    assert watch([sight((7, 9, 0))] * 8, running={0: 20.0}) == []
-
-
-def test_one_that_is_not_running_is_not_blamed():
-    assert watch([sight((7, 9, 0))] * 8, running={1: -100.0}) == [(30.0, {1})]  # 1 is absent from the group
-    assert watch([sight((7, 9, 0), members=(0, 1))] * 8, running={1: -100.0}) == []
-
-
-def test_one_put_out_of_its_group_is_wedged_even_without_lag():
-    sights = [sight((7, 7, 0), members=(0,))] * 7
-    assert watch(sights, running={0: -100.0, 1: -100.0}) == [(30.0, {1})]
+@pytest.mark.parametrize(
+    ("sights", "running", "verdicts"),
+    [
+        ([sight((n, 1000, 0)) for n in range(50)], None, []),  # progress is fine however long the lag
+        ([sight((7, 7, 0))] * 50, None, []),  # no lag is fine however long the silence
+        ([STUCK] * 7, None, [(30.0, {0})]),
+        ([sight((7, 7, 0))] * 20 + [sight((7, 8, 0))] * 6, None, []),  # what arrives after a silence starts the clock
+        ([sight((n, 1000, 0), (5, 6, 1), members=(0, 1)) for n in range(7)], BOTH, [(30.0, {1})]),  # its owner alone
+        ([STUCK] * 8, {0: 20.0}, []),  # restarted, it gets the stall time again
+        ([STUCK] * 8, {1: -100.0}, [(30.0, {1})]),  # 1 is absent from the group, and 0 does not run
+        ([sight((7, 9, 0), members=(0, 1))] * 8, {1: -100.0}, []),
+        ([sight((7, 7, 0), members=(0,))] * 7, BOTH, [(30.0, {1})]),  # put out of its group, even without lag
+    ],
+)
+def test_who_makes_no_progress_while_records_wait_is_wedged(sights, running, verdicts):
+    assert watch(sights, running) == verdicts
 
 
 def test_a_gap_in_sight_starts_the_clocks_anew():
     dog = Watchdog(30.0, longest_gap=15.0)
-    stuck = sight((7, 9, 0))
-    assert not dog.observe(0.0, stuck, {0: -100.0})
-    assert not dog.observe(100.0, stuck, {0: -100.0})
-    assert not dog.observe(110.0, stuck, {0: -100.0})
-    assert not dog.observe(120.0, stuck, {0: -100.0})
-    assert dog.observe(130.0, stuck, {0: -100.0}) == {0}
+    assert not dog.observe(0.0, STUCK, {0: -100.0})
+    assert not dog.observe(100.0, STUCK, {0: -100.0})
+    assert not dog.observe(110.0, STUCK, {0: -100.0})
+    assert not dog.observe(120.0, STUCK, {0: -100.0})
+    assert dog.observe(130.0, STUCK, {0: -100.0}) == {0}
 
 
 @pytest.mark.parametrize(
@@ -88,11 +74,10 @@ def test_lag_counts_what_is_not_committed():
 
 def test_who_is_excused_has_the_whole_time_anew_afterwards():
     dog = Watchdog(30.0, longest_gap=100.0)
-    stuck = sight((7, 9, 0))
     for now in (0.0, 20.0, 40.0, 60.0):
-        assert not dog.observe(now, stuck, {0: -100.0}, excused=True)
-    assert not dog.observe(80.0, stuck, {0: -100.0})
-    assert dog.observe(90.0, stuck, {0: -100.0}) == {0}
+        assert not dog.observe(now, STUCK, {0: -100.0}, excused=True)
+    assert not dog.observe(80.0, STUCK, {0: -100.0})
+    assert dog.observe(90.0, STUCK, {0: -100.0}) == {0}
 
 
 def test_bytes_that_move_excuse_while_no_version_completes():
@@ -122,12 +107,12 @@ def test_a_backup_keeps_up_as_long_as_nobody_of_its_shard_is_further():
 
 
 def test_one_that_waits_for_anothers_versions_is_not_wedged_and_has_the_stall_time_anew():
-    dog, stuck = Watchdog(30.0, longest_gap=15.0), sight((7, 9, 0))
+    dog = Watchdog(30.0, longest_gap=15.0)
     for n in range(20):
-        assert not dog.observe(n * 10.0, stuck, {0: -100.0}, waits={0})
+        assert not dog.observe(n * 10.0, STUCK, {0: -100.0}, waits={0})
     for n in range(20, 22):
-        assert not dog.observe(n * 10.0, stuck, {0: -100.0})
-    assert dog.observe(220.0, stuck, {0: -100.0}) == {0}
+        assert not dog.observe(n * 10.0, STUCK, {0: -100.0})
+    assert dog.observe(220.0, STUCK, {0: -100.0}) == {0}
 
 
 def test_waiting_on_one_partition_excuses_no_other():
