@@ -2,7 +2,7 @@ import json
 
 import numpy as np
 import pytest
-from hypothesis import example, given
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from spillway.lineage import reasons
@@ -76,6 +76,7 @@ def held(dtype, number):
 @example("float32", [1e39])
 @example("float16", ["1"])
 def test_a_tensor_holds_what_was_said_or_is_refused(name, said):
+    assume(not said or not all(type(number) is list for number in said))  # that is a tensor of more dimensions
     dtype, value = DTYPES[name], {"x": {"dtype": name, "data": said}}
     if all(held(dtype, number) for number in said):
         read = read_value(value)["x"]
