@@ -41,6 +41,7 @@ FOLLOW: Final = "follow"
 REPORT: Final = "report"
 _FIRST: Final = "0"
 _HIGHEST: Final = 1e100  # of a value, so that squares and their sums stay finite
+_HIGHEST_LOSS: Final = 1e250  # of one observation, so that their sums do
 
 
 class Observation(NamedTuple):
@@ -134,8 +135,17 @@ class Learning:
         served = [said.get("theta") for said in (query.get("flags") or {}).values() if isinstance(said, Mapping)]
         theta = next((each for each in served if isinstance(each, str) and each in own), next(reversed(own)))
         predicted = float(own[theta] @ features[theta])
-        loss = float(self._model.loss(seen.value, predicted, seen.item, query.key))
-        return {"predicted": predicted, "loss": loss}
+        return {"predicted": predicted, "loss": self._loss(seen, predicted, query.key)}
+
+    def _loss(self, seen: Observation, predicted: float, user: str) -> float:
+        """Return what the author's loss says of an observation. Raises ModelError for what is no finite number."""
+        loss = float(self._model.loss(seen.value, predicted, seen.item, user))
+        if not abs(loss) <= _HIGHEST_LOSS:
+            raise ModelError(
+                f"{type(self._model).__name__}.loss of {seen.item!r:.80} returned {loss}: return a number of at most "
+                f"{_HIGHEST_LOSS:g}"
+            )
+        return loss
 
     def update(self, states: dict[str, Any], batch: Sequence[Inputs], _outputs: Sequence[Any]) -> Mapping[str, State]:
         shared = states[SHARED]
@@ -205,7 +215,7 @@ class Learning:
         for number, each in state[HELD].items():
             features, of_shard = self._thetas.get(each["theta"]).of(seen.item), shared[HELD][number]
             predicted = float(each["w"] @ features)
-            loss = float(self._model.loss(seen.value, predicted, seen.item, user))
+            loss = self._loss(seen, predicted, user)
             before = 0.0 if new else each["w"].copy()
             residual = seen.value - predicted
             learn(each["w"], each["inverse"], features, residual, self._weight(residual))

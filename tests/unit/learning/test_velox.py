@@ -1,5 +1,7 @@
 """Velox: that updates equal eq. 2.2, what users begin with and keep, and what topK chooses."""
 
+import math
+
 import numpy as np
 import pytest
 
@@ -167,6 +169,15 @@ def test_what_is_no_observation_is_refused_before_the_state_changes(truth, words
     machine = Machine("here", Served(Table, {}))
     with pytest.raises(ModelError, match=words):
         machine.compute([Inputs({"truth": truth}, {}, "id", "ada")])
+    assert not machine.pending
+
+
+@pytest.mark.parametrize("loss", [math.nan, math.inf, -math.inf, 1e300])
+def test_a_loss_that_would_ruin_the_running_error_is_refused_before_the_state_changes(loss):
+    model = Served(type("Odd", (Table,), {"loss": lambda *_: loss}), {})
+    machine = Machine("here", model)
+    with pytest.raises(ModelError, match=r"Odd.loss of 'i1' returned .*: return a number of at most"):
+        machine.compute([Inputs({"truth": {"item": "i1", "value": 1.0}}, {}, "id", "ada")])
     assert not machine.pending
 
 
