@@ -19,7 +19,7 @@ _EXTRAS = {
 
 
 def lacking(error: ModuleNotFoundError) -> str | None:
-    """Say with which extra the module comes that was not found; None where it is no extra's."""
+    """Name the missing module, and the extra that installs it; None where no extra does."""
     module = (error.name or "").partition(".")[0]
     if module not in _EXTRAS:
         return None

@@ -319,7 +319,7 @@ class Links:
             self._send_next(link)
 
     def _answered(self, link: _Link, results: list[Any], seconds: float) -> None:
-        """Give the listener the results of the job's next queries; the last of them ends the job."""
+        """Pass the results of the job's next queries to the listener; the last of them ends the job."""
         job, first = link.job, link.answered
         link.answered += len(results)
         if link.answered == len(link.queries):

@@ -124,7 +124,7 @@ class NexusSplit(_Windowed):
 
 
 def share(view: StageView, weigh: Callable[[str], float]) -> float:
-    """Give the stage's part of the SLO: its weight over that of the longest path through it; 1 where none weighs."""
+    """Return the stage's share of the SLO: its weight over that of the longest path through it; 1 where none weighs."""
     before: dict[str, list[str]] = {}
     for stage, successors in view.successors.items():
         for successor in successors:

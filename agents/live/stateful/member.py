@@ -36,9 +36,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-# What an ended reign held, up to some 100 MB, is full of cycles, and a stage looks for those so rarely that it would
-# have to hold the next reigns' as well. Seconds until the reign's threads and messages have come to their ends.
-_LOOK_THROUGH_SECONDS = 1.0
+# Seconds from the end of a reign to a collection of garbage, by when its threads and messages have ended. What it held,
+# up to some 100 MB, is full of cycles, and a stage collects so rarely that those of several reigns would add up.
+_COLLECT_SECONDS = 1.0
 
 
 class States(Protocol):
@@ -204,7 +204,7 @@ class ShardMember:
             log.info("%s: stops being primary (epoch %d)", self.roles.name, primary.core.epoch)
             primary.close()
             self._ended()
-            asyncio.get_running_loop().call_later(_LOOK_THROUGH_SECONDS, gc.collect)
+            asyncio.get_running_loop().call_later(_COLLECT_SECONDS, gc.collect)
         loading, self._loading = self._loading, None
         if loading is not None:
             loading.cancel()

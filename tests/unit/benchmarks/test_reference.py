@@ -37,7 +37,7 @@ CASES = [SHORT, *(pytest.param(*case, marks=pytest.mark.nightly) for case in LON
 def test_naive_agrees_with_the_reference(trace, app):
     table = REFERENCE / "pard-reference.csv"
     if not table.is_file():
-        pytest.skip(f"no reference in {REFERENCE}; set SPILLWAY_REFERENCE to another folder folder")
+        pytest.skip(f"no reference in {REFERENCE}; set SPILLWAY_REFERENCE to another folder")
     with table.open() as lines:
         (row,) = [
             row for row in csv.DictReader(lines) if (row["trace"], row["app"], row["policy"]) == (trace, app, "naive")
@@ -61,7 +61,7 @@ def test_naive_agrees_with_the_reference(trace, app):
 def cell(policy, case="tm@arrivals_conv_221667"):
     """A case, simulated; the shortest, if none is named."""
     if not (REFERENCE / TABLE).is_file():
-        pytest.skip(f"no reference in {REFERENCE}; set SPILLWAY_REFERENCE to another folder folder")
+        pytest.skip(f"no reference in {REFERENCE}; set SPILLWAY_REFERENCE to another folder")
     (row,) = rows(REFERENCE, [policy], [case])
     return compare(REFERENCE, row)
 

@@ -285,7 +285,7 @@ def test_the_input_is_told_what_waits_for_a_reign_while_there_is_one():
 
 
 def test_an_ended_reign_is_let_go_however_rarely_cycles_are_looked_for(monkeypatch):
-    monkeypatch.setattr(members, "_LOOK_THROUGH_SECONDS", 0.01)
+    monkeypatch.setattr(members, "_COLLECT_SECONDS", 0.01)
 
     async def story(bench):
         reign = await bench.begun()
