@@ -66,7 +66,7 @@ class Signature:
         """Raise WireError(BAD_INPUT) for an output that the file does not declare, where it declares any."""
         unknown = [] if self.outputs is None else [name for name in wanted if name not in self.outputs]
         if unknown:
-            hint = names.meant(unknown[0], list(self.outputs or ()))
+            hint = names.meant(unknown[0][:80], list(self.outputs or ()))
             told = f"pipeline {self.pipeline!r} has no output {unknown[0]!r:.80}; {hint}"
             raise WireError(reasons.BAD_INPUT, told)
 

@@ -13,7 +13,8 @@ its length before it (four bytes).
 The other way about, what the pipeline declares decides: `int` takes any integer of shape [] or [1], `bytes` takes text
 as it is, `list` and `dict` take JSON without the parameter. Where nothing is declared, FP64, INT64 and BOOL of shape []
 are numbers, BYTES [1] and [] is text if it is UTF-8 and bytes if not, other BYTES are lists of these, and JSON is what
-it says. So an array of shape [] may come back as a number, and raw bytes that are UTF-8 as text; nothing else changes.
+it says. So an array of shape [] may come back as a number, raw bytes that are UTF-8 as text, and a NaN without its
+payload; nothing else changes but within JSON, where numbers that are not finite become texts.
 
 JSON has no bytes and no numbers that are not finite. Bytes are base64 in it, with the parameter content_type: base64;
 those numbers are the texts "NaN", "Infinity" and "-Infinity", and a request may also have them as Python's json writes
@@ -41,6 +42,7 @@ from spillway.lineage.values.json_tensors import NON_FINITE, elements, flattened
 from spillway.lineage.values.json_text import read_value, show_value
 from spillway.lineage.values.plain import LONG_MOST
 from spillway.lineage.values.tensors import BFLOAT16, WIRE_DTYPES, is_tensor, named, view
+from spillway.topology.quantities import shown
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -67,6 +69,7 @@ JSON: Final = "json"
 BASE64: Final = "base64"
 _STRUCTURES: Final = frozenset({"list", "dict"})
 _KINDS: Final = {"bool": "b", "int": "iu", "float": "iuf"}  # of arrays that are one, by what is declared
+_ROW_BYTES: Final = 32  # of a nested tensor's rows, on the average: as many lists as that leaves may JSON have
 _LENGTH: Final = struct.Struct("<I")
 _dumps: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
@@ -104,7 +107,7 @@ def value_of(tensor: Tensor, declared: InputSpec | None, limits: Limits) -> Valu
     found = DTYPE_OF.get(tensor.datatype) if isinstance(tensor.datatype, str) else None
     if found is None:
         known = ", ".join((*DTYPE_OF, BYTES))
-        raise _bad(tensor.name, f"there is no datatype {tensor.datatype!r:.40}; use one of {known}")
+        raise _bad(tensor.name, f"there is no datatype {shown(tensor.datatype)}; use one of {known}")
     array = _of_raw(tensor, found, limits) if tensor.raw else _of_list(tensor, found, limits)
     return _as_declared(array, tensor.datatype, declared)
 
@@ -130,8 +133,9 @@ def _as_declared(array: Any, datatype: str, declared: InputSpec | None) -> Value
 def _count(tensor: Tensor, size: int, limits: Limits) -> int:
     """Return how many elements of `size` bytes (0: of BYTES) the shape has. Raises WireError where it is none."""
     shape = tensor.shape
-    if not all(type(length) is int and length >= 0 for length in shape):
-        raise _bad(tensor.name, f"its shape {list(shape)!r:.80} must be a list of whole numbers of at least 0")
+    wrong = [length for length in shape if type(length) is not int or not 0 <= length <= LONG_MOST]
+    if wrong:
+        raise _bad(tensor.name, f"its shape must be a list of whole numbers of at least 0, not of {shown(wrong[0])}")
     if len(shape) > limits.max_rank:
         raise too_large(f"tensor {tensor.name!r:.80}: its rank {len(shape)}", limits.max_rank, "max_rank")
     spread = math.prod(length or 1 for length in shape)  # numpy computes with a dimension even where another is 0
@@ -162,7 +166,7 @@ def _of_list(tensor: Tensor, dtype: str, limits: Limits) -> Any:
     flat = _flat(tensor, _count(tensor, WIRE_DTYPES[dtype.encode()].itemsize, limits), limits)
     try:
         return elements(flat, dtype).reshape(tensor.shape)
-    except (TypeError, ValueError, OverflowError) as error:
+    except (TypeError, ValueError, OverflowError, RecursionError) as error:  # the last by telling of what is deep
         raise _bad(tensor.name, f"its data are not {tensor.datatype}: {error}") from error
 
 
@@ -193,24 +197,34 @@ def _text_value(tensor: Tensor, dtype: str | None, limits: Limits) -> Value:
     if content == JSON or (dtype in _STRUCTURES and single and content is None):
         if not single:
             raise _bad(tensor.name, f"JSON is BYTES of shape [1], not {list(tensor.shape)}")
-        return _read_json(tensor.name, flat[0], limits)
+        place = f"tensor {tensor.name!r:.80}"
+        return read_value(read_json(flat[0], limits, place), place, limits)
     decoded = [_element(tensor.name, each, content, dtype, limits) for each in flat]
     if single:
         return decoded[0]
     return np.array(decoded, object).reshape(tensor.shape).tolist()
 
 
-def _read_json(name: str, text: Any, limits: Limits) -> Value:
+def read_json(text: Any, limits: Limits, place: str) -> Any:
+    """Return what JSON says. Raises WireError (BAD_INPUT, TOO_LARGE) that begins with the place.
+
+    The parser makes up to 25 bytes of objects of each byte of text that is all empty lists, so those are counted first.
+    """
+    if not isinstance(text, str | bytes):
+        raise WireError(reasons.BAD_INPUT, f"{place}: JSON is a text, not {shown(text)}")
+    count = text.count("[") + text.count("{") if isinstance(text, str) else text.count(b"[") + text.count(b"{")
+    if count > (most := limits.max_values + limits.max_tensor_bytes // _ROW_BYTES):
+        raise too_large(f"{place}: JSON with {count} lists and objects (give large tensors flat, or raw)", most)
     try:
-        return read_value(json.loads(text), f"tensor {name!r:.80}", limits)
-    except (TypeError, ValueError, RecursionError) as error:
-        raise _bad(name, f"it is to be JSON, and is not: {error!s:.200}") from error
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise WireError(reasons.BAD_INPUT, f"{place}: not JSON: {error!s:.200}") from error
 
 
 def _element(name: str, element: Any, content: Any, dtype: str | None, limits: Limits) -> str | bytes:
     """Return an element of BYTES as what is declared; else text if it is UTF-8."""
     if not isinstance(element, str | bytes):
-        raise _bad(name, f"an element of BYTES is text, not {element!r:.40}; put it in quotes")
+        raise _bad(name, f"an element of BYTES is text, not {shown(element)}; put it in quotes")
     if len(element) > limits.max_string_bytes * (1 + (content == BASE64)):
         raise too_large(f"tensor {name!r:.80}: an element", limits.max_string_bytes, "max_string_bytes")
     try:

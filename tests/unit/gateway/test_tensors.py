@@ -1,5 +1,6 @@
 """Between the tensors of the Open Inference Protocol and values: what goes there comes back, or a documented loss."""
 
+import contextlib
 import json
 import math
 
@@ -7,7 +8,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from hypothesis.extra import numpy as npst
 
 from spillway.agents.gateway.tensors import Tensor, inputs_of, pack_bytes, tensor_of, value_of
 from spillway.lineage import reasons
@@ -15,15 +15,11 @@ from spillway.lineage.errors import WireError
 from spillway.lineage.limits import DEFAULT_LIMITS, Limits
 from spillway.lineage.values.json_text import read_value, show_value
 from spillway.lineage.values.plain import Bfloat16
-from spillway.lineage.values.tensors import DTYPES
 from spillway.topology.spec import InputSpec
-from tests.unit.lineage.strategies import bfloat16s, longs, maps, same, texts, values
+from tests.unit.gateway.strategies import arrays, plain
+from tests.unit.lineage.strategies import bfloat16s, maps, same, values
 
 NUMBERS = ("float64", "int64", "bool")
-arrays = st.sampled_from([name for name in DTYPES if not name.startswith("complex")]).flatmap(
-    lambda name: npst.arrays(np.dtype(name), npst.array_shapes(min_dims=0, max_dims=4, min_side=0, max_side=4))
-)
-plain = st.booleans() | longs | st.floats() | texts | st.binary(max_size=40) | arrays
 
 
 def there_and_back(value, *, raw, declared=None):
@@ -32,13 +28,13 @@ def there_and_back(value, *, raw, declared=None):
 
 def loses(value, *, raw):
     """What the module's docstring says of a value that comes back as another."""
+    if isinstance(value, np.ndarray) and value.dtype.kind == "f" and not raw:
+        value = np.where(np.isnan(value), np.array(math.nan, value.dtype), value)
     if isinstance(value, np.ndarray) and value.shape == () and value.dtype.name in NUMBERS:
         return value.item()
     if isinstance(value, bytes) and raw:
-        try:
+        with contextlib.suppress(UnicodeDecodeError):
             return value.decode()
-        except UnicodeDecodeError:
-            return value
     return value
 
 
@@ -65,10 +61,7 @@ def test_bfloat16_goes_raw(value):
 def test_nested_data_are_as_good_as_flat_ones(array):
     tensor = tensor_of("x", array, raw=False)
     nested = Tensor("x", tensor.datatype, tensor.shape, np.array(tensor.data, object).reshape(array.shape).tolist())
-    declared = InputSpec(dtype=array.dtype.name)
-    assert same(
-        value_of(nested, declared, DEFAULT_LIMITS), array.item() if array.dtype == bool and array.shape == () else array
-    )
+    assert same(value_of(nested, None, DEFAULT_LIMITS), loses(array, raw=False))
 
 
 @pytest.mark.parametrize(
@@ -113,8 +106,9 @@ def test_what_is_declared_decides(tensor, dtype, value):
     [
         (Tensor("x", "FP31", (1,), [1]), None, "there is no datatype 'FP31'; use one of BOOL, INT8"),
         (Tensor("x", ["FP32"], (1,), [1]), None, "there is no datatype"),
-        (Tensor("x", "FP32", (-1,), [1]), None, "its shape [-1] must be a list of whole numbers"),
-        (Tensor("x", "FP32", (True,), [1]), None, "its shape [True] must be"),
+        (Tensor("x", "FP32", (10**4000,), [1]), None, "its shape must be"),
+        (Tensor("x", "FP32", (-1,), [1]), None, "its shape must be a list of whole numbers of at least 0, not of -1"),
+        (Tensor("x", "FP32", (True,), [1]), None, "not of true"),
         (Tensor("x", "FP32", (2,), [1]), None, "its data have 1 elements (shape [1]), and its shape [2] has 2"),
         (Tensor("x", "FP32", (2, 3), [[1, 2], [3, 4], [5, 6]]), None, "(shape [3, 2]), and its shape [2, 3] has 6"),
         (Tensor("x", "FP32", (3,), [[1, 2], [3]]), None, "rows differ in length"),
@@ -130,9 +124,10 @@ def test_what_is_declared_decides(tensor, dtype, value):
         (Tensor("x", "BYTES", (1,), pack_bytes([b"\xff"])), "str", "not UTF-8"),
         (Tensor("x", "BYTES", (1,), ["\ud800"]), "bytes", "not UTF-8"),
         (Tensor("x", "BYTES", (1,), ["?"], {"content_type": "base64"}), None, "is to be base64"),
-        (Tensor("x", "BYTES", (1,), ["{"], {"content_type": "json"}), None, "is to be JSON"),
+        (Tensor("x", "BYTES", (1,), ["{"], {"content_type": "json"}), None, "not JSON"),
+        (Tensor("x", "BYTES", (1,), [5], {"content_type": "json"}), None, "JSON is a text, not 5"),
         (Tensor("x", "BYTES", (2,), ["1", "2"], {"content_type": "json"}), None, "JSON is BYTES of shape [1]"),
-        (Tensor("x", "BYTES", (1,), ["[" * 100_000], {"content_type": "json"}), None, "is to be JSON"),
+        (Tensor("x", "BYTES", (1,), ["[" * 100_000], {"content_type": "json"}), None, "not JSON"),
         (Tensor("x", "BYTES", (2,), pack_bytes([b"a"])), None, "are not 2 elements"),
         (Tensor("x", "BYTES", (1,), pack_bytes([b"a"]) + b"!"), None, "are not 1 elements"),
         (Tensor("x", "BYTES", (1,), b"\xff\xff\xff\xff"), None, "are not 1 elements"),
