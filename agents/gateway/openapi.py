@@ -114,7 +114,7 @@ def _operation(summary: str, answer: Schema, request: Schema | None = None, *oth
 
 def _model_paths(name: str) -> Schema:
     paths: Schema = {}
-    for under, given in (("", []), ("/versions/{version}", [_ref_parameter("version")])):
+    for under, given in (("", []), ("/versions/{version}", [_VERSION_PARAMETER])):
         common: Schema = {"parameters": given} if given else {}
         infer = _operation(f"Ask {name} one query.", _ref("InferenceAnswer"), _ref("InferenceRequest"))
         raw = {"application/octet-stream": {"schema": {"type": "string"}}}  # JSON, and behind it the raw data
@@ -126,10 +126,6 @@ def _model_paths(name: str) -> Schema:
         paths[f"{root}/ready"] = {**common, "get": ready}
         paths[f"{root}/infer"] = {**common, "post": infer}
     return paths
-
-
-def _ref_parameter(name: str) -> Schema:
-    return {"name": name, "in": "path", "required": True, "schema": _TEXT}
 
 
 def _plain_paths(name: str) -> Schema:
@@ -173,6 +169,7 @@ _MEANING: Final = {
     503: "The pipeline cannot answer now; ask again later.",
     504: "Not answered in time; a late prediction is in the body.",
 }
+_VERSION_PARAMETER: Final[Schema] = {"name": "version", "in": "path", "required": True, "schema": _TEXT}
 _DATATYPE: Final[Schema] = {"type": "string", "enum": [*DTYPE_OF, BYTES]}
 _SHAPE: Final = _list({"type": "integer"})
 _OF_TENSOR: Final[Schema] = {"name": _TEXT, "datatype": _DATATYPE, "shape": _SHAPE, "parameters": _OBJECT}

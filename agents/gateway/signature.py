@@ -37,20 +37,17 @@ class Signature:
     inputs: Mapping[str, InputSpec]
     outputs: Mapping[str, InputSpec] | None
     """None where the file has no section `outputs`: they may be any."""
-    complete: bool
-    """Whether every root stage declares its inputs."""
     needs: bool
     """Whether a query may say what it needs of variants (`spillway.topology.variants.needs`)."""
 
     @classmethod
     def of(cls, spec: PipelineSpec) -> Signature:
-        roots = [stage for stage in spec.stages if not stage.after]
         inputs: dict[str, InputSpec] = {}
-        for stage in roots:
+        for stage in (stage for stage in spec.stages if not stage.after):
             for name, declared in (stage.inputs or {}).items():
                 inputs[name] = _common(inputs.get(name, declared), declared)
         needs = any(stage.variants is not None for stage in spec.stages)
-        return cls(spec.name, inputs, spec.outputs, all(stage.inputs is not None for stage in roots), needs)
+        return cls(spec.name, inputs, spec.outputs, needs)
 
     def metadata(self, version: str) -> dict[str, Any]:
         """Return the model metadata of the Open Inference Protocol; it has no outputs where none are declared."""
@@ -78,8 +75,7 @@ def _common(one: InputSpec, other: InputSpec) -> InputSpec:
 
 
 def _described(declared: Mapping[str, InputSpec]) -> list[dict[str, Any]]:
-    told = ({"name": name, **tensor} for name, spec in declared.items() if (tensor := tensor_metadata(spec)))
-    return list(told)
+    return [{"name": name, **tensor} for name, spec in declared.items() if (tensor := tensor_metadata(spec))]
 
 
 def tensor_metadata(spec: InputSpec) -> dict[str, Any]:

@@ -19,8 +19,8 @@ from spillway.topology.spec import InputSpec
 from tests.unit.gateway.strategies import parsed, plain
 from tests.unit.lineage.strategies import names, same
 
-ANY = Signature("p", {}, None, complete=False, needs=False)
-DECLARED = Signature("p", {"x": InputSpec(dtype="bytes")}, {"y": InputSpec()}, complete=True, needs=False)
+ANY = Signature("p", {}, None, needs=False)
+DECLARED = Signature("p", {"x": InputSpec(dtype="bytes")}, {"y": InputSpec()}, needs=False)
 
 
 def read(told, tail=b"", signature=ANY, length=None):

@@ -14,8 +14,8 @@ from spillway.topology.spec import InputSpec
 validator = pytest.importorskip("openapi_spec_validator", reason="make env installs it")
 
 INPUTS = {"x": InputSpec(dtype="float32", shape=(2, None)), "name": InputSpec(dtype="str"), "more": InputSpec()}
-SIGNATURE = Signature("plates.v1", INPUTS, {"y": InputSpec(dtype="int")}, complete=True, needs=False)
-DOCUMENT = document([SIGNATURE, Signature("other", {}, None, complete=False, needs=True)])
+SIGNATURE = Signature("plates.v1", INPUTS, {"y": InputSpec(dtype="int")}, needs=False)
+DOCUMENT = document([SIGNATURE, Signature("other", {}, None, needs=True)])
 
 
 def fits(schema, value):
