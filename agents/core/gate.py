@@ -106,13 +106,7 @@ class GateShare(Share):
     __slots__ = ("_queries", "held", "released", "settled")
 
     def __init__(
-        self,
-        partition: int,
-        committed: int,
-        joins: JoinTable | None,
-        released: ReleasedMemory,
-        *,
-        settled: bool,
+        self, partition: int, committed: int, joins: JoinTable | None, released: ReleasedMemory, *, settled: bool
     ) -> None:
         super().__init__(partition, committed, joins)
         self.released = released
@@ -148,9 +142,7 @@ class GateShare(Share):
 
 GATE = "gate"
 
-_TEXTS = {
-    Verdict.TIMEOUT: (reasons.JOIN_TIMEOUT, "not all sinks reported in time"),
-}
+_TEXTS = {Verdict.TIMEOUT: (reasons.JOIN_TIMEOUT, "not all sinks reported in time")}
 
 
 class GateCore(GateGauges):

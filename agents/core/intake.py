@@ -119,9 +119,7 @@ class Gauges:
         return self._batcher.load()
 
 
-_ENDS = {
-    Verdict.TIMEOUT: Loss(FAILED, reasons.JOIN_TIMEOUT, "not all parts came in time"),
-}
+_ENDS = {Verdict.TIMEOUT: Loss(FAILED, reasons.JOIN_TIMEOUT, "not all parts came in time")}
 
 
 class Intake(Gauges):

@@ -67,17 +67,7 @@ class Waits:
 class Share:
     """What is known of one partition; dropped as a whole when the partition is revoked."""
 
-    __slots__ = (
-        "committed",
-        "joins",
-        "live",
-        "memory",
-        "offsets",
-        "partition",
-        "refetch",
-        "resting",
-        "speculation",
-    )
+    __slots__ = ("committed", "joins", "live", "memory", "offsets", "partition", "refetch", "resting", "speculation")
 
     offsets_type = PartitionOffsets
     memory_type = PartitionMemory
@@ -192,10 +182,5 @@ class Share:
 
     def _fresh(self, delivery: Delivery) -> bool:
         return self.memory.fresh(
-            delivery.request_id,
-            delivery.offset,
-            delivery.predecessor,
-            delivery.hop,
-            delivery.appended,
-            delivery.lost,
+            delivery.request_id, delivery.offset, delivery.predecessor, delivery.hop, delivery.appended, delivery.lost
         )

@@ -57,11 +57,7 @@ def pack_contents(contents: Contents, limits: Limits) -> Fields:
         "chunks": pack_chunks(contents.chunks),
         "pages": list(contents.pages),
         "batches": [
-            {
-                "n": batch.n,
-                "taken": _pack_records(batch.taken),
-                "dropped": _pack_records(batch.dropped),
-            }
+            {"n": batch.n, "taken": _pack_records(batch.taken), "dropped": _pack_records(batch.dropped)}
             for batch in contents.batches
         ],
         "outputs": [_pack_output(output) for output in contents.outputs],

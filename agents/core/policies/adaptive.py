@@ -104,18 +104,7 @@ def high_first(high: bool, load: float, band: float) -> bool:  # noqa: FBT001 - 
 class Pressure:
     """One stage's load factor and band, and the order that is to be; shared by the queues of a process."""
 
-    __slots__ = (
-        "_arrivals",
-        "_deviations",
-        "_first",
-        "_heard",
-        "_rates",
-        "_states",
-        "_times",
-        "band",
-        "high",
-        "load",
-    )
+    __slots__ = ("_arrivals", "_deviations", "_first", "_heard", "_rates", "_states", "_times", "band", "high", "load")
 
     def __init__(self) -> None:
         self.load = 0.0  # mu
