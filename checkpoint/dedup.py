@@ -57,8 +57,6 @@ def said_by(request_id: str, predecessor: str, lost: tuple[str, ...]) -> Said:
 class HopLane:
     """What came from one predecessor on one partition."""
 
-    __slots__ = ("_entries", "_floor", "_ids", "_raised_at", "_rises", "watermark")
-
     def __init__(self) -> None:
         self.watermark = 0  # a sequence below it was taken before
         self._floor = 0  # the watermark as the records below our committed offset give it
@@ -137,8 +135,6 @@ class IngressLane:
     append times differ by at most `seconds`.
     """
 
-    __slots__ = ("_ahead", "_below", "_ids", "_limit", "_newest", "_records", "_seconds", "_seen", "evicted")
-
     def __init__(self, seconds: float = INGRESS_SECONDS, limit: int = INGRESS_RECORDS) -> None:
         self._seconds = seconds
         self._limit = limit
@@ -184,8 +180,6 @@ class IngressLane:
 
 class PartitionMemory:
     """All lanes of one input partition."""
-
-    __slots__ = ("_ingress", "_lanes")
 
     lane_type = HopLane
 

@@ -42,8 +42,6 @@ POSITIVE: Final = _STEPS
 class Histogram:
     """Counts of seconds by upper bound, and their sum."""
 
-    __slots__ = ("bounds", "counts", "total")
-
     def __init__(self, bounds: tuple[float, ...] = SIGNED) -> None:
         self.bounds = bounds
         self.counts = [0] * (len(bounds) + 1)
@@ -73,8 +71,6 @@ class Histogram:
 
 class Calibration:
     """What a stage told of Q, W and D, beside what then happened."""
-
-    __slots__ = ("_told", "errors", "happened_total", "told_total")
 
     def __init__(self) -> None:
         self._told: tuple[float, float, float] | None = None
@@ -110,8 +106,6 @@ class Calibration:
 
 class Budgets:
     """The time that requests had left when they were judged, and what the stage took of it."""
-
-    __slots__ = ("consumption", "left", "shortfall")
 
     def __init__(self) -> None:
         self.left = {fate: Histogram() for fate in FATES}

@@ -49,8 +49,6 @@ _OPEN: Final = 4  # groups that fill at the same time, for the sake of distinct 
 class Group:
     """Batches whose answers can be made of one another's and of the extras'."""
 
-    __slots__ = ("answered", "answers", "batches", "made", "note", "rows")
-
     def __init__(self) -> None:
         self.batches: list[Batch] = []
         self.answered: set[int] = set()  # places of the batches whose own workers have answered
@@ -72,8 +70,6 @@ class Group:
 
 class Extra:
     """Work for one worker of a dispatch's own pool; `outputs`, `seconds` and `version` are the driver's."""
-
-    __slots__ = ("group", "outputs", "requests", "row", "seconds", "version", "worker")
 
     def __init__(self, group: Group, row: int) -> None:
         self.group = group
@@ -107,8 +103,6 @@ class DispatchStats:
 
 class _Row:
     """A pool and the extras that wait for it."""
-
-    __slots__ = ("draining", "idle", "running", "waiting")
 
     def __init__(self) -> None:
         self.waiting: deque[Extra] = deque()

@@ -103,8 +103,6 @@ class GateGauges:
 class GateShare(Share):
     """What the gate knows of one partition."""
 
-    __slots__ = ("_queries", "held", "released", "settled")
-
     def __init__(
         self, partition: int, committed: int, joins: JoinTable | None, released: ReleasedMemory, *, settled: bool
     ) -> None:

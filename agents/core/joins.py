@@ -76,8 +76,6 @@ class Fetch:
 class PayloadRoom:
     """The bytes that waiting parts of one process may keep, and do."""
 
-    __slots__ = ("held", "limit")
-
     def __init__(self, limit: int = PAYLOAD_BYTES) -> None:
         self.limit = limit
         self.held = 0
@@ -117,8 +115,6 @@ class Parked:
 
 class Refetch:
     """The parked requests of one partition."""
-
-    __slots__ = ("_parked", "_partition", "_wanted")
 
     def __init__(self, partition: int) -> None:
         self._partition = partition
@@ -214,21 +210,6 @@ REUSE_SECONDS = 300.0  # half of the ingress's memory: ids sent further apart th
 
 class JoinTable:
     """The requests of one partition of which something was heard."""
-
-    __slots__ = (
-        "_entries",
-        "_expected",
-        "_expiries",
-        "_firsts",
-        "_incomplete",
-        "_recent",
-        "_retiring",
-        "_room",
-        "_serial",
-        "_table",
-        "_waiting",
-        "evicted",
-    )
 
     def __init__(
         self, rule: Rule, expected: Callable[[Path], tuple[str, ...]], room: PayloadRoom | None = None

@@ -32,8 +32,6 @@ _FEW: Final = 1_000  # entries below which nobody looks for those that are over
 class LastMoments:
     """Those of one stage's queries."""
 
-    __slots__ = ("_entries", "_many", "_numbers", "_outlook", "_stage", "rest")
-
     def __init__(self, view: StageView) -> None:
         self._stage = view.stage
         self._outlook = Outlook(view, _SHARE, _DRAWS)

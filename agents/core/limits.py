@@ -64,8 +64,6 @@ class Aimd:
     A mark lasts for as long as both are among the last 200 batches.
     """
 
-    __slots__ = ("_batches", "_beyond", "_most", "_objective", "_value")
-
     def __init__(self, objective: float, most: int) -> None:
         """`objective`: seconds that a batch may run; `most`: the largest batch that the model takes."""
         self._objective = objective
@@ -116,8 +114,6 @@ class Quantile:
     slow: it is then the largest of whose batches at most 1 % more are beyond than of those of one. A line through the
     lower quartiles, and how far batches are above it, say how many are; one full batch in 16 has one query.
     """
-
-    __slots__ = ("_batches", "_full", "_line", "_most", "_objective", "_ones", "_seen", "_size")
 
     def __init__(self, objective: float, most: int) -> None:
         """See `Aimd`."""

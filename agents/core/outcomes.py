@@ -50,8 +50,6 @@ class _Decided:
 class ReleasedMemory:
     """The queries of one partition whose outcome is decided."""
 
-    __slots__ = ("_ahead", "_ids", "_limit", "_newest", "_released", "_seconds", "egress_next", "evicted")
-
     def __init__(self, egress: int, seconds: float = RELEASED_SECONDS, limit: int = RELEASED_LIMIT) -> None:
         self.egress_next = egress  # nothing is written at or above it yet, as far as is known
         self._seconds = seconds

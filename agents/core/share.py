@@ -67,8 +67,6 @@ class Waits:
 class Share:
     """What is known of one partition; dropped as a whole when the partition is revoked."""
 
-    __slots__ = ("committed", "joins", "live", "memory", "offsets", "partition", "refetch", "resting", "speculation")
-
     offsets_type = PartitionOffsets
     memory_type = PartitionMemory
     speculation_type = Speculation

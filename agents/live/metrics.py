@@ -40,8 +40,6 @@ _OF_SLO = (0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.1, 1.25, 1.
 class Distribution:
     """A histogram of seconds. `slo`: buckets are shares and multiples of it."""
 
-    __slots__ = ("bounds", "counts", "total")
-
     def __init__(self, slo: float | None = None) -> None:
         self.bounds = _BOUNDS if slo is None else tuple(float(f"{share * slo:.6g}") for share in _OF_SLO)
         self.counts = [0] * (len(self.bounds) + 1)
@@ -174,8 +172,6 @@ _BYTES: Final = (16.0, 32.0, 64.0, 128.0, 256.0, 512.0, 1024.0, 4096.0)
 class DurableLag:
     """For how long the oldest version of a reign that is not durable has been recorded."""
 
-    __slots__ = ("_clock", "_oldest", "_waiting")
-
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._waiting: deque[tuple[int, float]] = deque()  # versions, and since when
@@ -202,8 +198,6 @@ class DurableLag:
 
 class StateFigures:
     """A member's numbers."""
-
-    __slots__ = ("captures", "durable", "epoch", "lag", "moved", "role", "sent", "unpublished", "version", "written")
 
     def __init__(self) -> None:
         self.role = "backup"  # spillway.checkpoint.promotion.Role's values

@@ -86,8 +86,6 @@ class Crossroads:
     `foresight` is for the policies: what the choices of those before foretell, and, for comparison, the truth.
     """
 
-    __slots__ = ("_classes", "_predictor", "choices", "foresight")
-
     def __init__(
         self,
         choosers: Mapping[str, Chooser],

@@ -66,8 +66,6 @@ if TYPE_CHECKING:
 class Delays(Outlook):
     """An outlook in which d is that of a batch of one, and the waits are delays, of any quantile."""
 
-    __slots__ = ("_expected", "_levels", "_sums")
-
     redrawn: ClassVar[float] = 0.0
 
     def __init__(self, view: StageView, share: float, draws: int) -> None:
@@ -176,24 +174,6 @@ class SpillwayParameters(PathParameters):
 
 class Spillway(Pard):
     """See the module."""
-
-    __slots__ = (
-        "_alone",
-        "_calm",
-        "_delays",
-        "_each",
-        "_full",
-        "_late",
-        "_least",
-        "_longer",
-        "_pressed",
-        "_set",
-        "_share",
-        "_shares",
-        "_since",
-        "_spared",
-        "_tense",
-    )
 
     parameters_type: ClassVar[type[Parameters]] = SpillwayParameters
     order: ClassVar[str] = LOW
