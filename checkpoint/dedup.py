@@ -144,7 +144,6 @@ class IngressLane:
         self._ahead: deque[tuple[int, float]] = deque()  # (offset, appended) of the records not yet committed
         self._below = 0  # how many records lie below the committed offset
         self._newest = float("-inf")  # the highest append time of those
-        self.evicted = 0  # records forgotten for the limit, not for their age
 
     def fresh(self, request_id: str, offset: int, appended: float) -> bool:
         number = self._seen
@@ -166,7 +165,6 @@ class IngressLane:
             old = self._newest - appended > self._seconds
             if number >= self._below or not (old or self._below - number > self._limit):
                 return
-            self.evicted += not old
             records.popleft()
             if ids[request_id][0] == number:
                 del ids[request_id]
@@ -225,10 +223,6 @@ class PartitionMemory:
         found = [lane.span() for lane in self._lanes.values()]
         found.append(self._ingress.span())
         return [span for span in found if span is not None]
-
-    @property
-    def evicted(self) -> int:
-        return self._ingress.evicted
 
     def __len__(self) -> int:
         return len(self._ingress) + sum(map(len, self._lanes.values()))

@@ -167,7 +167,6 @@ class _Shard:
 
     @property
     def candidate(self) -> Version:
-        """The newest version that is complete and not dead."""
         return self.backlog.last or self.durable
 
 

@@ -123,7 +123,6 @@ class PartitionOffsets:
 
     @property
     def covered(self) -> tuple[Run, ...]:
-        """The finished offsets above `position`, as runs in order."""
         return self._runs.pairs()
 
     @property

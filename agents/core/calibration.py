@@ -56,11 +56,6 @@ class Histogram:
     def count(self) -> int:
         return sum(self.counts)
 
-    @property
-    def mean(self) -> float:
-        count = self.count
-        return self.total / count if count else 0.0
-
     def buckets(self) -> list[tuple[str, float]]:
         rows, cumulative = [], 0
         for bound, count in zip((*map(str, self.bounds), "+Inf"), self.counts, strict=True):
@@ -92,11 +87,6 @@ class Calibration:
         self._compare(WAIT, told[1], waited)
         self._compare(EXECUTION, told[2], executed)
         self._compare(VISIT, sum(told), queued + waited + executed)
-
-    def ratio(self, term: str) -> float | None:
-        """Told by happened, over all requests; None before anything happened. 1 is right on average."""
-        happened = self.happened_total[term]
-        return self.told_total[term] / happened if happened > 0 else None
 
     def _compare(self, term: str, told: float, happened: float) -> None:
         self.errors[term].observe(happened - told)

@@ -173,7 +173,6 @@ class Dispatch:
             self._later(now + ordered[int(self._quantile * (len(ordered) - 1))], group)
 
     def answered(self, now: float, batch: Batch) -> None:
-        """Note that a batch's own worker has answered it."""
         self._durations.append(now - batch.started)
         group, place = self._of.pop(batch)
         group.answered.add(place)
@@ -208,7 +207,6 @@ class Dispatch:
         pool.draining.discard(worker)
 
     def done(self, extra: Extra) -> None:
-        """Note that an extra is answered; its `outputs` are there."""
         pool = self._rows[extra.row]
         del pool.running[extra.worker]
         if extra.worker in pool.draining:
@@ -239,7 +237,6 @@ class Dispatch:
         return run
 
     def take_recoveries(self) -> list[Recovery]:
-        """Give what answers to make now."""
         recoveries, self._recoveries = self._recoveries, []
         return recoveries
 
@@ -270,7 +267,6 @@ class Dispatch:
         self._send(group)
 
     def _send(self, group: Group) -> None:
-        """Have the extras of a group run, if it misses anything."""
         if not group.missing:
             return
         if self.paused:

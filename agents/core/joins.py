@@ -132,7 +132,6 @@ class Refetch:
         return True
 
     def take(self) -> list[Fetch]:
-        """Give the records that are to be read again; each is answered by `fetched`."""
         wanted, self._wanted = self._wanted, []
         return wanted
 
@@ -226,7 +225,6 @@ class JoinTable:
         self._firsts: list[tuple[int, int, Entry]] = []  # the same by their first offsets
         self._recent: dict[str, float] = {}  # forgotten a short while ago: id -> time of sending
         self._serial = 0
-        self.evicted = 0  # closed requests forgotten for the bound although somebody was not heard
 
     # What happens ----------------------------------------------------------------------------------------------
 
@@ -405,7 +403,6 @@ class JoinTable:
         self._incomplete[entry.request_id] = entry
         if len(self._incomplete) > INCOMPLETE_LIMIT:
             self._forget(next(iter(self._incomplete.values())))
-            self.evicted += 1
 
     def _forget(self, entry: Entry) -> None:
         del self._entries[entry.request_id]

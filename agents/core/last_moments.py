@@ -69,7 +69,6 @@ class LastMoments:
         return self._entries[0][0] - self.rest - _MARGIN if self._entries else None
 
     def hear(self, now: float, states: Mapping[str, Sequence[StageState]]) -> None:
-        """Take in what all stages last said."""
         self._outlook.hear(now, states)
         self.rest = self._outlook.later(self._stage).total
 

@@ -116,7 +116,6 @@ class Quantile:
     """
 
     def __init__(self, objective: float, most: int) -> None:
-        """See `Aimd`."""
         self._objective = objective
         self._most = most
         self._seen: deque[tuple[int, float]] = deque(maxlen=_WINDOW)

@@ -155,7 +155,6 @@ class Share:
         return spans
 
     def confirm(self, offset: int) -> bool:
-        """Note that the broker has the commit of `offset`; False if that is no news."""
         if offset <= self.committed:
             return False
         self.committed = offset
@@ -173,10 +172,6 @@ class Share:
     @property
     def waiting(self) -> int:
         return 0 if self.joins is None else self.joins.waiting
-
-    @property
-    def evicted(self) -> int:
-        return self.memory.evicted + (self.joins.evicted if self.joins is not None else 0)
 
     def _fresh(self, delivery: Delivery) -> bool:
         return self.memory.fresh(

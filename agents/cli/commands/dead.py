@@ -220,7 +220,6 @@ def _when(at_us: int) -> str:
 
 
 def _bytes(value: bytes | None) -> Any:
-    """Bytes as text where they are text."""
     if value is None:
         return None
     try:

@@ -49,11 +49,9 @@ class Depq:
         self._waiting.add((request.deadline, self._turn, request))
 
     def pop_low(self) -> Request | None:
-        """Take the request with the smallest budget; None when empty."""
         return self._waiting.pop(0)[2] if self._waiting else None
 
     def pop_high(self) -> Request | None:
-        """Take the request with the largest budget; None when empty."""
         return self._waiting.pop()[2] if self._waiting else None
 
     def pop_expired(self, now: float) -> Request | None:

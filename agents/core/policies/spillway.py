@@ -75,7 +75,6 @@ class Delays(Outlook):
         self._sums: dict[tuple[str, ...], NDArray[np.float64]] = {}
 
     def later(self, stage: str, choices: Path = ANY) -> Later:
-        """Give the terms for the stages behind `stage`, along the worst path that `choices` leave open."""
         return self.covering(self._quantile, stage, choices)
 
     def covering(self, share: float, stage: str, choices: Path = ANY) -> Later:
