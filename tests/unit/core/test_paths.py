@@ -175,6 +175,6 @@ def test_budgets_are_counted_by_fate():
     budgets.consumed(0.05)
     assert budgets.left[KEPT].count == 1
     assert budgets.left[REFUSED].count == 2
-    assert budgets.left[REFUSED].mean == pytest.approx(0.05)
+    assert budgets.left[REFUSED].total == pytest.approx(0.1)
     assert budgets.shortfall.count == 1  # a policy without an estimate is short of nothing
-    assert budgets.consumption.mean == pytest.approx(0.05)
+    assert budgets.consumption.total == pytest.approx(0.05)
