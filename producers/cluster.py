@@ -179,12 +179,7 @@ def idempotent_producer(
     no more. Raises `BrokerError`.
     """
     trouble: list[KafkaError] = []
-    options = {
-        "enable.idempotence": True,
-        "error_cb": noting(trouble, on_fatal),
-        **ProducerLog.DEBUG,
-        **properties,
-    }
+    options = {"enable.idempotence": True, "error_cb": noting(trouble, on_fatal), **ProducerLog.DEBUG, **properties}
     said = ProducerLog()
     producer = _made(partial(Producer, logger=said), settings, options)
     deadline = time.monotonic() + timeout

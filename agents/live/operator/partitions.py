@@ -39,9 +39,7 @@ class Partitions:
                 self._check(topic, max(number for name, number in wanted if name == topic), count)
             # An offset of the cluster's, asked for now: what is appended after this constructor will be read.
             ends = self._ends(wanted) if from_end else {}
-            self._reader.consumer.assign(
-                [TopicPartition(*each, ends.get(each, OFFSET_BEGINNING)) for each in wanted],
-            )
+            self._reader.consumer.assign([TopicPartition(*each, ends.get(each, OFFSET_BEGINNING)) for each in wanted])
         except BaseException:
             self.close()
             raise

@@ -311,7 +311,6 @@ class StageDriver:
         self._pump()
 
     def drain(self, worker: int) -> bool:
-        """Give a worker no more batches; True if it runs nothing."""
         self._metrics.instances -= 1
         gone = self._core.drain(self._clock(), worker)
         self._pump()

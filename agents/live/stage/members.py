@@ -186,7 +186,6 @@ class Members:
         self._lanes, self._route = lanes, route
 
     def begin(self, driver: StageDriver, work: BatchWork) -> None:
-        """Give the driver the workers that are ready, and all that become so."""
         self._driver, self._work = driver, work
         for name in self._crews:
             if name in self.troubles:
@@ -207,7 +206,6 @@ class Members:
         """Nothing: each member says how many it has."""
 
     def wanted(self) -> dict[str, int]:
-        """The workers that each member is to have here."""
         return {name: crew.wanted for name, crew in self._crews.items()}
 
     @property

@@ -98,7 +98,6 @@ class Feed:
         self.go_on()
 
     def _deliver(self, record: ConsumerRecord) -> bool:
-        """Give one record to the core; False if its schema is unknown, so that nothing has been done yet."""
         now = self._clock()
         try:
             self._core.deliver(now, self._intake.part(record) if is_stripped(record) else self._intake.delivery(record))
@@ -112,7 +111,6 @@ class Feed:
         return True
 
     async def _retry(self, record: ConsumerRecord) -> None:
-        """Look once whether the writer has registered its schema; else the record is poison."""
         try:
             await self._loop.run_in_executor(None, self._reload_schemas)
             if self._stopped:

@@ -155,11 +155,7 @@ class StatefulWork(BatchWork):
         )
 
     def _rehearse(
-        self,
-        machine: Machine,
-        requests: Sequence[Request],
-        inputs: dict[int, Inputs],
-        results: list[Result | None],
+        self, machine: Machine, requests: Sequence[Request], inputs: dict[int, Inputs], results: list[Result | None]
     ) -> int:
         """Compute and update on copies; give those a Failed whose update raises alone. How many they are."""
         with self.guard.running(0, [requests[place] for place in inputs]):
@@ -178,11 +174,7 @@ class StatefulWork(BatchWork):
         return guilty
 
     def _compute(
-        self,
-        machine: Machine,
-        requests: Sequence[Request],
-        inputs: dict[int, Inputs],
-        results: list[Result | None],
+        self, machine: Machine, requests: Sequence[Request], inputs: dict[int, Inputs], results: list[Result | None]
     ) -> float:
         """Compute until nothing fails any more; seconds of the computation that counts."""
         while inputs:
