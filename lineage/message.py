@@ -27,6 +27,7 @@ class StageTiming:
     batch: int  # how many queries shared that execution
     model: str = ""
     version: str = ""
+    arrived: int = 0  # unix microseconds, by the stage's clock: when it was ready there; 0 where that is unknown
 
 
 @dataclass(slots=True)

@@ -420,6 +420,7 @@ class BatchWork:
             size,
             model or self._model_name,
             "" if model else by,
+            int(request.arrived * 1e6),
         )
 
         def result() -> Ok:

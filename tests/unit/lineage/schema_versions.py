@@ -1,4 +1,4 @@
-"""Other versions of our schemas: the recorded previous one, and a next one with more fields everywhere."""
+"""Other versions of our schemas: the recorded earlier ones, and a next one with more fields everywhere."""
 
 import json
 from pathlib import Path
@@ -6,7 +6,10 @@ from pathlib import Path
 from spillway.lineage.schemas import CONTENTS, DEAD_LETTER, OUTCOME, OWN_TEXTS, QUERY
 
 _FILES = {QUERY: "query.avsc", OUTCOME: "outcome.avsc", DEAD_LETTER: "dead_letter.avsc", CONTENTS: "contents.avsc"}
-V0 = {name: (Path(__file__).parent / "schemas_v0" / file).read_text() for name, file in _FILES.items()}
+_HERE = Path(__file__).parent
+V0 = {name: (_HERE / "schemas_v0" / file).read_text() for name, file in _FILES.items()}
+# Until timings had arrivals.
+V1 = {name: (_HERE / "schemas_v1" / _FILES[name]).read_text() for name in (QUERY, OUTCOME)}
 
 
 def _extended(schema):

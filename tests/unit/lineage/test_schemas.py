@@ -32,7 +32,7 @@ from spillway.lineage.schemas import (
 )
 from spillway.lineage.values.codec import Decoder, encode_query
 
-from .schema_versions import NEXT, V0
+from .schema_versions import NEXT, V0, V1
 
 ARRAY = np.arange(3, dtype=np.float32)
 TENSOR = {"dtype": "float32", "shape": [3], "data": ARRAY.tobytes()}
@@ -55,8 +55,10 @@ def test_what_a_writer_registers_is_self_contained_and_what_it_writes():
     assert encode_query(Query({})).startswith(MARKER + OWN_FINGERPRINTS[QUERY])
 
 
-@pytest.mark.parametrize("versions", [V0, NEXT], ids=["previous", "next"])
-@pytest.mark.parametrize("name", [QUERY, OUTCOME, DEAD_LETTER])
+@pytest.mark.parametrize(
+    ("versions", "name"),
+    [(versions, name) for versions in (V0, V1, NEXT) for name in (QUERY, OUTCOME, DEAD_LETTER) if name in versions],
+)
 def test_other_versions_are_compatible_by_the_rules_of_avro(versions, name):
     other = avro.schema.parse(versions[name])
     assert fingerprint_of(other) != OWN_FINGERPRINTS[name]
@@ -107,6 +109,13 @@ def test_an_outcome_of_the_previous_version_is_read_with_defaults():
     assert outcome == Outcome(
         DROPPED, reason="expired", stage="detect", timings=[StageTiming("detect", 0.5, 0.0, 0.25, 3, "", "")]
     )
+
+
+def test_a_timing_from_before_there_were_arrivals_has_an_unknown_one():
+    timing = {"stage": "s", "queued": 1.0, "waited": 2.0, "executed": 3.0, "batch": 4, "model": "m", "version": "v"}
+    query = reader_of(V1[QUERY]).query(written_with(V1[QUERY], {"inputs": {}, "parameters": {}, "timings": [timing]}))
+    outcome = reader_of(V1[OUTCOME]).outcome(written_with(V1[OUTCOME], {"kind": "failed", "timings": [timing]}))
+    assert query.timings == outcome.timings == [StageTiming("s", 1.0, 2.0, 3.0, 4, "m", "v", 0)]
 
 
 def test_a_dead_letter_of_the_previous_version_is_read_with_defaults():
