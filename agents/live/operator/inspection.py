@@ -1,0 +1,208 @@
+"""What became of one query, as plain data: of what was found of it on its pipeline's topics. Pure.
+
+`describe` is what `spillway inspect --json` prints. Times are milliseconds from when the query was sent, by the
+client's clock; those of stages are by theirs, so hosts whose clocks differ by 5 ms move a stage by as much. When the
+outcome was written, Kafka tells in whole milliseconds.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from spillway.lineage.message import DROPPED, PREDICTION
+from spillway.lineage.values.json_text import show_value
+from spillway.topology import topics
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from spillway.lineage.headers import Headers
+    from spillway.lineage.marks import Mark
+    from spillway.lineage.message import Outcome, StageTiming
+    from spillway.topology.spec import PipelineSpec
+
+# What became of it. Only of an answered query there is an outcome.
+ANSWERED: Final = "answered"
+HELD: Final = "held"  # its outcome waits at the gate
+WAITING: Final = "waiting"  # a stage, or the gate, has its record to do
+PASSED: Final = "passed"  # who had its record to do has done it, and nothing was found of it further on
+NOT_FOUND: Final = "not-found"
+
+_DURABLE: Final = "durable"
+
+
+@dataclass(frozen=True, slots=True)
+class Sighting:
+    """A record of the query on one of the pipeline's topics."""
+
+    topic: str
+    partition: int
+    offset: int
+    at: float  # unix seconds: when it was written
+    headers: Headers
+    key: bytes | None = None
+    done: Mapping[str, bool | None] = field(default_factory=dict)  # by reader: has it committed beyond the record?
+
+
+@dataclass(frozen=True, slots=True)
+class Search:
+    """What was found of a query. With an outcome, `seen` is its record on the egress."""
+
+    request_id: str
+    since: float | None  # unix seconds from which records were read; None: all that are there
+    seconds: float  # of records that were read from there
+    partition: int  # the one that is its own, by its id or key
+    seen: Sequence[Sighting]
+    outcome: Outcome | None = None
+    waits_for: Mapping[Mark, str] = field(default_factory=dict)  # the fate of each version that it rests on at the gate
+    oldest: float | None = None  # where nothing was found: when the oldest outcome that is kept was written
+
+
+def describe(search: Search, spec: PipelineSpec) -> dict[str, Any]:
+    """Tell what became of a query, as a JSON object; `text` says it in a sentence or two."""
+    told: dict[str, Any] = {"request_id": search.request_id, "pipeline": spec.name, "partition": search.partition}
+    if search.outcome is not None:
+        return {**told, **_answered(search.outcome, search.seen[0], spec)}
+    searched = {"since": search.since, "seconds": search.seconds if search.since is not None else None}
+    if not search.seen:
+        return {**told, "state": NOT_FOUND, "text": _not_found(search), "searched": searched, "oldest": search.oldest}
+    last = max(search.seen, key=lambda sighting: sighting.at)
+    state, text = _unanswered(search, last, spec)
+    waits_for = {str(mark): fate for mark, fate in search.waits_for.items() if fate != _DURABLE}
+    seen = [_sighting(sighting) for sighting in sorted(search.seen, key=lambda sighting: sighting.at)]
+    return {
+        **told,
+        **_envelope(last),
+        "state": state,
+        "text": text,
+        "seen": seen,
+        "waits_for": waits_for,
+        "searched": searched,
+    }
+
+
+def _answered(outcome: Outcome, sighting: Sighting, spec: PipelineSpec) -> dict[str, Any]:
+    envelope = _envelope(sighting)
+    latency = max(0.0, sighting.at * 1e3 - sighting.headers.sent_us / 1e3)
+    margin = envelope["deadline_ms"] - latency
+    hop = sighting.headers.hop
+    return {
+        **envelope,
+        "state": ANSWERED,
+        "kind": outcome.kind,
+        "reason": outcome.reason,
+        "stage": outcome.stage,
+        "text": _ended(outcome, latency, margin),
+        "detail": outcome.text,
+        "latency_ms": _rounded(latency),
+        "margin_ms": _rounded(margin),
+        "late": margin < 0,
+        "outputs": sorted(outcome.outputs),
+        "rests_on": [str(mark) for mark in hop.marks] if hop is not None else [],
+        "flags": show_value(outcome.flags),
+        "stages": _stages(outcome, sighting.headers.sent_us, spec),
+    }
+
+
+def _envelope(sighting: Sighting) -> dict[str, Any]:
+    headers = sighting.headers
+    return {
+        "sent_us": headers.sent_us,
+        "deadline_ms": _rounded((headers.deadline_us - headers.sent_us) / 1e3),
+        "key": None if sighting.key is None else sighting.key.decode("utf-8", "replace"),
+        "partition": sighting.partition,
+        "offset": sighting.offset,
+        "trace_id": None if headers.trace is None else headers.trace.trace_id,
+        "path": {chooser: list(chosen) for chooser, chosen in headers.path.items()},
+    }
+
+
+def _stages(outcome: Outcome, sent_us: int, spec: PipelineSpec) -> list[dict[str, Any]]:
+    """What each stage did, in the order in which it came there."""
+    after = {stage.name: stage.after for stage in spec.stages}
+    ends = {timing.stage: end for timing in outcome.timings if (end := _end(timing, sent_us)) is not None}
+    rows = []
+    for timing in sorted(outcome.timings, key=lambda timing: timing.arrived):
+        arrived = _arrival(timing, sent_us)
+        before = max((ends[name] for name in after.get(timing.stage, ()) if name in ends), default=0.0)
+        rows.append(
+            {
+                "stage": timing.stage,
+                "arrived_ms": arrived if arrived is None else _rounded(arrived),
+                "travelled_ms": arrived if arrived is None else _rounded(arrived - before),
+                "queued_ms": _rounded(timing.queued * 1e3),
+                "waited_ms": _rounded(timing.waited * 1e3),
+                "executed_ms": _rounded(timing.executed * 1e3),
+                "batch": timing.batch,
+                "model": timing.model,
+                "version": timing.version,
+                "flags": show_value(outcome.flags.get(timing.stage, {})),
+            }
+        )
+    return rows
+
+
+def _arrival(timing: StageTiming, sent_us: int) -> float | None:
+    return (timing.arrived - sent_us) / 1e3 if timing.arrived else None
+
+
+def _end(timing: StageTiming, sent_us: int) -> float | None:
+    arrived = _arrival(timing, sent_us)
+    return None if arrived is None else arrived + (timing.queued + timing.waited + timing.executed) * 1e3
+
+
+def _ended(outcome: Outcome, latency: float, margin: float) -> str:
+    side = "before" if margin >= 0 else "after"
+    when = f"{latency:.1f} ms after it was sent, {abs(margin):.1f} ms {side} its deadline"
+    if outcome.kind == PREDICTION:
+        return f"answered {when}"
+    what = "dropped by" if outcome.kind == DROPPED else "failed at"
+    return f"{what} {outcome.stage} ({outcome.reason}) {when}" + (f": {outcome.text}" if outcome.text else "")
+
+
+def _unanswered(search: Search, last: Sighting, spec: PipelineSpec) -> tuple[str, str]:
+    where = f"{last.topic}, partition {last.partition}, offset {last.offset}"
+    at_gate = last.topic == topics.outcomes(spec.name)
+    left = [reader for reader, done in last.done.items() if not done]
+    if not left:
+        who = "the gate" if at_gate else " and ".join(last.done)
+        return PASSED, (
+            f"seen last on {where}; {who} has committed beyond it, and no later record was found: it lies outside of "
+            f"the {search.seconds:g} s that were searched (--at names another time), or this one repeated a query that "
+            "was answered before"
+        )
+    if not at_gate:
+        unsure = " (what it has committed is unknown)" if any(last.done[reader] is None for reader in left) else ""
+        return WAITING, f"no outcome yet: {' and '.join(left)} has it to do{unsure}, from {where}"
+    waiting = [f"{mark} ({fate})" for mark, fate in search.waits_for.items() if fate != _DURABLE]
+    if waiting:
+        return HELD, f"no outcome yet: held at the gate for {', '.join(waiting)}"
+    sinks = sorted({each.headers.hop.stage for each in search.seen if each.topic == last.topic and each.headers.hop})
+    return WAITING, f"no outcome yet: the gate has the report of {', '.join(sinks) or 'a stage'} to do, from {where}"
+
+
+def _not_found(search: Search) -> str:
+    gone = "of outcomes in its partition nothing is kept" if search.oldest is None else ""
+    if search.since is None:
+        return f"no record of it in partition {search.partition}" + (f"; {gone}" if gone else "")
+    if search.oldest is not None and search.oldest > search.since:
+        gone = "what was written earlier than its partition's oldest outcome is no longer kept (the topics' retention)"
+    hint = "a query with a key of its own, or that was sent later, needs --key or --at"
+    return f"no record of it in {search.seconds:g} s of each topic; " + (f"{gone}; {hint}" if gone else hint)
+
+
+def _sighting(sighting: Sighting) -> dict[str, Any]:
+    hop = sighting.headers.hop
+    return {
+        "topic": sighting.topic,
+        "partition": sighting.partition,
+        "offset": sighting.offset,
+        "at_ms": _rounded(sighting.at * 1e3 - sighting.headers.sent_us / 1e3),
+        "sent_by": hop.stage if hop is not None else None,
+        "done": dict(sighting.done),
+    }
+
+
+def _rounded(milliseconds: float) -> float:
+    return round(milliseconds, 3)
