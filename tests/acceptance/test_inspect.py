@@ -65,7 +65,7 @@ def test_a_query_is_found_whatever_became_of_it(project, unique_name, broker):
         assert done.returncode == (0 if found.get("state") == "answered" else 1), done.stderr
         return found
 
-    with serving(file, unique_name, broker, project) as served:
+    with serving(file, unique_name, broker, project, "--log-format", "json") as served:
         with Client(unique_name, ClientSettings.load(broker), slo=PATIENT_SECONDS) as client:
             assert client.predict({"x": 1}, request_id="good", key="ada").kind == PREDICTION
             assert client.predict({"why": "boom"}, request_id="bad").kind == FAILED
@@ -85,6 +85,12 @@ def test_a_query_is_found_whatever_became_of_it(project, unique_name, broker):
             bad = told("bad", "--at", began)
             assert (bad["kind"], bad["reason"], bad["stage"]) == (FAILED, "model-raised", "act")
             assert "boom" in bad["text"]
+            logs = (served.run_dir / unique_name / "logs").glob("act*.log")
+            said = [json.loads(line) for log in logs for line in log.read_text().splitlines() if line[:1] == "{"]
+            (raised,) = [line for line in said if line["request_id"] == "bad"]
+            assert (raised["level"], raised["stage"], raised["replica"]) == ("ERROR", "act", 0)
+            assert raised["trace_id"] == bad["trace_id"]
+            assert "ValueError: boom" in raised["message"]
             hurried = told("hurried", "--at", began)
             assert (hurried["kind"], hurried["late"]) == (DROPPED, True)
             assert "after its deadline" in hurried["text"]

@@ -18,13 +18,12 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from spillway.lineage.headers import Headers
-    from spillway.lineage.marks import Mark
     from spillway.lineage.message import Outcome, StageTiming
     from spillway.topology.spec import PipelineSpec
 
 # What became of it. Only of an answered query there is an outcome.
 ANSWERED: Final = "answered"
-HELD: Final = "held"  # its outcome waits at the gate
+HELD: Final = "held"  # its outcome waits at the gate for versions
 WAITING: Final = "waiting"  # a stage, or the gate, has its record to do
 PASSED: Final = "passed"  # who had its record to do has done it, and nothing was found of it further on
 NOT_FOUND: Final = "not-found"
@@ -42,6 +41,7 @@ class Sighting:
     at: float  # unix seconds: when it was written
     headers: Headers
     key: bytes | None = None
+    value: bytes | None = None
     done: Mapping[str, bool | None] = field(default_factory=dict)  # by reader: has it committed beyond the record?
 
 
@@ -53,9 +53,9 @@ class Search:
     since: float | None  # unix seconds from which records were read; None: all that are there
     seconds: float  # of records that were read from there
     partition: int  # the one that is its own, by its id or key
-    seen: Sequence[Sighting]
+    seen: Sequence[Sighting] = ()
     outcome: Outcome | None = None
-    waits_for: Mapping[Mark, str] = field(default_factory=dict)  # the fate of each version that it rests on at the gate
+    waits_for: Mapping[str, str] = field(default_factory=dict)  # the fate of each version that it rests on at the gate
     oldest: float | None = None  # where nothing was found: when the oldest outcome that is kept was written
 
 
@@ -64,44 +64,34 @@ def describe(search: Search, spec: PipelineSpec) -> dict[str, Any]:
     told: dict[str, Any] = {"request_id": search.request_id, "pipeline": spec.name, "partition": search.partition}
     if search.outcome is not None:
         return {**told, **_answered(search.outcome, search.seen[0], spec)}
-    searched = {"since": search.since, "seconds": search.seconds if search.since is not None else None}
+    told["searched"] = {"since": search.since, "seconds": search.seconds if search.since is not None else None}
     if not search.seen:
-        return {**told, "state": NOT_FOUND, "text": _not_found(search), "searched": searched, "oldest": search.oldest}
-    last = max(search.seen, key=lambda sighting: sighting.at)
-    state, text = _unanswered(search, last, spec)
-    waits_for = {str(mark): fate for mark, fate in search.waits_for.items() if fate != _DURABLE}
-    seen = [_sighting(sighting) for sighting in sorted(search.seen, key=lambda sighting: sighting.at)]
-    return {
-        **told,
-        **_envelope(last),
-        "state": state,
-        "text": text,
-        "seen": seen,
-        "waits_for": waits_for,
-        "searched": searched,
-    }
+        return {**told, "state": NOT_FOUND, "text": _not_found(search), "oldest": search.oldest}
+    seen = sorted(search.seen, key=lambda sighting: sighting.at)
+    waits_for = {mark: fate for mark, fate in search.waits_for.items() if fate != _DURABLE}
+    state, text = _unanswered(seen[-1], waits_for, spec)
+    places = [_place(sighting) for sighting in seen]
+    return {**told, **_envelope(seen[-1]), "state": state, "text": text, "seen": places, "waits_for": waits_for}
 
 
 def _answered(outcome: Outcome, sighting: Sighting, spec: PipelineSpec) -> dict[str, Any]:
-    envelope = _envelope(sighting)
-    latency = max(0.0, sighting.at * 1e3 - sighting.headers.sent_us / 1e3)
-    margin = envelope["deadline_ms"] - latency
-    hop = sighting.headers.hop
+    headers = sighting.headers
+    latency = max(0.0, sighting.at * 1e3 - headers.sent_us / 1e3)
+    margin = (headers.deadline_us - headers.sent_us) / 1e3 - latency
     return {
-        **envelope,
+        **_envelope(sighting),
         "state": ANSWERED,
         "kind": outcome.kind,
         "reason": outcome.reason,
         "stage": outcome.stage,
         "text": _ended(outcome, latency, margin),
-        "detail": outcome.text,
         "latency_ms": _rounded(latency),
         "margin_ms": _rounded(margin),
         "late": margin < 0,
         "outputs": sorted(outcome.outputs),
-        "rests_on": [str(mark) for mark in hop.marks] if hop is not None else [],
+        "rests_on": [str(mark) for mark in headers.hop.marks] if headers.hop is not None else [],
         "flags": show_value(outcome.flags),
-        "stages": _stages(outcome, sighting.headers.sent_us, spec),
+        "stages": _stages(outcome, headers.sent_us, spec),
     }
 
 
@@ -119,37 +109,33 @@ def _envelope(sighting: Sighting) -> dict[str, Any]:
 
 
 def _stages(outcome: Outcome, sent_us: int, spec: PipelineSpec) -> list[dict[str, Any]]:
-    """What each stage did, in the order in which it came there."""
+    """What each stage did, in the order in which it came there; those that did not say when it did are first."""
     after = {stage.name: stage.after for stage in spec.stages}
-    ends = {timing.stage: end for timing in outcome.timings if (end := _end(timing, sent_us)) is not None}
+    ends: dict[str, float] = {}
     rows = []
     for timing in sorted(outcome.timings, key=lambda timing: timing.arrived):
-        arrived = _arrival(timing, sent_us)
-        before = max((ends[name] for name in after.get(timing.stage, ()) if name in ends), default=0.0)
-        rows.append(
-            {
-                "stage": timing.stage,
-                "arrived_ms": arrived if arrived is None else _rounded(arrived),
-                "travelled_ms": arrived if arrived is None else _rounded(arrived - before),
-                "queued_ms": _rounded(timing.queued * 1e3),
-                "waited_ms": _rounded(timing.waited * 1e3),
-                "executed_ms": _rounded(timing.executed * 1e3),
-                "batch": timing.batch,
-                "model": timing.model,
-                "version": timing.version,
-                "flags": show_value(outcome.flags.get(timing.stage, {})),
-            }
-        )
+        arrived = (timing.arrived - sent_us) / 1e3 if timing.arrived else None
+        if arrived is not None:
+            ends[timing.stage] = arrived + (timing.queued + timing.waited + timing.executed) * 1e3
+        before = max((ends.get(name, 0.0) for name in after.get(timing.stage, ())), default=0.0)
+        flags = outcome.flags.get(timing.stage)
+        rows.append(_row(timing, arrived, before, flags if isinstance(flags, dict) else {}))
     return rows
 
 
-def _arrival(timing: StageTiming, sent_us: int) -> float | None:
-    return (timing.arrived - sent_us) / 1e3 if timing.arrived else None
-
-
-def _end(timing: StageTiming, sent_us: int) -> float | None:
-    arrived = _arrival(timing, sent_us)
-    return None if arrived is None else arrived + (timing.queued + timing.waited + timing.executed) * 1e3
+def _row(timing: StageTiming, arrived: float | None, before: float, flags: Any) -> dict[str, Any]:
+    return {
+        "stage": timing.stage,
+        "arrived_ms": None if arrived is None else _rounded(arrived),
+        "travelled_ms": None if arrived is None else _rounded(arrived - before),
+        "queued_ms": _rounded(timing.queued * 1e3),
+        "waited_ms": _rounded(timing.waited * 1e3),
+        "executed_ms": _rounded(timing.executed * 1e3),
+        "batch": timing.batch,
+        "model": timing.model,
+        "version": timing.version,
+        "flags": show_value(flags),
+    }
 
 
 def _ended(outcome: Outcome, latency: float, margin: float) -> str:
@@ -161,45 +147,36 @@ def _ended(outcome: Outcome, latency: float, margin: float) -> str:
     return f"{what} {outcome.stage} ({outcome.reason}) {when}" + (f": {outcome.text}" if outcome.text else "")
 
 
-def _unanswered(search: Search, last: Sighting, spec: PipelineSpec) -> tuple[str, str]:
+def _unanswered(last: Sighting, waits_for: Mapping[str, str], spec: PipelineSpec) -> tuple[str, str]:
     where = f"{last.topic}, partition {last.partition}, offset {last.offset}"
-    at_gate = last.topic == topics.outcomes(spec.name)
-    left = [reader for reader, done in last.done.items() if not done]
+    left = " and ".join(reader for reader, done in last.done.items() if not done)
     if not left:
-        who = "the gate" if at_gate else " and ".join(last.done)
         return PASSED, (
-            f"seen last on {where}; {who} has committed beyond it, and no later record was found: it lies outside of "
-            f"the {search.seconds:g} s that were searched (--at names another time), or this one repeated a query that "
-            "was answered before"
+            f"no outcome was found: {' and '.join(last.done)} has committed beyond {where}, and what followed lies "
+            "outside of the time that was searched (--at names another), or this repeats a query answered before"
         )
-    if not at_gate:
-        unsure = " (what it has committed is unknown)" if any(last.done[reader] is None for reader in left) else ""
-        return WAITING, f"no outcome yet: {' and '.join(left)} has it to do{unsure}, from {where}"
-    waiting = [f"{mark} ({fate})" for mark, fate in search.waits_for.items() if fate != _DURABLE]
-    if waiting:
-        return HELD, f"no outcome yet: held at the gate for {', '.join(waiting)}"
-    sinks = sorted({each.headers.hop.stage for each in search.seen if each.topic == last.topic and each.headers.hop})
-    return WAITING, f"no outcome yet: the gate has the report of {', '.join(sinks) or 'a stage'} to do, from {where}"
+    if waits_for and last.topic == topics.outcomes(spec.name):
+        return HELD, "no outcome yet: held at the gate for " + ", ".join(f"{m} ({f})" for m, f in waits_for.items())
+    unsure = " (what was committed is unknown)" if None in last.done.values() else ""
+    return WAITING, f"no outcome yet: {left} has it to do{unsure}, from {where}"
 
 
 def _not_found(search: Search) -> str:
-    gone = "of outcomes in its partition nothing is kept" if search.oldest is None else ""
-    if search.since is None:
-        return f"no record of it in partition {search.partition}" + (f"; {gone}" if gone else "")
-    if search.oldest is not None and search.oldest > search.since:
-        gone = "what was written earlier than its partition's oldest outcome is no longer kept (the topics' retention)"
-    hint = "a query with a key of its own, or that was sent later, needs --key or --at"
-    return f"no record of it in {search.seconds:g} s of each topic; " + (f"{gone}; {hint}" if gone else hint)
+    text = f"no record of it in {'the partition' if search.since is None else f'{search.seconds:g} s of each topic'}"
+    if search.oldest is None:
+        text += "; no outcome is kept in its partition"
+    elif search.since is not None and search.oldest > search.since:
+        text += "; what was written before its partition's oldest outcome is no longer kept (the topics' retention)"
+    return f"{text}; was it sent at another time (--at), or with a key (--key)?"
 
 
-def _sighting(sighting: Sighting) -> dict[str, Any]:
-    hop = sighting.headers.hop
+def _place(sighting: Sighting) -> dict[str, Any]:
     return {
         "topic": sighting.topic,
         "partition": sighting.partition,
         "offset": sighting.offset,
         "at_ms": _rounded(sighting.at * 1e3 - sighting.headers.sent_us / 1e3),
-        "sent_by": hop.stage if hop is not None else None,
+        "sent_by": sighting.headers.hop.stage if sighting.headers.hop is not None else None,
         "done": dict(sighting.done),
     }
 

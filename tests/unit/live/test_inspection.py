@@ -33,7 +33,7 @@ def sighting(topic="p.egress", at=40.0, *, stage="d", key=b"q", done=None, marks
     headers = Headers(
         "q", SENT, SENT + 100_000, Hop(stage, 1, 3, 0, 0, tuple(marks)), trace=TraceContext("1" * 32, "2")
     )
-    return Sighting(topic, 3, 17, (SENT / 1e3 + at) / 1e3, headers, key, done or {})
+    return Sighting(topic, 3, 17, (SENT / 1e3 + at) / 1e3, headers, key, done=done or {})
 
 
 def timing(stage, at, queued=1.0, waited=2.0, executed=5.0, batch=4, model="m:M"):
@@ -114,21 +114,26 @@ def test_timings_from_before_there_were_arrivals_have_no_place_in_the_bar():
             "waiting",
             "b has it to do, from p.b, partition 3, offset 17",
         ),
-        ([sighting("p.b", done={"b": None})], {}, "waiting", "(what it has committed is unknown)"),
-        ([sighting("p.b", done={"b": True})], {}, "passed", "b has committed beyond it, and no later record was found"),
+        ([sighting("p.b", done={"b": None})], {}, "waiting", "(what was committed is unknown)"),
+        (
+            [sighting("p.b", done={"b": True})],
+            {},
+            "passed",
+            "b has committed beyond p.b, partition 3, offset 17, and what followed",
+        ),
         (
             [sighting("p.outcomes", stage="d", done={"gate": False}, marks=[MARK])],
-            {MARK: "open", Mark("a", 1, Version(1, 2)): "durable"},
+            {str(MARK): "open", "a/1 e1.v2": "durable"},
             "held",
             "held at the gate for a/0 e1.v7 (open)",
         ),
         (
             [sighting("p.outcomes", stage="d", done={"gate": False})],
-            {MARK: "durable"},
+            {str(MARK): "durable"},
             "waiting",
-            "the report of d to do",
+            "gate has it to do, from p.outcomes",
         ),
-        ([sighting("p.outcomes", done={"gate": True})], {}, "passed", "the gate has committed beyond it"),
+        ([sighting("p.outcomes", done={"gate": True})], {}, "passed", "gate has committed beyond p.outcomes"),
     ],
 )
 def test_without_an_outcome_it_is_told_where_it_was_seen_last(seen, waits_for, state, said):
@@ -145,4 +150,4 @@ def test_where_nothing_was_found_it_is_told_how_far_back_anything_is_kept():
     assert told["state"] == "not-found"
     assert "no longer kept (the topics' retention)" in told["text"]
     assert "the oldest outcome kept in partition 3 is of 2027-01-15 08:00:10.000 UTC" in text_of(told)
-    assert "nothing is kept" in told_of(since=None)["text"]
+    assert "no outcome is kept" in told_of(since=None)["text"]
