@@ -210,6 +210,7 @@ def _pack_timings(timings: list[StageTiming], limits: Limits) -> list[dict[str, 
             "batch": timing.batch,
             "model": timing.model,
             "version": timing.version,
+            "arrived": timing.arrived,
         }
         for timing in timings
     ]

@@ -221,4 +221,5 @@ class OwnDecoder:
                 batch, at = read_long(buffer, at + 24)
                 model, at = self._text(buffer, at, self._max_name)
                 version, at = self._text(buffer, at, self._max_name)
-                timings.append(StageTiming(stage, queued, waited, executed, batch, model, version))
+                arrived, at = read_long(buffer, at)
+                timings.append(StageTiming(stage, queued, waited, executed, batch, model, version, arrived))

@@ -31,6 +31,8 @@ _MOST: Final = 1.0  # seconds: more is a backlog after an outage, or a clock tha
 class Transfer:
     """`now` is in seconds and does not decrease."""
 
+    __slots__ = ("_hops",)
+
     def __init__(self) -> None:
         self._hops: deque[tuple[float, float]] = deque(maxlen=_MANY)  # when it ended, and how long it was
 
@@ -50,6 +52,8 @@ _NOTHING = Load(0, 0, 0, 0, 0, 0.0, 0, 0, 0)
 
 class Observed:
     """One queue's observations since its last report, and the windows over them."""
+
+    __slots__ = ("_at", "_capacity", "_last", "_mean", "_next", "_ring", "_variation", "_view", "delays", "waits")
 
     def __init__(self, view: StageView, window: float | None = DEFAULT, samples: int = SAMPLES) -> None:
         """`window`: seconds; None chooses it by the paper's guideline. `samples`: of the whole stage."""

@@ -82,6 +82,8 @@ class Sampler:
     With the same numbers at every synchronisation an estimate changes only when the waits have changed.
     """
 
+    __slots__ = ("_draws", "_numbers", "_seed")
+
     def __init__(self, draws: int, seed: int) -> None:
         self._draws = draws
         self._seed = seed
@@ -114,6 +116,28 @@ class Later:
 
 class Outlook:
     """What all stages last said, merged; see the module."""
+
+    __slots__ = (
+        "_anything",
+        "_drawn",
+        "_draws",
+        "_durations",
+        "_facts",
+        "_found",
+        "_heard",
+        "_hop_draws",
+        "_hops",
+        "_places",
+        "_quantile",
+        "_queueing",
+        "_recent",
+        "_sampler",
+        "_size",
+        "_speaking",
+        "_states",
+        "_successors",
+        "_waits",
+    )
 
     redrawn: ClassVar[float] = 1.0 - 1e-6  # seconds after which waits are drawn anew
 

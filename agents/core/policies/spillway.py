@@ -66,6 +66,8 @@ if TYPE_CHECKING:
 class Delays(Outlook):
     """An outlook in which d is that of a batch of one, and the waits are delays, of any quantile."""
 
+    __slots__ = ("_expected", "_levels", "_sums")
+
     redrawn: ClassVar[float] = 0.0
 
     def __init__(self, view: StageView, share: float, draws: int) -> None:
@@ -75,6 +77,7 @@ class Delays(Outlook):
         self._sums: dict[tuple[str, ...], NDArray[np.float64]] = {}
 
     def later(self, stage: str, choices: Path = ANY) -> Later:
+        """Give the terms for the stages behind `stage`, along the worst path that `choices` leave open."""
         return self.covering(self._quantile, stage, choices)
 
     def covering(self, share: float, stage: str, choices: Path = ANY) -> Later:
@@ -173,6 +176,24 @@ class SpillwayParameters(PathParameters):
 
 class Spillway(Pard):
     """See the module."""
+
+    __slots__ = (
+        "_alone",
+        "_calm",
+        "_delays",
+        "_each",
+        "_full",
+        "_late",
+        "_least",
+        "_longer",
+        "_pressed",
+        "_set",
+        "_share",
+        "_shares",
+        "_since",
+        "_spared",
+        "_tense",
+    )
 
     parameters_type: ClassVar[type[Parameters]] = SpillwayParameters
     order: ClassVar[str] = LOW

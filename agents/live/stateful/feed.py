@@ -12,6 +12,7 @@ import logging
 from collections import deque
 from typing import TYPE_CHECKING
 
+from spillway.agents.live.stage.emission import about
 from spillway.agents.live.stage.intake import PoisonError
 from spillway.agents.live.stateful.reading import is_stripped
 from spillway.lineage import reasons
@@ -129,5 +130,5 @@ class Feed:
     def _fail(self, poison: PoisonError) -> None:
         record = poison.delivery.payload.record
         log.warning("%s[%d] offset %d is poison (%s): %s", record.topic, record.partition, record.offset,
-                    poison.reason, poison)  # fmt: skip
+                    poison.reason, poison, extra=about(poison.delivery))  # fmt: skip
         self._core.fail(self._clock(), poison.delivery, poison.reason, str(poison))

@@ -7,7 +7,7 @@ from spillway.lineage.schemas import CONTENTS, DEAD_LETTER, OUTCOME, OWN_TEXTS, 
 _LACKS = {
     "Query": {"timings", "flags"},
     "Outcome": {"text", "flags"},
-    "StageTiming": {"waited", "model", "version"},
+    "StageTiming": {"waited", "model", "version", "arrived"},
     "DeadLetter": {"text", "key", "headers"},
     "Contents": {"inputs", "later", "data"},
 }
