@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from spillway.agents.cli import log
+from spillway.agents.cli.addresses import address, refuse_open
 from spillway.agents.cli.options import (
     bootstrap_option,
     broker_dir_option,
@@ -63,6 +64,8 @@ ONE_THREAD_EACH = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
     show_default=True,
     help="How the tuner computes sizes from the excess load.",
 )
+@click.option("--http", callback=address, metavar="HOST:PORT", help="Run a gateway, too: 'spillway gateway' there.")
+@click.option("--tokens", type=click.Path(path_type=Path, dir_okay=False, exists=True), help="The gateway's tokens.")
 @click.option("--tuner", is_flag=True, help="Run the tuner alone, for an orchestrator.")
 @click.option("--stage", metavar="NAME", help="Run one replica of this stage alone, for an orchestrator.")
 @click.option("--gate", is_flag=True, help="Run the gate alone, for an orchestrator.")
@@ -165,6 +168,8 @@ _SUPERVISORS: Final = {
     "give_up": "the orchestrator decides how often to restart a process",
     "stall": "ask /healthz of its --metrics-port",
     "tune": "run 'serve --tuner' beside the others",
+    "http": "run 'spillway gateway' beside the others",
+    "tokens": "run 'spillway gateway' beside the others",
     "elsewhere": "a single process serves no learners",
 }
 
@@ -373,6 +378,8 @@ def _supervise(
     tune_form: str,
     elsewhere: tuple[str, ...],
     log_format: str,
+    http: Address | None,
+    tokens: Path | None,
     **_one_process: Any,  # --replica and others of a single process, harmless here
 ) -> int:
     from spillway.agents.supervise.kept_broker import kept_broker  # noqa: PLC0415
@@ -408,6 +415,7 @@ def _supervise(
                 sizes=() if plan is None else ("--sizes", str(plan.absolute()), "--tune-form", tune_form),
                 metrics=_address(metrics_host, metrics_port),
                 log_format=log_format,
+                gateway=_gateway(http, tokens),
                 supervision=SupervisorSettings(RestartPolicy(give_up=give_up), stall),
             ),
             say=display.say,
@@ -433,6 +441,16 @@ def _supervise(
         signal.signal(signal.SIGINT, interrupt)
         code = service.run(stop)
     return code or (INTERRUPTED if interrupted.is_set() else 0)
+
+
+def _gateway(http: Address | None, tokens: Path | None) -> tuple[str, ...]:
+    if http is None:
+        if tokens is not None:
+            raise UsageError("--tokens is for a gateway: give --http HOST:PORT as well")
+        return ()
+    refuse_open(http, tokens)
+    host = f"[{http.host}]" if ":" in http.host else http.host
+    return "--http", f"{host}:{http.port}", *(() if tokens is None else ("--tokens", str(tokens.absolute())))
 
 
 def _address(host: str, port: int | None) -> Address:
