@@ -7,11 +7,11 @@ import os
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from itertools import count
 from typing import TYPE_CHECKING
 
 from spillway.lineage.errors import UsageError
 from spillway.lineage.headers import AFTER, Headers, encode
+from spillway.lineage.ids import RequestIds
 from spillway.lineage.limits import DEFAULT_LIMITS
 from spillway.lineage.message import Query
 from spillway.lineage.trace import new_trace
@@ -83,9 +83,7 @@ class QueryMaker:
     def begin(self) -> None:
         """Belong to this process from now on."""
         self._process = os.getpid()
-        # Random once and counted from there: as unique as a random id each time, and cheaper to make.
-        self._prefix = os.urandom(12).hex()
-        self._numbers = count()
+        self._ids = RequestIds()
 
     @property
     def forked(self) -> bool:
@@ -125,7 +123,7 @@ class QueryMaker:
         if seconds is None:
             raise UsageError("a query needs a deadline: give one, or make the client with an slo")
         seconds = _seconds("deadline", seconds)
-        identity = f"{self._prefix}-{next(self._numbers)}" if request_id is None else request_id
+        identity = self._ids.new() if request_id is None else request_id
         sent = time.time_ns() // 1000
         headers = Headers(
             identity,
