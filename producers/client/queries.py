@@ -20,7 +20,7 @@ from spillway.producers.connection import ClientSettings
 from spillway.topology.spec import PipelineSpec
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Container, Iterable, Iterator
 
     from spillway.lineage.headers import Pair
     from spillway.lineage.message import Outcome, Value
@@ -78,6 +78,7 @@ class QueryMaker:
             slo = spec.slo if slo is None else slo
         self._slo = slo
         self._grace = _seconds("grace", grace)
+        self.landing: Callable[[], tuple[Container[int], int] | None] = lambda: None  # as of the exchange
         self.begin()
 
     def begin(self) -> None:
@@ -123,7 +124,7 @@ class QueryMaker:
         if seconds is None:
             raise UsageError("a query needs a deadline: give one, or make the client with an slo")
         seconds = _seconds("deadline", seconds)
-        identity = self._ids.new() if request_id is None else request_id
+        identity = self._new_id(key) if request_id is None else request_id
         sent = time.time_ns() // 1000
         headers = Headers(
             identity,
@@ -141,6 +142,16 @@ class QueryMaker:
         hint = "" if request_id is None else _REUSED
         chosen = pairs[0][1] if key is None else key.encode()
         return Prepared(pairs[0][1], pairs, chosen, value, start, due, due + self._grace, hint)
+
+    def _new_id(self, key: str | None) -> str:
+        """An id for a query; without a key it is the key, too.
+
+        With shared replies such a query is to go to a partition of the client's own. An explicit partition would do for
+        most of its way, as each stage passes a query on in the partition that it came from. But stages with keyed state
+        and tables, and whoever plays a recording, go by murmur2 of the key: so the id is made for the partition.
+        """
+        where = self.landing() if key is None else None
+        return self._ids.new() if where is None else self._ids.new_in(*where)
 
 
 def cluster_of(settings: ClientSettings | str | None) -> ClientSettings:

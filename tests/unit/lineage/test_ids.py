@@ -1,5 +1,4 @@
 import time
-import uuid
 
 import pytest
 from hypothesis import assume, given
@@ -40,7 +39,7 @@ OURS = "019ac46b1f00-0123456789abcd-0000002a"
         "",
         "mine",
         "0" * 36,
-        str(uuid.uuid4()),
+        "0b5c9f0e-8a3d-4c57-9d0e-3f2a1b4c5d6e",
         "019ac46b-1f00-7abc-8def-0123456789ab",  # a UUIDv7 of somebody's order, which was made when that was
         OURS.upper(),
         OURS + "\n",
