@@ -14,8 +14,6 @@ _ENTRY_BYTES: Final = 200  # that an entry takes beside its value: its key, its 
 class Recent:
     """A mapping that forgets. Not for several threads."""
 
-    __slots__ = ("_entries", "bytes", "max_bytes")
-
     def __init__(self, max_bytes: int) -> None:
         self._entries: OrderedDict[Hashable, tuple[Any, int]] = OrderedDict()  # value and bytes
         self.max_bytes = max_bytes

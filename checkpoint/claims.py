@@ -32,8 +32,6 @@ def key(record: Claim | Yield) -> str:
 class Claims:
     """The control log as far as it was read. Memory: the newest epoch of each shard."""
 
-    __slots__ = ("_newest", "lost")
-
     def __init__(self) -> None:
         self._newest: dict[Place, Claim] = {}
         self.lost = 0  # claims that came too late

@@ -48,8 +48,6 @@ class DamageError(CheckpointError):
 class Damages:
     """What is damaged in one shard's log and was not passed yet."""
 
-    __slots__ = ("_found",)
-
     def __init__(self) -> None:
         self._found: dict[bytes, tuple[Damage, int]] = {}  # by key: and from which epoch on it is passed by others
 

@@ -57,8 +57,6 @@ def said_by(request_id: str, predecessor: str, lost: tuple[str, ...]) -> Said:
 class HopLane:
     """What came from one predecessor on one partition."""
 
-    __slots__ = ("_entries", "_floor", "_ids", "_raised_at", "_rises", "watermark")
-
     def __init__(self) -> None:
         self.watermark = 0  # a sequence below it was taken before
         self._floor = 0  # the watermark as the records below our committed offset give it
@@ -137,8 +135,6 @@ class IngressLane:
     append times differ by at most `seconds`.
     """
 
-    __slots__ = ("_ahead", "_below", "_ids", "_limit", "_newest", "_records", "_seconds", "_seen", "evicted")
-
     def __init__(self, seconds: float = INGRESS_SECONDS, limit: int = INGRESS_RECORDS) -> None:
         self._seconds = seconds
         self._limit = limit
@@ -148,7 +144,6 @@ class IngressLane:
         self._ahead: deque[tuple[int, float]] = deque()  # (offset, appended) of the records not yet committed
         self._below = 0  # how many records lie below the committed offset
         self._newest = float("-inf")  # the highest append time of those
-        self.evicted = 0  # records forgotten for the limit, not for their age
 
     def fresh(self, request_id: str, offset: int, appended: float) -> bool:
         number = self._seen
@@ -170,7 +165,6 @@ class IngressLane:
             old = self._newest - appended > self._seconds
             if number >= self._below or not (old or self._below - number > self._limit):
                 return
-            self.evicted += not old
             records.popleft()
             if ids[request_id][0] == number:
                 del ids[request_id]
@@ -184,8 +178,6 @@ class IngressLane:
 
 class PartitionMemory:
     """All lanes of one input partition."""
-
-    __slots__ = ("_ingress", "_lanes")
 
     lane_type = HopLane
 
@@ -231,10 +223,6 @@ class PartitionMemory:
         found = [lane.span() for lane in self._lanes.values()]
         found.append(self._ingress.span())
         return [span for span in found if span is not None]
-
-    @property
-    def evicted(self) -> int:
-        return self._ingress.evicted
 
     def __len__(self) -> int:
         return len(self._ingress) + sum(map(len, self._lanes.values()))

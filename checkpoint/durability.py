@@ -43,8 +43,6 @@ class Resting:
 class Awaited:
     """Things that rest on versions which are not decided."""
 
-    __slots__ = ("_durability", "_lines")
-
     def __init__(self, durability: Durability) -> None:
         self._durability = durability
         # stage, shard, epoch -> n -> what rests on that version

@@ -74,8 +74,6 @@ class Entry:
 class Backlog:
     """The entries of one shard, oldest first."""
 
-    __slots__ = ("_asked", "_entries")
-
     def __init__(self) -> None:
         self._entries: deque[Entry] = deque()
         self._asked: dict[tuple[str, int, int], int] = {}  # the highest n asked for, by the order of marks
@@ -152,8 +150,6 @@ class Fate(Enum):
 class _Shard:
     """One shard: its log, and how far it is durable."""
 
-    __slots__ = ("awaited_by", "backlog", "damages", "doomed", "durable", "foreign", "log", "reached", "standing")
-
     def __init__(self, log: VersionLog) -> None:
         self.log = log
         self.durable: Version = INITIAL  # the newest durable one; everything below it on the chain is durable too
@@ -171,7 +167,6 @@ class _Shard:
 
     @property
     def candidate(self) -> Version:
-        """The newest version that is complete and not dead."""
         return self.backlog.last or self.durable
 
 

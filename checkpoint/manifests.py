@@ -81,9 +81,6 @@ class Copying:
         self._next = len(self._parts)
         self._made: set[int] = set()
 
-    def missing(self) -> list[ChunkKey]:
-        return list(self._open)
-
     def add(self, key: ChunkKey, value: Any) -> list[Chunk] | None:
         """The records to write for one that was read; None if it is not needed. Raises ChunkError for a damaged one."""
         chunk = self._open.get(key)

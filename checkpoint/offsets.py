@@ -76,8 +76,6 @@ def contains(runs: Sequence[Run], offset: int) -> bool:
 class PartitionOffsets:
     """One partition's taken and finished offsets."""
 
-    __slots__ = ("_finished", "_holds", "_last", "_open", "_runs", "position")
-
     def __init__(self, position: int) -> None:
         self.position = position
         self._last = position - 1
@@ -125,7 +123,6 @@ class PartitionOffsets:
 
     @property
     def covered(self) -> tuple[Run, ...]:
-        """The finished offsets above `position`, as runs in order."""
         return self._runs.pairs()
 
     @property

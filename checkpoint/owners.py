@@ -128,8 +128,6 @@ def decode(key: bytes | None, value: bytes) -> Word:
 class Owners:
     """The log as far as it was read."""
 
-    __slots__ = ("_current", "epoch")
-
     def __init__(self) -> None:
         self.epoch = 0  # the newest that was claimed
         self._current: dict[int, Claim] = {}

@@ -118,8 +118,6 @@ class Held(Generic[T]):
 class Slots(Generic[T]):
     """The places of one primary in one epoch."""
 
-    __slots__ = ("captured", "coalesced", "complete", "durable", "written")
-
     def __init__(self, base: Held[T] | None = None) -> None:
         """`base`: what the epoch starts from, if it is in memory. It is durable, as nothing newer of its chain is."""
         self.durable = base

@@ -55,8 +55,6 @@ class Rewindable:
 class Retention:
     """The manifests that stand in one shard's log. One entry for each, until it is tombstoned."""
 
-    __slots__ = ("_standing",)
-
     def __init__(self) -> None:
         self._standing: dict[str, Version] = {}
 

@@ -141,7 +141,6 @@ class Roles:
         return self._emission.may_emit(now)
 
     def take_actions(self) -> list[Step]:
-        """Give what is to be done since the last call, in order."""
         actions, self._actions = self._actions, []
         return actions
 

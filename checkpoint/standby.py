@@ -96,19 +96,12 @@ class _Complete:
 class Standby:
     """One backup's copy."""
 
-    def __init__(
-        self,
-        *,
-        spare_bytes: int = SPARE_BYTES,
-        future_bytes: int = FUTURE_BYTES,
-        decoder: ReplicationDecoder = _DECODER,
-    ) -> None:
+    def __init__(self, *, spare_bytes: int = SPARE_BYTES, future_bytes: int = FUTURE_BYTES) -> None:
         self.held = HeldChunks(spare_bytes=spare_bytes, future_bytes=future_bytes)
         self.copy = StateCopy()
         self.applied: Version = INITIAL
         self._complete: dict[Version, _Complete] = {}  # newer than what is applied, oldest first
         self._last: frozenset[ChunkKey] = frozenset()  # what the applied version names
-        self._decoder = decoder
 
     def chunk(self, key: ChunkKey, value: bytes | None) -> None:
         """Take a record of the state topic; None is a tombstone."""
@@ -138,7 +131,7 @@ class Standby:
             raise CheckpointError(
                 f"the manifest of {version} is not in the version log, so its state cannot be applied"
             )
-        contents = self._open(one) or open_contents(one.manifest, self._fetch, self._decoder)
+        contents = self._open(one) or open_contents(one.manifest, self._fetch, _DECODER)
         inline = {key: Held(data) for key, data in inline_chunks(contents).items()}
         self.copy.apply(contents, inline.get if inline else self.held.get, self.held.keep)
         self.applied = version
@@ -168,7 +161,7 @@ class Standby:
     def _open(self, one: _Complete) -> Contents | None:
         if one.contents is None:
             try:
-                one.contents = open_contents(one.manifest, self._fetch, self._decoder)
+                one.contents = open_contents(one.manifest, self._fetch, _DECODER)
             except ChunkError:
                 return None
             self.held.want(one.named)

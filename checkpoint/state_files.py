@@ -46,9 +46,7 @@ def written(
     return safetensors.written(entries, tensors, values, told)
 
 
-def read(
-    data: bytes | memoryview,
-) -> tuple[dict[Any, Any], dict[str, dict[Any, Any]] | None, dict[str, str]]:
+def read(data: bytes | memoryview) -> tuple[dict[Any, Any], dict[str, dict[Any, Any]] | None, dict[str, str]]:
     """The state in a file's bytes, the states of its keys if it has some, and further texts. Raises CheckpointError."""
     leaves = safetensors.read(data, most=MAX_TENSORS)
     keys = _keys(leaves.metadata.pop(_KEYS, None))

@@ -64,8 +64,6 @@ class Void(Enum):
 class VersionLog:
     """One shard's log as far as it was read."""
 
-    __slots__ = ("_fenced_us", "claimant", "epoch", "gap", "history", "newest", "void")
-
     history_type = History
 
     def __init__(self) -> None:

@@ -239,6 +239,16 @@ def identify(pairs: Iterable[tuple[str | bytes, bytes | None]] | None) -> str:
         return ""
 
 
+def about(pairs: Iterable[tuple[str | bytes, bytes | None]] | None) -> dict[str, str]:
+    """What a log line about a message says of its query, for `extra=`; nothing where no id can be had."""
+    listed = list(pairs or ())
+    request_id = identify(listed)
+    if not request_id:
+        return {}
+    parent = next((value for key, value in listed if _text_key(key) == trace.TRACEPARENT), None)
+    return {"request_id": request_id, "trace_id": trace.read(request_id, parent, None, None).trace_id}
+
+
 def is_json(media: bytes) -> bool:
     """Whether a header names JSON among its media types, which may have parameters and be written in any case."""
     return media == _JSON or (

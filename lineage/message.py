@@ -27,6 +27,7 @@ class StageTiming:
     batch: int  # how many queries shared that execution
     model: str = ""
     version: str = ""
+    arrived: int = 0  # unix microseconds, by the stage's clock: when it was ready there; 0 where that is unknown
 
 
 @dataclass(slots=True)
@@ -50,9 +51,10 @@ class Outcome:
     stage: str = ""  # the stage that ended it
     timings: list[StageTiming] = field(default_factory=list)
     flags: dict[str, Value] = field(default_factory=dict)  # by stage (`spillway.lineage.flags`)
-    # What a client adds when it receives the outcome; neither travels.
+    # What a client adds when it receives the outcome; none of it travels.
     latency: float | None = field(default=None, compare=False)  # seconds since the query was sent
     late: bool = field(default=False, compare=False)  # it came after the query's deadline
+    request_id: str = field(default="", compare=False)  # the query's, as `spillway inspect` takes it
 
 
 @dataclass(slots=True)

@@ -150,6 +150,15 @@ class Reader:
         (self.unanswered if end < 0 else self.answered)()
         return end if end >= 0 else None
 
+    def since(self, slots: Sequence[tuple[str, int]], at: float, timeout: float) -> list[TopicPartition]:
+        """The partitions, each at its first record that was written `at` (unix seconds) or later, or at its end."""
+        wanted = [TopicPartition(*slot, int(at * 1000)) for slot in slots]
+        deadline = time.monotonic() + timeout
+        found: list[TopicPartition] = self._ask(
+            lambda seconds: self.consumer.offsets_for_times(wanted, timeout=seconds), deadline
+        )
+        return found
+
     def close(self) -> None:
         self.consumer.close()
 
@@ -202,12 +211,7 @@ def idempotent_producer(
     no more. Raises `BrokerError`.
     """
     trouble: list[KafkaError] = []
-    options = {
-        "enable.idempotence": True,
-        "error_cb": noting(trouble, on_fatal),
-        **ProducerLog.DEBUG,
-        **properties,
-    }
+    options = {"enable.idempotence": True, "error_cb": noting(trouble, on_fatal), **ProducerLog.DEBUG, **properties}
     said = ProducerLog()
     producer = _made(partial(Producer, logger=said), settings, options)
     deadline = time.monotonic() + timeout

@@ -199,10 +199,7 @@ class ClientSettings(BaseModel):
         return {BOOTSTRAP: self.bootstrap, **_RECOVERY, **self.properties}
 
     def aiokafka(self) -> dict[str, Any]:
-        arguments: dict[str, Any] = {
-            "bootstrap_servers": self.bootstrap.split(","),
-            "security_protocol": self.protocol,
-        }
+        arguments: dict[str, Any] = {"bootstrap_servers": self.bootstrap.split(","), "security_protocol": self.protocol}
         if "SASL" in self.protocol:
             arguments |= {
                 "sasl_mechanism": self.properties[MECHANISM],

@@ -49,7 +49,6 @@ class Models:
         return self._manifests.copy()
 
     def now(self) -> list[Manifest]:
-        """Those that are known now."""
         return list(self._manifests.values())
 
     def follow(self, told: Callable[[], object]) -> None:

@@ -52,7 +52,6 @@ class Served:
 
     @property
     def changed(self) -> bool:
-        """Whether the section is another than the file's."""
         return section_digest(self.section) != self.file
 
     @property

@@ -80,7 +80,7 @@ class Pipeline:
             raise SpecError(f"{self.path} has no learner {name!r:.80}; {names.meant(name, known)}")
         number = known.index(name)
         stage = self.written.learners[number].model_copy(update={"policy": "naive"})
-        alone: dict[str, Any] = {"learners": (), "profile": None, "policy": None, "sinks": None}
+        alone: dict[str, Any] = {"learners": (), "profile": None, "policy": None, "sinks": None, "outputs": None}
         alone |= {"name": names.learner(self.written.name, name), "stages": (stage,)}
         path = self.path.with_name(f"{self.path.name}#{name}")
         learner = _pipeline(self.written.model_copy(update=alone), path, self._document, profiled=profiled)

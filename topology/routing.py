@@ -39,19 +39,6 @@ _CACHED: Final = 1_024
 class Graph:
     """The edges of a valid pipeline. All answers are tuples in a fixed order, and are remembered, within bounds."""
 
-    __slots__ = (
-        "_by_choices",
-        "_by_path",
-        "_choosers",
-        "_rests_on",
-        "_whole",
-        "order",
-        "predecessors",
-        "roots",
-        "sinks",
-        "successors",
-    )
-
     def __init__(self, spec: PipelineSpec) -> None:
         """Raises SpecError where the edges are no graph; `topology.load` checks what else a pipeline must be."""
         self.predecessors: Mapping[str, tuple[str, ...]] = {stage.name: stage.after for stage in spec.stages}
@@ -125,8 +112,6 @@ class Graph:
 
 class _Routes:
     """The answers for one set of choices."""
-
-    __slots__ = ("_graph", "_losses", "_sends", "expected", "terminals")
 
     def __init__(self, graph: Graph, choices: Mapping[str, tuple[str, ...]]) -> None:
         self._graph = graph

@@ -107,7 +107,7 @@ class JoinSpec(Section):
 
 
 class InputSpec(Section):
-    """What one named input of a stage must be; None stands for anything."""
+    """What one named input of a stage must be, or an output of the pipeline is; None stands for anything."""
 
     dtype: Annotated[str, AfterValidator(_dtype)] | None = None
     shape: tuple[Annotated[Any, BeforeValidator(_dimension)], ...] | None = None
@@ -322,6 +322,8 @@ class PipelineSpec(Section):
     """The file with the measured durations of the stages that have a model."""
     policy: str | None = None
     """Of the stages that name none; read from a file, they have it as theirs."""
+    outputs: Annotated[dict[str, InputSpec], Field(min_length=1)] | None = None
+    """What a prediction holds, as clients are told it; None where the file does not say. Nothing holds it to that."""
     stages: tuple[StageSpec, ...] = Field(min_length=1)
     learners: tuple[StageSpec, ...] = ()
     """Each the one stage of a pipeline of its own, which is served beside this one

@@ -246,10 +246,7 @@ def topic_plan(spec: PipelineSpec) -> tuple[TopicRequirement, ...]:
             if stage.has_generations
         ),
         TopicRequirement(
-            schemas(spec.name),
-            1,
-            {**_COMPACT, "compression.type": "uncompressed"},
-            "writers' schemas by fingerprint",
+            schemas(spec.name), 1, {**_COMPACT, "compression.type": "uncompressed"}, "writers' schemas by fingerprint"
         ),
         TopicRequirement(
             plan(spec.name),

@@ -17,16 +17,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, StrictBool, model_v
 
 from spillway.topology import names
 from spillway.topology.quantities import size
-from spillway.topology.sections import (
-    Count,
-    ModelReference,
-    Positive,
-    Seconds,
-    Section,
-    Size,
-    Some,
-    WorkersSpec,
-)
+from spillway.topology.sections import Count, ModelReference, Positive, Seconds, Section, Size, Some, WorkersSpec
 
 Name = Annotated[str, AfterValidator(names.stage_name)]
 Text = Annotated[str, Field(min_length=1, max_length=200)]

@@ -58,7 +58,6 @@ class RunningBroker:
         return f"{HOST}:{self.port}"
 
     def process(self) -> psutil.Process | None:
-        """The live process, or None where it is gone."""
         try:
             process = psutil.Process(self.pid)
             same = abs(process.create_time() - self.created) < _SAME_START_SECONDS

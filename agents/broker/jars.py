@@ -118,7 +118,6 @@ def ensure_jars(cache_dir: Path, *, notice: Callable[[str], None], lock_file: Pa
 
 
 def kafka_version(lock: Any = None) -> str:
-    """The version of Kafka that the lock file pins."""
     if lock is None:
         from jgo.env import LockFile  # noqa: PLC0415 - as above
 

@@ -73,7 +73,6 @@ class Load:
 
 
 def schedule(load: Load, slots: int, seconds: float, seed: int) -> list[Event]:
-    """All events that begin within `seconds`, in their order."""
     events: list[Event] = []
     for kind, name in ((Kind.STOP, "slow"), (Kind.KILL, "kill"), (Kind.HOG, "hog")):
         events += [Event(at, slot, kind, lasts) for at, slot, lasts in _drawn(load, name, slots, seconds, seed)]
@@ -90,7 +89,6 @@ def schedule(load: Load, slots: int, seconds: float, seed: int) -> list[Event]:
 
 
 def _drawn(load: Load, name: str, slots: int, seconds: float, seed: int) -> Iterator[tuple[float, int, float]]:
-    """When a kind of load strikes, which slot, and for how long."""
     often: Often | None = getattr(load, name)
     if often is None:
         return
@@ -104,7 +102,6 @@ def _random(seed: str) -> random.Random:
 
 
 def _shuffles(slots: int, seconds: float, draw: random.Random) -> Iterator[Event]:
-    """One shuffle after another, each between two workers."""
     now = 0.0
     while now < seconds:
         ends = now + draw.uniform(*TRANSFER) / BANDWIDTH

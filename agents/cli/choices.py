@@ -20,7 +20,6 @@ _HEADS: Final = ("variant", "state", "load", "wait", "latency", "accuracy")
 
 
 def choices(flags: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """The flags of each stage where a variant answered."""
     return {stage: told for stage, told in flags.items() if isinstance(told, dict) and WHY in told}
 
 

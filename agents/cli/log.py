@@ -6,14 +6,17 @@ Each of Faust's services says at every start, on a line of its own, that it star
 
 from __future__ import annotations
 
+import json
 import logging
 import sys
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 _FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
+TEXT, JSON = "text", "json"
 _CLIENTS = "%s [%s] %s"  # facility, client, text: how confluent-kafka hands on what librdkafka logs
 _FAILURE = "FAIL"  # the facility of lost and refused connections
 _NO_ID = "GETPID"  # of producers that wait for a coordinator, as all do that start beside their Kafka
@@ -60,17 +63,55 @@ class Services(logging.Filter):
         return not of_a_service or logging.getLogger().level <= logging.DEBUG
 
 
-def to_stderr() -> None:
-    logging.basicConfig(stream=sys.stderr, level=logging.INFO, format=_FORMAT)
-    _leave_out()
+class TextFormatter(logging.Formatter):
+    """A line for a person, with the id of the query that it is about, if it is about one."""
+
+    def __init__(self) -> None:
+        super().__init__(_FORMAT)
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - logging's name
+        """Format the line; the traceback of an exception follows it."""
+        request_id = getattr(record, "request_id", "")
+        return super().formatMessage(record) + (f" [request {request_id}]" if request_id else "")
 
 
-def to_file(path: Path) -> None:
-    logging.basicConfig(filename=path, filemode="w", level=logging.INFO, format=_FORMAT)
-    _leave_out()
+class JsonFormatter(logging.Formatter):
+    """A JSON object a line. What a record does not know is null."""
+
+    def __init__(self, stage: str | None, replica: int | None) -> None:
+        super().__init__()
+        self._process = {"stage": stage, "replica": replica}
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the object; a traceback is part of its message."""
+        message = record.getMessage()
+        if record.exc_info:
+            message += "\n" + self.formatException(record.exc_info)
+        told = {
+            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
+            "level": record.levelname,
+            "logger": record.name,
+            "message": message,
+            **self._process,
+            "request_id": getattr(record, "request_id", None) or None,
+            "trace_id": getattr(record, "trace_id", None),
+        }
+        return json.dumps(told, ensure_ascii=False)
 
 
-def _leave_out() -> None:
+def to_stderr(form: str = TEXT, stage: str | None = None, replica: int | None = None) -> None:
+    """Log to stderr, as text or JSON; `stage` and `replica` say in JSON which process this is."""
+    logging.basicConfig(stream=sys.stderr, level=logging.INFO)
+    _prepare(form, stage, replica)
+
+
+def to_file(path: Path, form: str = TEXT, stage: str | None = None) -> None:
+    logging.basicConfig(filename=path, filemode="w", level=logging.INFO)
+    _prepare(form, stage, None)
+
+
+def _prepare(form: str, stage: str | None, replica: int | None) -> None:
     for handler in logging.getLogger().handlers:
+        handler.setFormatter(JsonFormatter(stage, replica) if form == JSON else TextFormatter())
         handler.addFilter(Repetitions())
         handler.addFilter(Services())

@@ -47,6 +47,7 @@ COMMANDS = {
     "predict": "Send one query, or a file of them, and get the outcomes.",
     "dead": "List, show and retry the queries that were not served.",
     "status": "Show what the processes of a served pipeline do.",
+    "inspect": "Say what became of one query, and when it was where.",
     "state": "List, show, export, import and rewind states of stages.",
     "record": "Record the queries and outcomes of a running pipeline.",
     "trace": "Make, import, describe and draw traces of arrivals.",

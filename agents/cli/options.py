@@ -115,7 +115,6 @@ def seconds(_ctx: click.Context, _param: click.Parameter, value: str | None) -> 
 
 
 def positive(context: click.Context, parameter: click.Parameter, value: str | None) -> float | None:
-    """Read a duration above 0, as `seconds` does."""
     number = seconds(context, parameter, value)
     if number == 0:
         raise click.BadParameter("must be above 0")
@@ -301,7 +300,6 @@ def _chosen(_ctx: click.Context, _param: click.Parameter, values: tuple[str, ...
 
 
 def output_option(command: _Command) -> _Command:
-    """-o: where a report goes, as JSON."""
     file = click.Path(path_type=Path, dir_okay=False)
     return click.option("-o", "--output", type=file, metavar="FILE", help="Write the report there, as JSON.")(command)
 
@@ -313,7 +311,6 @@ def trace_duration_option(command: _Command) -> _Command:
 
 
 def why_option(command: _Command) -> _Command:
-    """--why: of an order that is written to a log."""
     return click.option("--why", default="", metavar="TEXT", help="Reason, stored with the change.")(command)
 
 

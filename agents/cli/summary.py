@@ -57,7 +57,6 @@ def writing(file: Path, write: Callable[[Path], object]) -> None:
 
 
 def summary(report: Report, instead: str = EMULATED) -> str:
-    """Give the report's figures in a dozen lines, ending with a line's end."""
     spread = report.latency_ms
     latency = ", ".join(
         f"{name} {value:.1f}"

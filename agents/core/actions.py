@@ -158,4 +158,5 @@ def timing_of(stage: str, request: Request, now: float, executed: float = 0.0, b
         waited=max(0.0, started - entered),
         executed=executed,
         batch=batch,
+        arrived=int(request.arrived * 1e6),
     )

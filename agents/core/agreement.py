@@ -20,8 +20,6 @@ AGAIN: Final = 60.0
 class Agreement:
     """That of one front's coded stage."""
 
-    __slots__ = ("_agreed", "_floor", "_grades", "_until", "graded", "pauses")
-
     def __init__(self, floor: float | None = None) -> None:
         self._floor = floor
         self._grades: deque[bool] = deque()

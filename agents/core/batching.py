@@ -240,13 +240,11 @@ class Batcher:
 
     # Workers come and go -----------------------------------------------------------------------------------------
 
-    def attach(
-        self, now: float, worker: int, *, limit: Limit | int | None = None, duration: Duration | None = None
-    ) -> None:
-        """Give batches to one more worker, which is ready; `limit` and `duration` are as for `Worker`."""
+    def attach(self, now: float, worker: int) -> None:
+        """Give batches to one more worker, which is ready."""
         if worker in self._workers:
             raise ValueError(f"worker {worker} is there already")
-        self._workers[worker] = Worker(worker, limit or self._limits(), duration or self._duration)
+        self._workers[worker] = Worker(worker, self._limits(), self._duration)
         self._counted(now)
 
     def drain(self, now: float, worker: int) -> bool:
@@ -380,7 +378,6 @@ class Batcher:
 
     @property
     def aside(self) -> int:
-        """How many offline queries wait."""
         return len(self.offline.waiting)
 
     # Inside ----------------------------------------------------------------------------------------------------
@@ -416,7 +413,6 @@ class Batcher:
         self._retarget(now)
 
     def _learn(self, now: float, slot: Worker, batch: Batch, executed: float | None) -> None:
-        """Count a batch that ended, and take what it tells of durations and of the worker's limit."""
         count = len(batch.requests)
         self.completed += count
         self.batches += 1

@@ -191,11 +191,6 @@ class Board:
             for _, heard in sorted(self._heard.copy().items())
         ]
 
-    def silent(self, now: float) -> list[str]:
-        """Name the stages of which nothing is known, in the order of the pipeline."""
-        known = self.states(now)
-        return [stage for stage in self._stages if stage not in known]
-
     def _objection(self, now: float, came: float, word: PlanWord) -> str | None:
         if word.stage not in self._stages or not 0 <= word.replica < self._replicas:
             return UNKNOWN

@@ -41,8 +41,6 @@ class _Flight(Generic[Asks]):
 class PredictionCache(Generic[Asks]):
     """Bounded in bytes. Not for several threads."""
 
-    __slots__ = ("_flights", "_known", "hits", "misses", "shared")
-
     def __init__(self, max_bytes: int) -> None:
         self._known = Recent(max_bytes)
         self._flights: dict[Hashable, _Flight[Asks]] = {}

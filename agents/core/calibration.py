@@ -42,8 +42,6 @@ POSITIVE: Final = _STEPS
 class Histogram:
     """Counts of seconds by upper bound, and their sum."""
 
-    __slots__ = ("bounds", "counts", "total")
-
     def __init__(self, bounds: tuple[float, ...] = SIGNED) -> None:
         self.bounds = bounds
         self.counts = [0] * (len(bounds) + 1)
@@ -58,11 +56,6 @@ class Histogram:
     def count(self) -> int:
         return sum(self.counts)
 
-    @property
-    def mean(self) -> float:
-        count = self.count
-        return self.total / count if count else 0.0
-
     def buckets(self) -> list[tuple[str, float]]:
         rows, cumulative = [], 0
         for bound, count in zip((*map(str, self.bounds), "+Inf"), self.counts, strict=True):
@@ -73,8 +66,6 @@ class Histogram:
 
 class Calibration:
     """What a stage told of Q, W and D, beside what then happened."""
-
-    __slots__ = ("_told", "errors", "happened_total", "told_total")
 
     def __init__(self) -> None:
         self._told: tuple[float, float, float] | None = None
@@ -97,11 +88,6 @@ class Calibration:
         self._compare(EXECUTION, told[2], executed)
         self._compare(VISIT, sum(told), queued + waited + executed)
 
-    def ratio(self, term: str) -> float | None:
-        """Told by happened, over all requests; None before anything happened. 1 is right on average."""
-        happened = self.happened_total[term]
-        return self.told_total[term] / happened if happened > 0 else None
-
     def _compare(self, term: str, told: float, happened: float) -> None:
         self.errors[term].observe(happened - told)
         self.told_total[term] += told
@@ -110,8 +96,6 @@ class Calibration:
 
 class Budgets:
     """The time that requests had left when they were judged, and what the stage took of it."""
-
-    __slots__ = ("consumption", "left", "shortfall")
 
     def __init__(self) -> None:
         self.left = {fate: Histogram() for fate in FATES}

@@ -49,8 +49,6 @@ _OPEN: Final = 4  # groups that fill at the same time, for the sake of distinct 
 class Group:
     """Batches whose answers can be made of one another's and of the extras'."""
 
-    __slots__ = ("answered", "answers", "batches", "made", "note", "rows")
-
     def __init__(self) -> None:
         self.batches: list[Batch] = []
         self.answered: set[int] = set()  # places of the batches whose own workers have answered
@@ -72,8 +70,6 @@ class Group:
 
 class Extra:
     """Work for one worker of a dispatch's own pool; `outputs`, `seconds` and `version` are the driver's."""
-
-    __slots__ = ("group", "outputs", "requests", "row", "seconds", "version", "worker")
 
     def __init__(self, group: Group, row: int) -> None:
         self.group = group
@@ -107,8 +103,6 @@ class DispatchStats:
 
 class _Row:
     """A pool and the extras that wait for it."""
-
-    __slots__ = ("draining", "idle", "running", "waiting")
 
     def __init__(self) -> None:
         self.waiting: deque[Extra] = deque()
@@ -179,7 +173,6 @@ class Dispatch:
             self._later(now + ordered[int(self._quantile * (len(ordered) - 1))], group)
 
     def answered(self, now: float, batch: Batch) -> None:
-        """Note that a batch's own worker has answered it."""
         self._durations.append(now - batch.started)
         group, place = self._of.pop(batch)
         group.answered.add(place)
@@ -214,7 +207,6 @@ class Dispatch:
         pool.draining.discard(worker)
 
     def done(self, extra: Extra) -> None:
-        """Note that an extra is answered; its `outputs` are there."""
         pool = self._rows[extra.row]
         del pool.running[extra.worker]
         if extra.worker in pool.draining:
@@ -245,7 +237,6 @@ class Dispatch:
         return run
 
     def take_recoveries(self) -> list[Recovery]:
-        """Give what answers to make now."""
         recoveries, self._recoveries = self._recoveries, []
         return recoveries
 
@@ -276,7 +267,6 @@ class Dispatch:
         self._send(group)
 
     def _send(self, group: Group) -> None:
-        """Have the extras of a group run, if it misses anything."""
         if not group.missing:
             return
         if self.paused:

@@ -29,8 +29,6 @@ class Duration(Protocol):
 class ProfiledEstimate:
     """Expected seconds of a batch of n: the profile, corrected by what was measured."""
 
-    __slots__ = ("_batches", "_profile", "_sizes", "_stage")
-
     def __init__(self, profile: Duration) -> None:
         self._profile = profile
         self._batches = 0
@@ -66,8 +64,6 @@ class RunningEstimate:
     become a reason to drop. The first batch of all counts only until the second, as a model's first call is slow.
     Before the first measurement it expects 0 seconds.
     """
-
-    __slots__ = ("_first", "_largest", "_means", "_moments", "_weight")
 
     def __init__(self, weight: float = _WEIGHT) -> None:
         self._weight = weight

@@ -89,10 +89,6 @@ class GateGauges:
         """The partitions that have stood still for other stages' versions since this was asked before."""
         return self._waits.look(self._shares, room=self.room)
 
-    @property
-    def evicted(self) -> int:
-        return sum(share.evicted + share.released.evicted for share in self._shares.values())
-
 
 # One egress partition as the gate knows it: a share of the reports, what was decided of it, and what is held.
 #
@@ -103,16 +99,8 @@ class GateGauges:
 class GateShare(Share):
     """What the gate knows of one partition."""
 
-    __slots__ = ("_queries", "held", "released", "settled")
-
     def __init__(
-        self,
-        partition: int,
-        committed: int,
-        joins: JoinTable | None,
-        released: ReleasedMemory,
-        *,
-        settled: bool,
+        self, partition: int, committed: int, joins: JoinTable | None, released: ReleasedMemory, *, settled: bool
     ) -> None:
         super().__init__(partition, committed, joins)
         self.released = released
@@ -148,9 +136,7 @@ class GateShare(Share):
 
 GATE = "gate"
 
-_TEXTS = {
-    Verdict.TIMEOUT: (reasons.JOIN_TIMEOUT, "not all sinks reported in time"),
-}
+_TEXTS = {Verdict.TIMEOUT: (reasons.JOIN_TIMEOUT, "not all sinks reported in time")}
 
 
 class GateCore(GateGauges):
@@ -361,11 +347,9 @@ class GateCore(GateGauges):
             self._go_on(share, verdict, entry)
 
     def take_fetches(self) -> list[Fetch]:
-        """Give the reports that are to be read again; every one is answered by `fetched`."""
         return [fetch for share in self._shares.values() for fetch in share.refetch.take()]
 
     def fetched(self, fetch: Fetch, payload: Any, loss: Loss | None = None) -> None:
-        """Take a report that was read again; with `loss`, a stand-in for one that is gone."""
         share = self._shares.get(fetch.partition)
         parked = None if share is None else share.refetch.fetched(fetch.offset, payload, loss)
         if share is not None and parked is not None:

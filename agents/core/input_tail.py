@@ -53,8 +53,6 @@ R = TypeVar("R", bound=Placed)
 class _Partition(Generic[R]):
     """One partition's part of the tail."""
 
-    __slots__ = ("below", "last", "look_through", "loose", "position", "records", "spans")
-
     def __init__(self, position: int, note: str) -> None:
         self.position = position
         self.spans: tuple[Span, ...] = decode(note, position).spans

@@ -102,26 +102,18 @@ class Gauges:
         return self._waits.look(self._shares, room=self.room, busy=busy)
 
     @property
-    def evicted(self) -> int:
-        """How many times memory was bounded at the cost of recognising a repetition."""
-        return sum(share.evicted for share in self._shares.values())
-
-    @property
     def reports(self) -> bool:
         return self._batcher.reports
 
     @property
     def view(self) -> StageView:
-        """Where its policy stands."""
         return self._batcher.policy.view
 
     def load(self) -> Load:
         return self._batcher.load()
 
 
-_ENDS = {
-    Verdict.TIMEOUT: Loss(FAILED, reasons.JOIN_TIMEOUT, "not all parts came in time"),
-}
+_ENDS = {Verdict.TIMEOUT: Loss(FAILED, reasons.JOIN_TIMEOUT, "not all parts came in time")}
 
 
 class Intake(Gauges):

@@ -76,8 +76,6 @@ class Fetch:
 class PayloadRoom:
     """The bytes that waiting parts of one process may keep, and do."""
 
-    __slots__ = ("held", "limit")
-
     def __init__(self, limit: int = PAYLOAD_BYTES) -> None:
         self.limit = limit
         self.held = 0
@@ -118,8 +116,6 @@ class Parked:
 class Refetch:
     """The parked requests of one partition."""
 
-    __slots__ = ("_parked", "_partition", "_wanted")
-
     def __init__(self, partition: int) -> None:
         self._partition = partition
         self._parked: dict[int, Parked] = {}  # by each offset that is missing
@@ -136,7 +132,6 @@ class Refetch:
         return True
 
     def take(self) -> list[Fetch]:
-        """Give the records that are to be read again; each is answered by `fetched`."""
         wanted, self._wanted = self._wanted, []
         return wanted
 
@@ -215,21 +210,6 @@ REUSE_SECONDS = 300.0  # half of the ingress's memory: ids sent further apart th
 class JoinTable:
     """The requests of one partition of which something was heard."""
 
-    __slots__ = (
-        "_entries",
-        "_expected",
-        "_expiries",
-        "_firsts",
-        "_incomplete",
-        "_recent",
-        "_retiring",
-        "_room",
-        "_serial",
-        "_table",
-        "_waiting",
-        "evicted",
-    )
-
     def __init__(
         self, rule: Rule, expected: Callable[[Path], tuple[str, ...]], room: PayloadRoom | None = None
     ) -> None:
@@ -245,7 +225,6 @@ class JoinTable:
         self._firsts: list[tuple[int, int, Entry]] = []  # the same by their first offsets
         self._recent: dict[str, float] = {}  # forgotten a short while ago: id -> time of sending
         self._serial = 0
-        self.evicted = 0  # closed requests forgotten for the bound although somebody was not heard
 
     # What happens ----------------------------------------------------------------------------------------------
 
@@ -424,7 +403,6 @@ class JoinTable:
         self._incomplete[entry.request_id] = entry
         if len(self._incomplete) > INCOMPLETE_LIMIT:
             self._forget(next(iter(self._incomplete.values())))
-            self.evicted += 1
 
     def _forget(self, entry: Entry) -> None:
         del self._entries[entry.request_id]

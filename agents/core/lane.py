@@ -32,8 +32,6 @@ class Ticket(Request):
 class Lane:
     """A name, a number and what waits there."""
 
-    __slots__ = ("batcher", "cache", "finishes", "name", "number", "retired")
-
     def __init__(self, name: str, number: int, batcher: Batcher, cache: PredictionCache[Ticket] | None = None) -> None:
         self.name = name
         self.number = number

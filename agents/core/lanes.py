@@ -134,7 +134,6 @@ class Lanes:
         self._sweep(now)
 
     def find(self, request: Request) -> Query | None:
-        """The query of a request that is not over."""
         return self._open.get(id(request))
 
     def held_back(self) -> frozenset[int]:
@@ -271,7 +270,6 @@ class Lanes:
 
     @property
     def aside(self) -> int:
-        """How many offline queries wait in lanes."""
         return sum(lane.batcher.aside for lane in self._numbers.values())
 
     @property
@@ -357,7 +355,6 @@ class Lanes:
         return {name: lane.batcher.workers for name, lane in self._lanes.items()}
 
     def caches(self) -> dict[str, PredictionCache[Ticket]]:
-        """Of the lanes that have one."""
         return {name: lane.cache for name, lane in self._lanes.items() if lane.cache is not None}
 
     # Inside -----------------------------------------------------------------------------------------------------

@@ -32,8 +32,6 @@ _FEW: Final = 1_000  # entries below which nobody looks for those that are over
 class LastMoments:
     """Those of one stage's queries."""
 
-    __slots__ = ("_entries", "_many", "_numbers", "_outlook", "_stage", "rest")
-
     def __init__(self, view: StageView) -> None:
         self._stage = view.stage
         self._outlook = Outlook(view, _SHARE, _DRAWS)
@@ -71,7 +69,6 @@ class LastMoments:
         return self._entries[0][0] - self.rest - _MARGIN if self._entries else None
 
     def hear(self, now: float, states: Mapping[str, Sequence[StageState]]) -> None:
-        """Take in what all stages last said."""
         self._outlook.hear(now, states)
         self.rest = self._outlook.later(self._stage).total
 

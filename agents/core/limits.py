@@ -64,8 +64,6 @@ class Aimd:
     A mark lasts for as long as both are among the last 200 batches.
     """
 
-    __slots__ = ("_batches", "_beyond", "_most", "_objective", "_value")
-
     def __init__(self, objective: float, most: int) -> None:
         """`objective`: seconds that a batch may run; `most`: the largest batch that the model takes."""
         self._objective = objective
@@ -117,10 +115,7 @@ class Quantile:
     lower quartiles, and how far batches are above it, say how many are; one full batch in 16 has one query.
     """
 
-    __slots__ = ("_batches", "_full", "_line", "_most", "_objective", "_ones", "_seen", "_size")
-
     def __init__(self, objective: float, most: int) -> None:
-        """See `Aimd`."""
         self._objective = objective
         self._most = most
         self._seen: deque[tuple[int, float]] = deque(maxlen=_WINDOW)

@@ -32,8 +32,6 @@ _NEVER: Final = float("inf")
 class OfflineQueue:
     """First in, first out; `waiting` is empty in a lane that has no offline queries."""
 
-    __slots__ = ("completed", "handed_back", "started", "waiting")
-
     def __init__(self) -> None:
         self.waiting: deque[Request] = deque()
         self.started = self.completed = self.handed_back = 0

@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 class Outbox:
     """The messages of one stage replica."""
 
-    __slots__ = ("_emits", "_epoch", "_graph", "_stage", "resting", "stats", "unsettled")
-
     def __init__(self, graph: Graph, stage: str, epoch: int) -> None:
         self._graph = graph
         self._stage = stage
@@ -158,8 +156,6 @@ class Told(NamedTuple):
 
 class StatefulOutbox(Outbox):
     """The messages of one reign."""
-
-    __slots__ = ("_finished", "_letters", "_marks", "_requires", "_sent", "_taken", "reign")
 
     reign: Reign[object]
 

@@ -50,8 +50,6 @@ class _Decided:
 class ReleasedMemory:
     """The queries of one partition whose outcome is decided."""
 
-    __slots__ = ("_ahead", "_ids", "_limit", "_newest", "_released", "_seconds", "egress_next", "evicted")
-
     def __init__(self, egress: int, seconds: float = RELEASED_SECONDS, limit: int = RELEASED_LIMIT) -> None:
         self.egress_next = egress  # nothing is written at or above it yet, as far as is known
         self._seconds = seconds
@@ -60,7 +58,6 @@ class ReleasedMemory:
         self._ids: dict[str, _Decided] = {}  # those, and what is decided and not yet released
         self._ahead: deque[tuple[int, float]] = deque()  # (offset, appended) of input that is not yet committed
         self._newest = float("-inf")  # the highest append time of committed input
-        self.evicted = 0  # forgotten for the limit
 
     def knows(self, request_id: str, sent: float) -> bool:
         decided = self._ids.get(request_id)
@@ -102,7 +99,6 @@ class ReleasedMemory:
             old = first.appended < self._newest - self._seconds
             if not old and not (len(released) > self._limit and first.appended < self._newest):
                 return
-            self.evicted += not old
             released.popleft()
             if ids.get(first.request_id) is first:
                 del ids[first.request_id]

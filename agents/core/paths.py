@@ -72,8 +72,6 @@ class _Class:
 class PathPredictor:
     """Learns from choices, and foretells those to come."""
 
-    __slots__ = ("_all", "_classes", "_seen", "_stranger")
-
     def __init__(self) -> None:
         self._all: dict[str, _Counts] = {}
         self._classes: OrderedDict[str, _Class] = OrderedDict()

@@ -52,17 +52,7 @@ class Shortfall(Refusal):
     made only when asked for: a simulation drops many requests and reads none of them.
     """
 
-    __slots__ = (
-        "deadline",
-        "duration",
-        "execution",
-        "now",
-        "queueing",
-        "sent",
-        "stage",
-        "starts",
-        "waits",
-    )
+    __slots__ = ("deadline", "duration", "execution", "now", "queueing", "sent", "stage", "starts", "waits")
 
     def __init__(
         self,

@@ -67,18 +67,6 @@ class Waits:
 class Share:
     """What is known of one partition; dropped as a whole when the partition is revoked."""
 
-    __slots__ = (
-        "committed",
-        "joins",
-        "live",
-        "memory",
-        "offsets",
-        "partition",
-        "refetch",
-        "resting",
-        "speculation",
-    )
-
     offsets_type = PartitionOffsets
     memory_type = PartitionMemory
     speculation_type = Speculation
@@ -167,7 +155,6 @@ class Share:
         return spans
 
     def confirm(self, offset: int) -> bool:
-        """Note that the broker has the commit of `offset`; False if that is no news."""
         if offset <= self.committed:
             return False
         self.committed = offset
@@ -186,16 +173,7 @@ class Share:
     def waiting(self) -> int:
         return 0 if self.joins is None else self.joins.waiting
 
-    @property
-    def evicted(self) -> int:
-        return self.memory.evicted + (self.joins.evicted if self.joins is not None else 0)
-
     def _fresh(self, delivery: Delivery) -> bool:
         return self.memory.fresh(
-            delivery.request_id,
-            delivery.offset,
-            delivery.predecessor,
-            delivery.hop,
-            delivery.appended,
-            delivery.lost,
+            delivery.request_id, delivery.offset, delivery.predecessor, delivery.hop, delivery.appended, delivery.lost
         )

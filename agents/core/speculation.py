@@ -102,8 +102,6 @@ class Changes:
 class Speculation:
     """The records of one partition that are not decided."""
 
-    __slots__ = ("_awaited", "_joins", "_memory", "_offsets", "_open")
-
     def __init__(
         self, durability: Durability, memory: PartitionMemory, offsets: PartitionOffsets, joins: JoinTable | None
     ) -> None:

@@ -265,12 +265,10 @@ class StageCore(Intake):
     # Workers come and go ---------------------------------------------------------------------------------------
 
     def attach(self, now: float, worker: int) -> None:
-        """Give batches to a worker that is ready now."""
         self._batcher.attach(now, worker)
         self._drain(now)
 
     def drain(self, now: float, worker: int) -> bool:
-        """Give a worker no more batches; True if it runs nothing, so that it may end at once."""
         gone = self._batcher.drain(now, worker)
         self._drain(now)
         return gone
@@ -321,7 +319,6 @@ class StageCore(Intake):
             self._settle(now, request, Failed(reasons.NO_WORKER, f"stage {self.stage!r} had no ready worker"))
 
     def acked(self, emit: Emit) -> None:
-        """Note that the broker has a message. A second time is ignored."""
         self._outbox.acked(emit)
 
     def acked_all(self, emits: Iterable[Emit]) -> None:
@@ -379,7 +376,6 @@ class StageCore(Intake):
             self._hit(follower, result.value)
 
     def _leave(self, now: float, request: Request) -> None:
-        """Have the next follower of a request that ends without an answer evaluated in its place."""
         if self._cache is not None and isinstance(request, Work) and request.key:
             follower = self._cache.leave(request)
             if follower is not None:
@@ -429,7 +425,6 @@ class StageCore(Intake):
     # What policies hear of one another -------------------------------------------------------------------------
 
     def report(self, now: float) -> StageState | None:
-        """Give the policy's state for the other stages, once a period; None where it has none to tell."""
         return self._batcher.report(now)
 
     def tick(self, now: float, states: Mapping[str, Sequence[StageState]]) -> None:

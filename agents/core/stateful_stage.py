@@ -69,8 +69,6 @@ if TYPE_CHECKING:
 class StatefulShare(Share):
     """A partition during one reign."""
 
-    __slots__ = ("_snapshot", "_snapshot_of", "covered")
-
     def cover(self, runs: tuple[Run, ...]) -> None:
         """Note what the base covers above its position. Call it before the first record is taken."""
         self.covered = runs

@@ -5,7 +5,6 @@ The hot path adds to plain Python numbers, a tenth of what prometheus-client's c
 
 from __future__ import annotations
 
-import bisect
 import time
 from collections import Counter, defaultdict, deque
 from statistics import median
@@ -31,33 +30,22 @@ if TYPE_CHECKING:
     from spillway.topology.sizes import Size
 
 
-_BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
-
-
 _OF_SLO = (0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.1, 1.25, 1.5, 2.0, 3.0, 5.0, 10.0)
 
 
-class Distribution:
-    """A histogram of seconds. `slo`: buckets are shares and multiples of it."""
-
-    __slots__ = ("bounds", "counts", "total")
+class Distribution(Histogram):
+    """A histogram of seconds, none below 0. `slo`: buckets are shares and multiples of it."""
 
     def __init__(self, slo: float | None = None) -> None:
-        self.bounds = _BOUNDS if slo is None else tuple(float(f"{share * slo:.6g}") for share in _OF_SLO)
-        self.counts = [0] * (len(self.bounds) + 1)
-        self.total = 0.0
+        super().__init__(POSITIVE if slo is None else tuple(float(f"{share * slo:.6g}") for share in _OF_SLO))
 
     def observe(self, seconds: float) -> None:
-        seconds = max(0.0, seconds)  # two hosts' clocks may be apart
-        self.counts[bisect.bisect_left(self.bounds, seconds)] += 1
-        self.total += seconds
+        super().observe(max(0.0, seconds))  # two hosts' clocks may be apart
 
-    def buckets(self) -> list[tuple[str, float]]:
-        cumulative, rows = 0, []
-        for bound, count in zip((*map(str, self.bounds), "+Inf"), self.counts, strict=True):
-            cumulative += count
-            rows.append((bound, float(cumulative)))
-        return rows
+
+def by_one(counts: Mapping[str, float]) -> dict[tuple[str, ...], float]:
+    """Values by their one label, as they are now: others may change them meanwhile."""
+    return {(name,): count for name, count in dict(counts).items()}
 
 
 class Families:
@@ -88,11 +76,11 @@ class Families:
         told = sorted(dict(values).items())
         return self.gauges(name, text, (names.PARTITION,), {(str(partition),): value for partition, value in told})
 
-    def distribution(self, name: str, text: str, values: Distribution | Histogram) -> Metric:
+    def distribution(self, name: str, text: str, values: Histogram) -> Metric:
         return self.distributions(name, text, (), {(): values})
 
     def distributions(
-        self, name: str, text: str, extra: tuple[str, ...], values: Mapping[tuple[str, ...], Distribution | Histogram]
+        self, name: str, text: str, extra: tuple[str, ...], values: Mapping[tuple[str, ...], Histogram]
     ) -> Metric:
         family = HistogramMetricFamily(name, text, labels=(*names.LABELS, *extra))
         for labels, histogram in values.items():
@@ -174,8 +162,6 @@ _BYTES: Final = (16.0, 32.0, 64.0, 128.0, 256.0, 512.0, 1024.0, 4096.0)
 class DurableLag:
     """For how long the oldest version of a reign that is not durable has been recorded."""
 
-    __slots__ = ("_clock", "_oldest", "_waiting")
-
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._waiting: deque[tuple[int, float]] = deque()  # versions, and since when
@@ -202,8 +188,6 @@ class DurableLag:
 
 class StateFigures:
     """A member's numbers."""
-
-    __slots__ = ("captures", "durable", "epoch", "lag", "moved", "role", "sent", "unpublished", "version", "written")
 
     def __init__(self) -> None:
         self.role = "backup"  # spillway.checkpoint.promotion.Role's values

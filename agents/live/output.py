@@ -54,7 +54,6 @@ class Output:
         on_stored: Callable[[Sequence[Any]], None],
         on_lost: Callable[[str], None],
         in_flight_limit: int = 20_000,
-        linger: float = 0.0,
         collect: float | None = None,
         max_bytes: int = 16 * 1024 * 1024,
     ) -> None:
@@ -76,7 +75,7 @@ class Output:
         self._said = ProducerLog()
         self._producer = Producer(
             {
-                "linger.ms": linger * 1000,
+                "linger.ms": 0,
                 "enable.idempotence": True,
                 "acks": "all",
                 "compression.type": "none",

@@ -43,12 +43,7 @@ def bounds(admin: Admin, topic: str, partitions: Iterable[int], within: float) -
 
 
 def offsets(
-    admin: Admin,
-    topic: str,
-    partitions: Iterable[int],
-    spec: OffsetSpec,
-    isolation: IsolationLevel,
-    within: float,
+    admin: Admin, topic: str, partitions: Iterable[int], spec: OffsetSpec, isolation: IsolationLevel, within: float
 ) -> dict[int, int]:
     """The offset of each partition that `spec` names. Raises `BrokerError` when nobody says within `within` seconds."""
     wanted = {TopicPartition(topic, partition): spec for partition in partitions}

@@ -171,7 +171,6 @@ def _flags(flags: Any, left: list[int]) -> dict[str, Any]:
 
 
 def failed(reason: str, text: str, trace: str = "") -> Answer:
-    """Return the answer that says why a query has no outputs."""
     return {"error": text, "reason": reason, "raised": reason == RAISED, "trace": trace}
 
 

@@ -24,12 +24,7 @@ class Inputs(dict[str, Any]):
     __slots__ = ("control", "key", "parameters", "request_id")
 
     def __init__(
-        self,
-        values: dict[str, Any],
-        parameters: dict[str, Any],
-        request_id: str,
-        key: str = "",
-        control: Any = None,
+        self, values: dict[str, Any], parameters: dict[str, Any], request_id: str, key: str = "", control: Any = None
     ) -> None:
         super().__init__(values)
         self.parameters = parameters

@@ -6,7 +6,6 @@ A model is a class, `module:Name`; what else it may be, `spillway.agents.models.
 from __future__ import annotations
 
 import importlib
-import importlib.util
 import inspect
 import sys
 from functools import partial
@@ -166,7 +165,6 @@ def _find(place: str, name: str) -> Any:
         if error.name and (error.name == module_name or module_name.startswith(error.name + ".")):
             raise ModelError(
                 f"{place}: there is no module {module_name!r} in {here}, beside the pipeline file or on sys.path"
-                f"{_renamed(name)}"
             ) from error
         raise ModelError(f"{place}: importing {module_name!r} failed: {words_of(error)}") from error
     except KeyboardInterrupt:
@@ -178,16 +176,6 @@ def _find(place: str, name: str) -> Any:
             raise ModelError(f"{place}: module {module_name!r} has no {attribute!r}{_taken(module_name)}")
         found = getattr(found, part)
     return found
-
-
-def _renamed(name: str) -> str:
-    """How a model of Spillway's is spelt, where `name` is a reference of before there was one name to import."""
-    module_name = f"spillway.{name.partition(':')[0]}"
-    try:
-        found = importlib.util.find_spec(module_name)
-    except ModuleNotFoundError:
-        return ""
-    return "" if found is None else f"; write it as 'spillway.{name}'"
 
 
 def _taken(module_name: str) -> str:

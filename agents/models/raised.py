@@ -18,7 +18,7 @@ from spillway.agents.models.contract import text_of
 from spillway.lineage.errors import ModelError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
 log = logging.getLogger(__name__)
 
@@ -62,7 +62,8 @@ class RaisedLog:
         self._clock = clock
         self._logged: dict[str, tuple[float, int]] = {}  # place -> when it was logged, and how often it raised since
 
-    def words(self, error: BaseException, doing: str = "the model") -> str:
+    def words(self, error: BaseException, doing: str = "the model", about: Mapping[str, object] | None = None) -> str:
+        """Log an error, raised by `doing` for the query that `about` names; return what it says."""
         words = words_of(error)
         place, now = _place_of(error, words), self._clock()
         at, since = self._logged.get(place, (now - LOG_SECONDS, 0))
@@ -70,7 +71,8 @@ class RaisedLog:
             self._logged[place] = (at, since + 1)
             return words
         again = f" ({since} more times in the {now - at:.0f} s before)" if since else ""
-        log.error("stage %r: %s raised%s: %s\n%s", self._stage, doing, again, words, trace_of(error).rstrip())
+        trace = trace_of(error).rstrip()
+        log.error("stage %r: %s raised%s: %s\n%s", self._stage, doing, again, words, trace, extra=about)
         self._logged.pop(place, None)
         self._logged[place] = (now, 0)
         if len(self._logged) > _MOST_PLACES:

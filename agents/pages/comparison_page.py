@@ -161,7 +161,6 @@ def write(path: Path, page: Comparison) -> None:
 
 
 def plot(path: Path, page: Comparison) -> None:
-    """Write the charts side by side to `path`, in the form that its name says."""
     with mpl.rc_context(STYLE):
         figure = together(page.curves, page.slo)
         try:

@@ -229,10 +229,7 @@ def thinned(run: RunSeries, most: int = 4000) -> RunSeries:
 
 
 def draw(
-    run: RunSeries,
-    stages: list[str],
-    visits: Visits | None = None,
-    loads: Mapping[str, StageLoad] | None = None,
+    run: RunSeries, stages: list[str], visits: Visits | None = None, loads: Mapping[str, StageLoad] | None = None
 ) -> dict[str, str]:
     """Charts by name, each an <svg> element; `timelines` and `consumed` only with `visits`, `loads` only with these."""
     plans: dict[str, Callable[[Axes], None]] = {

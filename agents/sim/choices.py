@@ -1,7 +1,7 @@
 """Which successors a stage with conditional edges chooses, where no model is there to say: drawn at random.
 
 Every request's choices are drawn before the run, from the seed alone, so that the same requests go the same ways
-whatever a policy does to them. A choice may depend on a request's class (see `spillway.agents.core.paths`).
+whatever a policy does to them.
 """
 
 from __future__ import annotations
@@ -27,31 +27,21 @@ if TYPE_CHECKING:
 
 # What may be chosen (a successor, several joined by "+", "" for none) and how likely it is; the sum is 1.
 Chances = Mapping[str, float]
-# The same for all requests, or by class.
-Choice = Chances | Mapping[str, Chances]
 
 
 @dataclass(frozen=True, slots=True)
 class Chooser:
-    """The choices of one stage and their chances, by class; ANY stands for classes that are not named."""
+    """The choices of one stage and their chances."""
 
     options: tuple[tuple[str, ...], ...]
-    limits: Mapping[str, tuple[float, ...]]  # by class, the sums of the options' chances
+    limits: tuple[float, ...]  # the sums of the options' chances
 
-    def draw(self, chances: NDArray[np.float64], classes: Sequence[str]) -> list[tuple[str, ...]]:
-        """The choice of each request: `chances` are even in [0, 1), `classes` are the requests' or none."""
-        found = np.zeros(len(chances), np.int64)
-        kinds = np.array(classes) if len(classes) else np.full(len(chances), ANY)
-        for kind in np.unique(kinds):
-            limits = self.limits.get(str(kind), self.limits.get(ANY))
-            if limits is None:
-                raise UsageError(f"nothing says what requests of class {str(kind)!r} choose")
-            here = kinds == kind
-            found[here] = np.searchsorted(limits[:-1], chances[here], side="right")
-        return [self.options[index] for index in found.tolist()]
+    def draw(self, chances: NDArray[np.float64]) -> list[tuple[str, ...]]:
+        """The choice of each request: `chances` are even in [0, 1)."""
+        return [self.options[index] for index in np.searchsorted(self.limits[:-1], chances, side="right").tolist()]
 
 
-def chooser(stage: StageSpec, successors: tuple[str, ...], choice: Choice | None) -> Chooser | None:
+def chooser(stage: StageSpec, successors: tuple[str, ...], choice: Chances | None) -> Chooser | None:
     """Check what is said of a stage's choices; None for a stage that hands every result to all its successors."""
     if choice is None:
         if stage.choose is None:
@@ -59,17 +49,10 @@ def chooser(stage: StageSpec, successors: tuple[str, ...], choice: Choice | None
         choice = {name: 1 / len(successors) for name in successors}
     elif stage.choose is None:
         raise UsageError(f"stage {stage.name} chooses no successors: it has no `choose` function")
-    classed: dict[str, Any] = (
-        dict(choice) if choice and isinstance(next(iter(choice.values())), Mapping) else {ANY: choice}
-    )
-    names = dict.fromkeys(name for chances in classed.values() for name in chances)
-    options = tuple(_option(stage.name, name, successors) for name in names)
-    limits = {}
-    for kind, chances in classed.items():
-        if min(chances.values(), default=-1) < 0 or not isclose(sum(chances.values()), 1, abs_tol=1e-6):
-            raise UsageError(f"stage {stage.name}: the probabilities of its choices must be at least 0 and add up to 1")
-        limits[kind] = tuple(accumulate(chances.get(name, 0.0) for name in names))
-    return Chooser(options, limits)
+    options = tuple(_option(stage.name, name, successors) for name in choice)
+    if min(choice.values(), default=-1) < 0 or not isclose(sum(choice.values()), 1, abs_tol=1e-6):
+        raise UsageError(f"stage {stage.name}: the probabilities of its choices must be at least 0 and add up to 1")
+    return Chooser(options, tuple(accumulate(choice.values())))
 
 
 def _option(stage: str, written: str, successors: tuple[str, ...]) -> tuple[str, ...]:
@@ -86,22 +69,16 @@ class Crossroads:
     `foresight` is for the policies: what the choices of those before foretell, and, for comparison, the truth.
     """
 
-    __slots__ = ("_classes", "_predictor", "choices", "foresight")
-
     def __init__(
         self,
         choosers: Mapping[str, Chooser],
         count: int,
-        classes: Sequence[str],
         seed: int,
         chosen: Mapping[str, Sequence[tuple[str, ...] | None]] | None = None,
     ) -> None:
         """`chosen`: by stage, each request's choice where it is known; None where it is to be drawn."""
-        if len(classes) not in (0, count):
-            raise UsageError(f"{len(classes)} classes for {count} arrivals; give one each")
-        self._classes = classes
         rng = np.random.default_rng((seed, 0xC405))  # of its own: what else is drawn stays the same
-        self.choices = {stage: each.draw(rng.random(count), classes) for stage, each in choosers.items()}
+        self.choices = {stage: each.draw(rng.random(count)) for stage, each in choosers.items()}
         for stage, known in (chosen or {}).items():
             if stage not in choosers or len(known) != count:
                 raise UsageError(f"{len(known)} choices of {stage} for {count} arrivals; give one each of a chooser")
@@ -114,11 +91,11 @@ class Crossroads:
 
     def choose(self, stage: str, index: int) -> tuple[str, ...]:
         choice = self.choices[stage][index]
-        self._predictor.observe(self._classes[index] if self._classes else ANY, stage, choice)
+        self._predictor.observe(ANY, stage, choice)
         return choice
 
-    def _predicted(self, request: Any, share: float) -> Path:
-        return self._predictor.expected(self._classes[request.index] if self._classes else ANY, share)
+    def _predicted(self, _request: Any, share: float) -> Path:
+        return self._predictor.expected(ANY, share)
 
     def _truth(self, request: Any, _share: float) -> Path:
         return {stage: choices[request.index] for stage, choices in self.choices.items()}

@@ -190,7 +190,6 @@ class Engine:
         budgets: Sequence[float] = (),
         partitions: Sequence[int] = (),
         hops: Mapping[str, Sequence[float]] | None = None,
-        classes: Sequence[str] = (),
         chosen: Mapping[str, Sequence[tuple[str, ...] | None]] | None = None,
         observer: Observer | None = None,
     ) -> None:
@@ -206,7 +205,7 @@ class Engine:
         facts = plan.facts()
         shared: dict[Any, Any] = {}
         choosers = {stage.name: stage.choose for stage in plan.stages if stage.choose is not None}
-        self._crossroads = roads = Crossroads(choosers, len(arrivals), classes, plan.seed, chosen)
+        self._crossroads = roads = Crossroads(choosers, len(arrivals), plan.seed, chosen)
         self.stages = {stage.name: StageRun(stage, plan, facts, shared, roads.foresight) for stage in plan.stages}
         for run in self.stages.values():
             run.successors = {name: self.stages[name] for name in plan.graph.successors[run.name]}

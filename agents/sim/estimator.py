@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import ArrayLike, NDArray
 
-    from spillway.agents.sim.choices import Choice
+    from spillway.agents.sim.choices import Chances
     from spillway.agents.sim.kernel import Routes
     from spillway.agents.sim.plan import Plan
     from spillway.topology.capacity.planner import Sizing
@@ -45,7 +45,7 @@ class Estimator:
         pipeline: Pipeline,
         arrivals: ArrayLike,
         *,
-        choices: Mapping[str, Choice] | None = None,
+        choices: Mapping[str, Chances] | None = None,
         chosen: Mapping[str, Sequence[tuple[str, ...] | None]] | None = None,
         hops: Mapping[str, float] | None = None,
         sizes: Mapping[str, Sizing] | None = None,
@@ -71,7 +71,7 @@ class Estimator:
         """Why estimates are slow; None where they are not."""
         self._compiled = why is None if compiled is None else compiled
         choosers = {stage.name: stage.choose for stage in self._plan.stages if stage.choose is not None}
-        ways, way = _ways(Crossroads(choosers, len(self.due), (), seed, chosen).choices, len(self.due))
+        ways, way = _ways(Crossroads(choosers, len(self.due), seed, chosen).choices, len(self.due))
         counts = np.bincount(way, minlength=len(ways))
         reached = [self._reached(each) for each in ways]
         self.shares = {

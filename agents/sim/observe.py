@@ -65,8 +65,6 @@ class SimulationResult:
 class StageLog:
     """What happened in one stage. A visit: t_r (arrived), t_b (entered a batch), t_e (started) and the batch's end."""
 
-    __slots__ = ("arrived", "drop_arrived", "dropped", "drops", "ended", "entered", "sizes", "started", "visits")
-
     def __init__(self) -> None:
         self.visits = array("q")  # the request's index
         self.arrived = array("d")

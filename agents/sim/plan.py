@@ -11,7 +11,7 @@ from spillway.agents.core.limits import limits
 from spillway.agents.core.policies import DEFAULT, period_of, selected
 from spillway.agents.core.policy import StageFacts, StageView
 from spillway.agents.models.loading import load_policy
-from spillway.agents.sim.choices import Choice, Chooser, chooser
+from spillway.agents.sim.choices import Chances, Chooser, chooser
 from spillway.lineage.errors import UsageError
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ def plan_of(
     policy: str | None,
     slo: float | None,
     seed: int,
-    choices: Mapping[str, Choice],
+    choices: Mapping[str, Chances],
     durations: Mapping[str, Callable[[int], float]],
     hop_delay: float,
     period: float | None,

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import ArrayLike, NDArray
 
-    from spillway.agents.sim.choices import Choice
+    from spillway.agents.sim.choices import Chances
     from spillway.agents.sim.engine import StageRun
     from spillway.agents.sim.observe import Observer
     from spillway.agents.sim.plan import Dispatch, Plan
@@ -36,7 +36,7 @@ def simulate(
     policy: str | None = None,
     slo: float | None = None,
     seed: int = 0,
-    choices: Mapping[str, Choice] | None = None,
+    choices: Mapping[str, Chances] | None = None,
     durations: Mapping[str, Callable[[int], float]] | None = None,
     hop_delay: float = 0.0,
     period: float | None = None,
@@ -45,7 +45,6 @@ def simulate(
     budgets: ArrayLike | None = None,
     partitions: ArrayLike | None = None,
     hops: ArrayLike | Mapping[str, ArrayLike] | None = None,
-    classes: Sequence[str] = (),
     chosen: Mapping[str, Sequence[tuple[str, ...] | None]] | None = None,
     progress: Callable[[int], None] = lambda _arrived: None,
 ) -> SimulationResult:
@@ -55,9 +54,8 @@ def simulate(
     instance in turn (worker), one queue per stage (shared), or by partition over the replicas' queues, as live.
     `policy` and `slo` (seconds) stand in for the spec's. `choices`: by stage that chooses successors, the probability
     of each choice (a successor's name, several joined by "+", or "" for none); the default is one successor, each as
-    likely. Where the choice depends on the request's class, the probabilities by class. `classes`: of each request;
-    none where they have no class. `chosen`: by stage, what each request chooses, where that is known (else None), in
-    place of a drawn choice. `durations`: by stage, seconds of a batch of n, where the spec has no profile.
+    likely. `chosen`: by stage, what each request chooses, where that is known (else None), in place of a drawn choice.
+    `durations`: by stage, seconds of a batch of n, where the spec has no profile.
     `hop_delay`: seconds between sender and stage, stage and stage, stage and sender. `period`: seconds of
     the policies' synchronisation (None: as the policies say).
     `budgets`, `partitions` and `hops`: each request's own, where known: seconds to its deadline in place of the SLO,
@@ -92,7 +90,6 @@ def simulate(
         budgets=_budgets(budgets, due),
         hops=_hops(hops, due, plan),
         partitions=_partitions(partitions, due, plan),
-        classes=classes,
         chosen=chosen,
         observer=observer,
     )

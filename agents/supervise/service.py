@@ -72,6 +72,7 @@ class ServiceSettings:
     elsewhere: tuple[str, ...] = ()  # learners that another command serves
     sizes: tuple[str, ...] = ()  # the options of every process that say what plan is served
     metrics: Address = Address()  # noqa: RUF009 - immutable. Of the supervisor; its processes have the ports after it
+    log_format: str = "text"
     supervision: SupervisorSettings = field(default_factory=_for_a_while)
 
     @property
@@ -144,6 +145,8 @@ def _command(settings: ServiceSettings, what: Sequence[str]) -> list[str]:
     where = ["--bootstrap", settings.cluster.bootstrap, "--run-dir", str(settings.run_dir)]
     if settings.client_config is not None:
         where += ["--client-config", str(settings.client_config)]
+    if settings.log_format != "text":
+        where += ["--log-format", settings.log_format]
     return [*python, *what, *where, *settings.sizes, "--parent", str(os.getpid())]
 
 

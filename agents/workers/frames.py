@@ -158,9 +158,7 @@ class FrameReader:
     Tensors are received into the arrays that they become: these are writable, and nobody else's.
     """
 
-    def __init__(self, header_bytes: int = HEADER_BYTES, tensor_bytes: int = TENSOR_BYTES) -> None:
-        self._header_bytes = header_bytes
-        self._tensor_bytes = tensor_bytes
+    def __init__(self) -> None:
         self._frames: list[dict[str, Any]] = []
         self._pending: deque[memoryview] = deque()
         self._filled = 0  # bytes of the first of these
@@ -208,13 +206,13 @@ class FrameReader:
     def _next(self) -> None:
         if self._header is None:
             (length,) = _LENGTH.unpack(self._length)
-            if not 0 < length <= self._header_bytes:
-                raise FrameError(f"a header of {length} bytes; from 1 to {self._header_bytes} are allowed")
+            if not 0 < length <= HEADER_BYTES:
+                raise FrameError(f"a header of {length} bytes; from 1 to {HEADER_BYTES} are allowed")
             self._header = bytearray(length)
             self._fill(self._header)
             return
         if self._fields is None:
-            self._fields, arrays = _unpack(self._header, self._tensor_bytes)
+            self._fields, arrays = _unpack(self._header, TENSOR_BYTES)
             filled = [array for array in arrays if array.nbytes]
             if filled:
                 self._fill(*filled)

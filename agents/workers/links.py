@@ -101,11 +101,11 @@ class _Link:
 class Links:
     """The workers of one front. All methods may be called from any thread."""
 
-    def __init__(self, listener: Listener, *, timeout: float, front: bytes | None = None) -> None:
-        """`timeout`: seconds of a batch. `front`: 8 random bytes, made here unless given."""
+    def __init__(self, listener: Listener, *, timeout: float) -> None:
+        """`timeout`: seconds of a batch."""
         self._listener = listener
         self._timeout = timeout
-        self._front = front or os.urandom(8)
+        self._front = os.urandom(8)
         self._links: dict[int, _Link] = {}
         self._todo: deque[Callable[[], None]] = deque()
         self._selector = ours(selectors.DefaultSelector())

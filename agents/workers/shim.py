@@ -160,11 +160,7 @@ def _read(stream: Stream, came: queue.SimpleQueue[dict[str, Any] | None], lost: 
 
 
 def _answer(
-    stream: Stream,
-    model: Any,
-    batch: dict[str, Any],
-    query: Callable[..., Any],
-    words: Callable[[BaseException], str],
+    stream: Stream, model: Any, batch: dict[str, Any], query: Callable[..., Any], words: Callable[[BaseException], str]
 ) -> None:
     queries = batch["queries"]
     began = time.perf_counter()

@@ -91,8 +91,6 @@ class Decoder:
     Tensors are read-only views on the message. Safe for use from several threads.
     """
 
-    __slots__ = ("_book", "_limits", "_own")
-
     def __init__(self, limits: Limits = DEFAULT_LIMITS, book: SchemaBook | None = None) -> None:
         self._limits = limits
         self._book = SchemaBook() if book is None else book
@@ -212,6 +210,7 @@ def _pack_timings(timings: list[StageTiming], limits: Limits) -> list[dict[str, 
             "batch": timing.batch,
             "model": timing.model,
             "version": timing.version,
+            "arrived": timing.arrived,
         }
         for timing in timings
     ]

@@ -57,11 +57,7 @@ def pack_contents(contents: Contents, limits: Limits) -> Fields:
         "chunks": pack_chunks(contents.chunks),
         "pages": list(contents.pages),
         "batches": [
-            {
-                "n": batch.n,
-                "taken": _pack_records(batch.taken),
-                "dropped": _pack_records(batch.dropped),
-            }
+            {"n": batch.n, "taken": _pack_records(batch.taken), "dropped": _pack_records(batch.dropped)}
             for batch in contents.batches
         ],
         "outputs": [_pack_output(output) for output in contents.outputs],
@@ -198,14 +194,16 @@ def _pack_input(place: InputPlace) -> Fields:
 
 
 def _input(fields: Fields) -> InputPlace:
-    partition, position, gaps, runs = (fields[name] for name in ("partition", "position", "gaps", "runs"))
-    single = tuple(accumulate(gaps, initial=position))[1:]
+    partition, position, runs = (fields[name] for name in ("partition", "position", "runs"))
     bounds = tuple(accumulate(runs, initial=position))[1:]
-    bad = min(partition, position) < 0 or min((*gaps, *runs), default=1) < 1 or len(bounds) % 2 or (gaps and runs)
-    if bad or max((*single, *bounds), default=0) > _LONG_MOST:
+    if (
+        min(partition, position) < 0
+        or min(runs, default=1) < 1
+        or len(bounds) % 2
+        or max(bounds, default=0) > _LONG_MOST
+    ):
         raise corrupt(f"partition {partition} has ranges out of order from {position} on")
-    covered = [(offset, offset + 1) for offset in single] + list(zip(bounds[::2], bounds[1::2], strict=True))
-    return InputPlace(partition, position, fields["note"], tuple(covered))
+    return InputPlace(partition, position, fields["note"], tuple(zip(bounds[::2], bounds[1::2], strict=True)))
 
 
 def rows_of(fields: Fields, *columns: str) -> list[tuple[Any, ...]]:

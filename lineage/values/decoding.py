@@ -74,8 +74,6 @@ class OwnDecoder:
     All but the first mean that the bytes end early or are no text; the caller says so in one WireError.
     """
 
-    __slots__ = ("_limits", "_max_entries", "_max_name", "_max_string", "_max_values")
-
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
         self._max_entries = limits.max_entries
@@ -223,4 +221,5 @@ class OwnDecoder:
                 batch, at = read_long(buffer, at + 24)
                 model, at = self._text(buffer, at, self._max_name)
                 version, at = self._text(buffer, at, self._max_name)
-                timings.append(StageTiming(stage, queued, waited, executed, batch, model, version))
+                arrived, at = read_long(buffer, at)
+                timings.append(StageTiming(stage, queued, waited, executed, batch, model, version, arrived))

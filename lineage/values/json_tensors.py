@@ -100,14 +100,15 @@ def elements(flat: list[Any], name: str) -> Array:
     Raises ValueError or OverflowError for what a tensor of this dtype cannot hold.
     """
     dtype = DTYPES.get(name, DTYPES["float32"])
-    strange = {*map(type, flat)} - _TAKEN[dtype.kind]
+    kinds = {*map(type, flat)}
+    strange = kinds - _TAKEN[dtype.kind]
     if strange:
         raise ValueError(f"{next(each for each in flat if type(each) in strange)!r:.80} is none of its elements")
     if dtype.kind == "b":
         return np.array(flat, dtype)
     if dtype.kind in "iu":
-        return np.array([_whole(each) if type(each) is float else each for each in flat], dtype)
-    wide = np.array([_number(each) if type(each) is str else each for each in flat], np.float64)
+        return np.array([_whole(each) for each in flat] if float in kinds else flat, dtype)
+    wide = np.array([_number(each) for each in flat] if str in kinds else flat, np.float64)
     with np.errstate(over="ignore"):
         made = wide.astype(_REALS.get(name, dtype))
     bits = _rounded(made) if name == BFLOAT16 else None
@@ -140,12 +141,14 @@ def _without_pairs(shape: tuple[int, ...], flat: list[Any]) -> tuple[int, ...]:
 
 
 def _whole(number: float) -> int:
-    if not number.is_integer():
+    if type(number) is float and not number.is_integer():
         raise ValueError(f"{number!r} is not a whole number")
     return int(number)
 
 
-def _number(text: str) -> float:
+def _number(text: str | float) -> float:
+    if not isinstance(text, str):
+        return text
     if text not in _FROM_TEXT:
         raise ValueError(f"{text!r:.80} is a text, not a number")
     return _FROM_TEXT[text]

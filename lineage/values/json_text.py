@@ -132,6 +132,7 @@ def read_outcome(text: bytes, limits: Limits = LOOSEST_LIMITS) -> Outcome:
                 one["batch"],
                 one["model"],
                 one["version"],
+                one.get("arrived_us", 0),
             )
             for one in told["timings"]
         ]
@@ -178,6 +179,7 @@ def show_outcome(outcome: Outcome, request_id: str, seconds: float, *, late: boo
                 "batch": timing.batch,
                 "model": timing.model,
                 "version": timing.version,
+                "arrived_us": timing.arrived,
             }
             for timing in outcome.timings
         ],

@@ -208,8 +208,6 @@ class ReplicationDecoder:
     the book lacks or a record of another type, TOO_LARGE over a limit, CORRUPT for the rest.
     """
 
-    __slots__ = ("_book",)
-
     def __init__(self, book: SchemaBook | None = None) -> None:
         self._book = SchemaBook() if book is None else book
 

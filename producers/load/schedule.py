@@ -26,7 +26,6 @@ def constant(rate: float, duration: float) -> Times:
 
 
 def poisson(rate: float, duration: float, rng: np.random.Generator) -> Times:
-    """A Poisson process of `rate` requests a second."""
     return gamma(rate, 1.0, duration, rng)
 
 

@@ -56,12 +56,7 @@ def is_process(source: str) -> bool:
 
 
 def read_arrivals(
-    file: Path,
-    *,
-    seed: int = 0,
-    scale: float = 1.0,
-    speed: float = 1.0,
-    duration: float | None = None,
+    file: Path, *, seed: int = 0, scale: float = 1.0, speed: float = 1.0, duration: float | None = None
 ) -> NDArray[np.float64]:
     """Due times of the requests in a trace file of either form, sorted.
 

@@ -72,8 +72,11 @@ def test_headers_say_what_the_caller_said(echo_pipeline, settings):
     trace = TraceContext("1" * 32, "2" * 16, 1)
     before = time.time()
     with Client(pipeline.name, settings, **PATIENT) as client:
-        client.predict({}, request_id="mine", key="user-7", deadline=0.25, trace=trace, headers={"x-tenant": "a"})
-        client.predict({})
+        answered = client.predict(
+            {}, request_id="mine", key="user-7", deadline=0.25, trace=trace, headers={"x-tenant": "a"}
+        )
+        made = client.predict({})
+    assert answered.request_id == "mine"
     (mine, partition, key), (other, _, other_key) = pipeline.heard
     assert (mine.request_id, key) == ("mine", b"user-7")
     assert partition == partition_for(b"user-7", pipeline.partitions)
@@ -81,7 +84,7 @@ def test_headers_say_what_the_caller_said(echo_pipeline, settings):
     assert before <= mine.sent_us / 1e6 <= time.time()
     assert (mine.trace.trace_id, mine.trace.span_id, mine.trace.flags) == ("1" * 32, "2" * 16, 1)
     assert ("x-tenant", b"a") in mine.extra
-    assert other_key == other.request_id.encode()
+    assert other_key == other.request_id.encode() == made.request_id.encode()
     assert other.deadline_us - other.sent_us == PATIENT_SECONDS * 1e6
     assert other.trace.trace_id != "1" * 32
 

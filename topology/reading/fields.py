@@ -93,6 +93,7 @@ _BELOW: dict[str, type[BaseModel]] = {
     "join": JoinSpec,
     "limits": LimitsSpec,
     "inputs": InputSpec,
+    "outputs": InputSpec,
     "members": MemberSpec,
     "of": VariantSpec,
     "tables": TableSpec,

@@ -139,11 +139,7 @@ class Up(NamedTuple):
 
 
 def scale_up(
-    candidates: Sequence[Candidate],
-    load: float,
-    slo: float | None,
-    weights: Weights,
-    fits: Callable[[Variant], int],
+    candidates: Sequence[Candidate], load: float, slo: float | None, weights: Weights, fits: Callable[[Variant], int]
 ) -> Up:
     """The cheapest way to serve a load; nothing where the workers can already. `fits`: how many more there is room for.
 
@@ -197,11 +193,7 @@ def _ups(able: Sequence[Candidate], serving: Sequence[Candidate], load: float, w
 
 
 def scale_down(
-    candidates: Sequence[Candidate],
-    load: float,
-    slo: float | None,
-    weights: Weights,
-    fits: Callable[[Variant], int],
+    candidates: Sequence[Candidate], load: float, slo: float | None, weights: Weights, fits: Callable[[Variant], int]
 ) -> Action | None:
     """The change that saves most, if one does. One that loads something ends nothing yet: what ends waits for it."""
     ways = [*_fewer(candidates, load, slo, weights), *_cheaper(candidates, load, slo, weights, fits)]
@@ -222,11 +214,7 @@ def _fewer(candidates: Sequence[Candidate], load: float, slo: float | None, weig
 
 
 def _cheaper(
-    candidates: Sequence[Candidate],
-    load: float,
-    slo: float | None,
-    weights: Weights,
-    fits: Callable[[Variant], int],
+    candidates: Sequence[Candidate], load: float, slo: float | None, weights: Weights, fits: Callable[[Variant], int]
 ) -> Iterator[Action]:
     serving = [each for each in candidates if keeps(each, slo)]
     running = [each for each in serving if each.ready]

@@ -302,6 +302,8 @@ def _tell(pipeline: Pipeline) -> None:
     click.echo(text(pipeline))
     click.echo(f"\n{_batches(pipeline)}\n{_timeouts(pipeline)}")
     click.echo(words_for(spec))
+    if spec.outputs is not None:
+        click.echo("outputs: " + ", ".join(f"{name} {output.text}" for name, output in spec.outputs.items()))
     for remark in notes:
         click.echo(f"\nnote: {remark}")
 

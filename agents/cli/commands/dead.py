@@ -49,13 +49,7 @@ _RETRIED = click.option("--retried", is_flag=True, help="Also show letters that 
 @_RETRIED
 @click.option("--newest", type=click.IntRange(1), default=_NEWEST, show_default=True, help="Number of letters to list.")
 def list_letters(
-    source: Source,
-    reason: str | None,
-    stage: str | None,
-    newest: int,
-    *,
-    retried: bool,
-    as_json: bool,
+    source: Source, reason: str | None, stage: str | None, newest: int, *, retried: bool, as_json: bool
 ) -> None:
     """List dead letters, the newest last: place, time (UTC), stage, reason and request id, and the error below.
 
@@ -226,7 +220,6 @@ def _when(at_us: int) -> str:
 
 
 def _bytes(value: bytes | None) -> Any:
-    """Bytes as text where they are text."""
     if value is None:
         return None
     try:

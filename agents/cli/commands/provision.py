@@ -54,10 +54,7 @@ _FILE = click.Path(path_type=Path, dir_okay=False)
 @click.option("-o", "--output", type=_FILE, metavar="FILE", help="Write the plan there, as YAML.")
 @click.option("--search", type=click.Choice(list(SEARCHES)), default="greedy", show_default=True, help="How to search.")
 @click.option(
-    "--hop",
-    callback=seconds,
-    metavar="TIME",
-    help="Time of a hop between stages.  [default: as recorded, else 4 ms]",
+    "--hop", callback=seconds, metavar="TIME", help="Time of a hop between stages.  [default: as recorded, else 4 ms]"
 )
 @click.option(
     "--gate", callback=seconds, metavar="TIME", help="Time from the last stage to the answer.  [default: --hop]"

@@ -102,6 +102,13 @@ ONE_THREAD_EACH = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
     metavar="LEARNER",
     help="Do not serve this learner here: 'spillway serve FILE#LEARNER' does it elsewhere. Can be repeated.",
 )
+@click.option(
+    "--log-format",
+    type=click.Choice([log.TEXT, log.JSON]),
+    default=log.TEXT,
+    show_default=True,
+    help="How the processes log.",
+)
 @click.option("-q", "--quiet", is_flag=True, help="Print no table, only events.")
 @click.option("--standby", is_flag=True, hidden=True, help="With --stage: wait for a line 'take REPLICA' on stdin.")
 @click.option("--cautious", is_flag=True, hidden=True, help="With --stage: run the model in worker processes.")
@@ -151,7 +158,8 @@ def serve(
     if stage is not None:
         _require_stage(loaded, stage)
     settings = ClientSettings.load(options["bootstrap"], options["client_config"])
-    log.to_stderr()
+    replica = None if options["standby"] or tuner else options["replica"]  # a standby has none before it is needed
+    log.to_stderr(options["log_format"], stage or ("tuner" if tuner else "gate"), replica)
     if tuner and plan is not None:
         return _tuner(loaded, plan, settings, options)
     run = _gate(loaded, settings, options) if stage is None else _stage(loaded, stage, settings, options)
@@ -376,6 +384,7 @@ def _supervise(
     tune: bool,
     tune_form: str,
     elsewhere: tuple[str, ...],
+    log_format: str,
     **_one_process: Any,  # --replica and others of a single process, harmless here
 ) -> int:
     from spillway.agents.supervise.kept_broker import kept_broker  # noqa: PLC0415
@@ -410,6 +419,7 @@ def _supervise(
                 elsewhere=elsewhere,
                 sizes=() if plan is None else ("--sizes", str(plan.absolute()), "--tune-form", tune_form),
                 metrics=_address(metrics_host, metrics_port),
+                log_format=log_format,
                 supervision=SupervisorSettings(RestartPolicy(give_up=give_up), stall),
             ),
             say=display.say,
@@ -424,7 +434,7 @@ def _supervise(
             display.say(f"note: {tight}")
 
         # What the Kafka client has to say would spoil the table; what a person should know is said there anyway.
-        log.to_file(run_dir / pipeline.spec.name / "logs" / "supervisor.log")
+        log.to_file(run_dir / pipeline.spec.name / "logs" / "supervisor.log", log_format, "supervisor")
 
         def interrupt(*_: object) -> None:
             if stop.is_set():

@@ -142,12 +142,7 @@ def whatif(pipeline: Path, trace: str, *, once: bool, as_json: bool, **options: 
         return
     wanted = _wanted(loaded, options)
     traffic = read_traffic(
-        loaded,
-        trace,
-        seed=options["seed"],
-        duration=options["duration"],
-        hop=options["hop"],
-        choices=options["choose"],
+        loaded, trace, seed=options["seed"], duration=options["duration"], hop=options["hop"], choices=options["choose"]
     )
     dispatch: Dispatch = options["dispatch"]
     durations: Durations = options["durations"]

@@ -53,18 +53,7 @@ _NOTHING = Load(0, 0, 0, 0, 0, 0.0, 0, 0, 0)
 class Observed:
     """One queue's observations since its last report, and the windows over them."""
 
-    __slots__ = (
-        "_at",
-        "_capacity",
-        "_last",
-        "_mean",
-        "_next",
-        "_ring",
-        "_variation",
-        "_view",
-        "delays",
-        "waits",
-    )
+    __slots__ = ("_at", "_capacity", "_last", "_mean", "_next", "_ring", "_variation", "_view", "delays", "waits")
 
     def __init__(self, view: StageView, window: float | None = DEFAULT, samples: int = SAMPLES) -> None:
         """`window`: seconds; None chooses it by the paper's guideline. `samples`: of the whole stage."""

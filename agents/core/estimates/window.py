@@ -19,8 +19,6 @@ _LEAST = 30.0  # seconds of them before anything is said
 class RecentMean:
     """Mean of what was seen, by the seconds since its bucket was closed."""
 
-    __slots__ = ("_buckets", "length")
-
     def __init__(self, length: float = DEFAULT) -> None:
         self.length = length
         self._buckets: deque[tuple[float, float, int]] = deque()  # (closed at, sum, count)
@@ -49,8 +47,6 @@ class WorkloadVariation:
     Poisson arrivals of a steady rate vary too, the more, the lower the rate; that part is taken off, so that a quiet
     stage is not taken for a bursty one.
     """
-
-    __slots__ = ("_counts", "_opened", "_seconds")
 
     def __init__(self) -> None:
         self._counts: deque[float] = deque(maxlen=int(_HISTORY))

@@ -49,11 +49,9 @@ class Depq:
         self._waiting.add((request.deadline, self._turn, request))
 
     def pop_low(self) -> Request | None:
-        """Take the request with the smallest budget; None when empty."""
         return self._waiting.pop(0)[2] if self._waiting else None
 
     def pop_high(self) -> Request | None:
-        """Take the request with the largest budget; None when empty."""
         return self._waiting.pop()[2] if self._waiting else None
 
     def pop_expired(self, now: float) -> Request | None:
@@ -104,18 +102,7 @@ def high_first(high: bool, load: float, band: float) -> bool:  # noqa: FBT001 - 
 class Pressure:
     """One stage's load factor and band, and the order that is to be; shared by the queues of a process."""
 
-    __slots__ = (
-        "_arrivals",
-        "_deviations",
-        "_first",
-        "_heard",
-        "_rates",
-        "_states",
-        "_times",
-        "band",
-        "high",
-        "load",
-    )
+    __slots__ = ("_arrivals", "_deviations", "_first", "_heard", "_rates", "_states", "_times", "band", "high", "load")
 
     def __init__(self) -> None:
         self.load = 0.0  # mu

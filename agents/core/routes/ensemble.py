@@ -109,12 +109,12 @@ class Ensemble:
         context_of: Callable[[Request], str] = lambda _: EVERYWHERE,
         answer: str = "label",
         learner: str = "",
-        raised: Callable[[BaseException, str], str] = lambda error, _: words_of(error),
+        raised: Callable[[BaseException, str, Request], str] = lambda error, *_: words_of(error),
     ) -> None:
         """`weights` gives those for a query and its context, which `context_of` gives; an empty state of what has none.
 
         `answer` names the output that is combined, `learner` whom feedback goes to; none: to nobody. `raised` logs an
-        error and what raised it, and gives its text.
+        error, what raised it and for which request, and gives its text.
         """
         self.rules = rules
         self._weights = weights
@@ -145,7 +145,7 @@ class Ensemble:
             raise
         except BaseException as error:  # noqa: BLE001 - the author's selection
             what = f"selection {type(self._rules_of(query).selection).__name__}"
-            query.refused = Failed(reasons.BAD_RESULT, f"{what} raised {self._raised(error, what)}")
+            query.refused = Failed(reasons.BAD_RESULT, f"{what} raised {self._raised(error, what, query.request)}")
             return {}
         for member in asked:
             self.stats.asked[member] = self.stats.asked.get(member, 0) + 1
@@ -170,7 +170,9 @@ class Ensemble:
             raise
         except BaseException as error:  # noqa: BLE001 - whatever the row is, and the author's selection
             made = make(rules.selection.initial(rules.members))
-            self._raised(error, f"selection {type(rules.selection).__name__}, by the weights of {context!r},")
+            self._raised(
+                error, f"selection {type(rules.selection).__name__}, by the weights of {context!r},", query.request
+            )
             query.note = (context, Weights({}, stale=True))
             return made
 
@@ -198,7 +200,7 @@ class Ensemble:
             raise
         except BaseException as error:  # noqa: BLE001 - the author's selection, and what members answered
             ours = type(error) is UsageError
-            words = str(error) if ours else self._raised(error, "combining the members' answers")
+            words = str(error) if ours else self._raised(error, "combining the members' answers", query.request)
             by = type(self._rules_of(query).selection).__name__
             text = f"the answers of {', '.join(answers)} cannot be combined by selection {by}: {words}"
             return Failed(reasons.BAD_RESULT, text)

@@ -19,7 +19,6 @@ remembered of the one that answers is made of the other as well, so a switch fin
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, Final
@@ -34,7 +33,7 @@ from spillway.topology.names import meant
 from spillway.topology.quantities import size
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping, Sequence
 
     from spillway.agents.learning.velox.model import Features, Item, VeloxModel
     from spillway.agents.learning.velox.thetas import Thetas
@@ -217,14 +216,3 @@ class Ranking:
             free[at] = False
             chosen.append(at)
         return chosen, random
-
-
-def topk_of(told: Any) -> TopK:
-    """Raises UsageError that tells which parameters there are."""
-    if not isinstance(told, Mapping):
-        raise UsageError(f"topk must be a mapping, as in {{policy: linucb}}, not {told!r:.80}")
-    known = TopK.__dataclass_fields__
-    for name in told:
-        if name not in known:
-            raise UsageError(f"topk has no {name!r:.80}; {meant(str(name), known)}")
-    return TopK(**told)

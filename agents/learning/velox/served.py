@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from spillway.agents.learning.velox.learning import Learning
 from spillway.agents.learning.velox.model import VeloxModel
-from spillway.agents.learning.velox.ranking import Ranking, topk_of
-from spillway.agents.learning.velox.staleness import stale_of
+from spillway.agents.learning.velox.ranking import Ranking, TopK
+from spillway.agents.learning.velox.staleness import settings_of, stale_of
 from spillway.agents.learning.velox.thetas import Thetas
 from spillway.lineage.errors import ModelError, UsageError
 
@@ -25,7 +25,8 @@ class Served(Learning, Ranking):
 
     def __init__(self, make: Callable[..., Any], arguments: Mapping[str, Any]) -> None:
         """Raises what the class does; ModelError for one that is no VeloxModel, UsageError for wrong settings."""
-        topk, self.stale = topk_of(arguments.get("topk", {})), stale_of(arguments.get("stale", {}))
+        topk = settings_of(TopK, "topk", "{policy: linucb}", arguments.get("topk", {}))
+        self.stale = stale_of(arguments.get("stale", {}))
         folder = arguments.get("folder")
         if folder is not None and not isinstance(folder, str):
             raise UsageError(f"folder must be the folder for files of retrained features, not {folder!r:.80}")

@@ -12,7 +12,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from inspect import signature
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import numpy as np
 
@@ -20,7 +21,7 @@ from spillway.lineage.errors import UsageError
 from spillway.topology.names import meant
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from spillway.agents.learning.velox.weights import Vector
 
@@ -28,6 +29,7 @@ NONE: Final = (0.0, 0.0, 0.0, 0.0)  # a tally: count, sum, recent mean, longer m
 _LONGER: Final = 10
 _OF_USER: Final = 10  # a user's window is that part of all users'
 _LEAST: Final = 10
+_Made = TypeVar("_Made")
 
 
 @dataclass(frozen=True)
@@ -75,14 +77,18 @@ class Stale:
 
 
 def stale_of(told: Any) -> Stale:
-    """Raises UsageError that tells which parameters there are."""
+    return settings_of(Stale, "stale", "{error: 0.8}", told)
+
+
+def settings_of(kind: Callable[..., _Made], called: str, example: str, told: Any) -> _Made:
+    """Make a dataclass of what an argument says. Raises UsageError that tells which parameters there are."""
     if not isinstance(told, Mapping):
-        raise UsageError(f"stale must be a mapping, as in {{error: 0.8}}, not {told!r:.80}")
-    known = Stale.__dataclass_fields__
+        raise UsageError(f"{called} must be a mapping, as in {example}, not {told!r:.80}")
+    known = signature(kind).parameters
     for name in told:
         if name not in known:
-            raise UsageError(f"stale has no {name!r:.80}; {meant(str(name), known)}")
-    return Stale(**told)
+            raise UsageError(f"{called} has no {name!r:.80}; {meant(str(name), known)}")
+    return kind(**told)
 
 
 def tallied(tally: Sequence[float] | Vector, loss: float, window: int) -> tuple[float, float, float, float]:

@@ -36,7 +36,6 @@ class _NoTables(TableManager):  # type: ignore[misc]
     """
 
     async def on_start(self) -> None:
-        """Go on at once."""
         await self._update_channels()
         await self.recovery.start()
 

@@ -14,13 +14,7 @@ from typing import TYPE_CHECKING
 
 from aiokafka import TopicPartition
 from aiokafka.client import AIOKafkaClient
-from aiokafka.errors import (
-    CorruptRecordException,
-    KafkaError,
-    LeaderNotAvailableError,
-    OffsetOutOfRangeError,
-    for_code,
-)
+from aiokafka.errors import CorruptRecordException, KafkaError, LeaderNotAvailableError, OffsetOutOfRangeError, for_code
 from aiokafka.protocol.fetch import FetchRequest
 from aiokafka.record.default_records import _DefaultRecordBatchPy
 from aiokafka.record.util import decode_varint

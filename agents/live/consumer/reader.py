@@ -193,7 +193,6 @@ class GroupReader:
         return error is None
 
     async def committed(self, partitions: Iterable[int]) -> dict[int, Commit]:
-        """Read the group's committed offsets with their notes; a partition without one is missing."""
         asked = [TopicPartition(self._topic, partition) for partition in partitions]
         return await self._answer(lambda: self._committed(asked)) if asked else {}
 
@@ -203,7 +202,6 @@ class GroupReader:
         return {place.partition: Commit(place.offset, place.metadata or "") for place in places if place.offset >= 0}
 
     async def bounds(self, partitions: Iterable[int]) -> dict[int, Bounds]:
-        """Read where the log of each partition begins and ends."""
         return await self._answer(lambda: {partition: self._bounds(partition) for partition in partitions})
 
     def _bounds(self, partition: int) -> Bounds:

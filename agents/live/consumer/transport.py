@@ -87,7 +87,6 @@ class StageConsumer(base.Consumer):  # type: ignore[misc]
         self.reader = GroupReader(self.transport.membership, self.topic, self)
 
     async def on_stop(self) -> None:
-        """Commit what is done, then leave."""
         await super().on_stop()
         if hasattr(self, "reader"):
             await self.reader.stop()
@@ -174,7 +173,6 @@ class StageConsumer(base.Consumer):  # type: ignore[misc]
     # -- rebalance -------------------------------------------------------------------------------------------------
 
     async def revoked(self) -> None:
-        """Let go of all partitions, with a last commit."""
         async with self._rebalancing:
             self.app.on_rebalance_start()
             self._starts = None

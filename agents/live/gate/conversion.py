@@ -56,7 +56,6 @@ class Conversions:
         return False
 
     def message(self, release: Release) -> tuple[bytes, Pairs]:
-        """The message of one that is ready."""
         made: tuple[bytes, Pairs] = self._message(release) if release.message is None else release.message.result()
         return made
 

@@ -22,6 +22,7 @@ from spillway.agents.live.gate.transaction import AbortedError, Record, Turn
 from spillway.agents.live.gate.wire import Poison
 from spillway.lineage.errors import BrokerError
 from spillway.lineage.flags import is_cut
+from spillway.lineage.headers import about
 from spillway.lineage.message import PREDICTION
 from spillway.producers.patience import passes
 
@@ -216,7 +217,8 @@ class Gate:
             taken.payload.taken = now
             self._core.deliver(now, taken)
             return
-        log.warning("%s[%d] offset %d: %s", taken.raw.topic, taken.raw.partition, taken.raw.offset, taken.text)
+        place, of = (taken.raw.topic, taken.raw.partition, taken.raw.offset), about(taken.raw.headers)
+        log.warning("%s[%d] offset %d: %s", *place, taken.text, extra=of)
         value, headers = self._wire.letter(taken)
         letter = Record(self._topics.dead, taken.raw.partition, taken.raw.key, value, headers)
         self._letters.append((letter, taken.reason))

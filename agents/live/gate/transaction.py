@@ -303,12 +303,7 @@ class TransactionalWriter:
         while True:
             try:
                 self._producer.produce(
-                    record.topic,
-                    record.value,
-                    record.key,
-                    headers=list(record.headers),
-                    on_delivery=delivered,
-                    **place,
+                    record.topic, record.value, record.key, headers=list(record.headers), on_delivery=delivered, **place
                 )
             except BufferError:  # the local queue is full: let some of it leave
                 if time.monotonic() >= until:
@@ -318,11 +313,7 @@ class TransactionalWriter:
                 return
 
     def _patiently(
-        self,
-        call: Callable[[float], object],
-        what: str,
-        within: float,
-        in_vain: Callable[[], bool] = lambda: False,
+        self, call: Callable[[float], object], what: str, within: float, in_vain: Callable[[], bool] = lambda: False
     ) -> None:
         """Call until it succeeds; what librdkafka says can be tried again is, within `within` seconds.
 

@@ -27,9 +27,17 @@ Partition = tuple[str, int]
 
 
 class Partitions:
-    """Reads some partitions from their beginnings, or from their ends. Raises BrokerError, TopicError."""
+    """Reads some partitions from their beginnings, their ends, or a time on. Raises BrokerError, TopicError."""
 
-    def __init__(self, settings: ClientSettings, partitions: Iterable[Partition], *, from_end: bool = False) -> None:
+    def __init__(
+        self,
+        settings: ClientSettings,
+        partitions: Iterable[Partition],
+        *,
+        from_end: bool = False,
+        since: float | None = None,
+    ) -> None:
+        """`since`: unix seconds; records that were written earlier are passed over."""
         wanted = list(partitions)
         self.unread: set[Partition] = set(wanted)
         self._where = settings.bootstrap
@@ -38,10 +46,8 @@ class Partitions:
             for topic, count in Counter(topic for topic, _ in wanted).items():
                 self._check(topic, max(number for name, number in wanted if name == topic), count)
             # An offset of the cluster's, asked for now: what is appended after this constructor will be read.
-            ends = self._ends(wanted) if from_end else {}
-            self._reader.consumer.assign(
-                [TopicPartition(*each, ends.get(each, OFFSET_BEGINNING)) for each in wanted],
-            )
+            starts = self._ends(wanted) if from_end else self._since(wanted, since) if since is not None else {}
+            self._reader.consumer.assign([TopicPartition(*each, starts.get(each, OFFSET_BEGINNING)) for each in wanted])
         except BaseException:
             self.close()
             raise
@@ -71,6 +77,12 @@ class Partitions:
                 raise BrokerError(f"{topic}[{number}] on {self._where} could not be read to its end")
             yield from messages
 
+    def leave(self, partition: Partition) -> None:
+        """Read no more of a partition, whose end then counts as reached; what came with this read may still follow."""
+        if partition in self.unread:
+            self.unread.discard(partition)
+            self._reader.consumer.incremental_unassign([TopicPartition(*partition)])
+
     def close(self) -> None:
         self._reader.close()
 
@@ -87,6 +99,9 @@ class Partitions:
                 f"topic {topic} on {self._where} has {there} partitions, but {max(count, highest + 1)} are needed: is "
                 "the pipeline file the one that it is served from?"
             )
+
+    def _since(self, wanted: list[Partition], at: float) -> dict[Partition, int]:
+        return {(each.topic, each.partition): each.offset for each in self._reader.since(wanted, at, PATIENCE)}
 
     def _ends(self, wanted: list[Partition]) -> dict[Partition, int]:
         highest: dict[str, int] = {}

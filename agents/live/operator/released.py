@@ -34,4 +34,8 @@ def released(
         for message in reading.to_the_end():
             if wire.identify(header_pairs(message)) == request_id:
                 found = message
-    return None if found is None else Decoder(limits, schemas.book).released(found.value() or b"")
+    if found is None:
+        return None
+    outcome = Decoder(limits, schemas.book).released(found.value() or b"")
+    outcome.request_id = request_id
+    return outcome

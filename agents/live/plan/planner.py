@@ -77,12 +77,8 @@ class PlanFeed:
         loop: asyncio.AbstractEventLoop,
         hear: Callable[[Sequence[Word]], None],
         period: float,
-        options: Mapping[str, Any] | None = None,
     ) -> None:
-        """`period`: seconds between two words of a replica; the broker is asked that often where nobody speaks.
-
-        `options` are librdkafka's, beyond `settings`.
-        """
+        """`period`: seconds between two words of a replica; the broker is asked that often where nobody speaks."""
         self._settings = settings
         self._topic = topic
         self._loop = loop
@@ -93,7 +89,6 @@ class PlanFeed:
             "max.partition.fetch.bytes": _MOST_BYTES,
             "queued.max.messages.kbytes": 1024,
             "message.max.bytes": _MOST_BYTES,
-            **(options or {}),
         }
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="plan-feed", daemon=True)

@@ -16,7 +16,7 @@ from spillway.agents.core.actions import DEFAULT, Failed, Ok, Result, timing_of
 from spillway.agents.core.deaths import Care
 from spillway.agents.core.routes.ensemble import Joint
 from spillway.agents.live.stage.cached import kept
-from spillway.agents.live.stage.emission import flags_with, timings_so_far
+from spillway.agents.live.stage.emission import about, flags_with, timings_so_far
 from spillway.agents.live.stage.guard import Guard
 from spillway.agents.models.contract import answers as run_answers
 from spillway.agents.models.contract import copied
@@ -78,7 +78,9 @@ class UserFunctions:
         """Whether an author's function gets the model's outputs."""
         return any(each is not None for each in (self._finish, self._split, self._choose))
 
-    def join(self, parts: Parts, check: Callable[[dict[str, Any]], None] = _anything) -> dict[str, Any]:
+    def join(
+        self, parts: Parts, check: Callable[[dict[str, Any]], None] = _anything, request: Request | None = None
+    ) -> dict[str, Any]:
         """Make one query's inputs of what its predecessors delivered; by default `{predecessor.name: value}`.
 
         `check` may refuse them, by a WireError.
@@ -87,7 +89,7 @@ class UserFunctions:
             made = {f"{stage}.{name}": value for stage, outputs in parts.items() for name, value in outputs.items()}
             check(made)
             return made
-        made = self._call("join", self._join, parts, _mapping)
+        made = self._call("join", self._join, parts, _mapping, request)
         check(made)  # before numpy's scalars become plain numbers, which have no dtype
         try:
             return _values(made)
@@ -100,24 +102,26 @@ class UserFunctions:
             return []
         return sorted(set(self._expected(request.path)).difference(part.predecessor for part in request.parts))
 
-    def finish(self, outputs: Mapping[str, Any]) -> dict[str, Any]:
+    def finish(self, outputs: Mapping[str, Any], request: Request | None = None) -> dict[str, Any]:
         """Make the stage's outputs of the model's; they are the same but for a coded stage that says otherwise."""
         if self._finish is None:
             return dict(outputs)
-        return self._call("finish", self._finish, outputs, _values)
+        return self._call("finish", self._finish, outputs, _values, request)
 
-    def route(self, outputs: dict[str, Any]) -> tuple[tuple[str, ...] | None, dict[str | None, dict[str, Any]]]:
+    def route(
+        self, outputs: dict[str, Any], request: Request | None = None
+    ) -> tuple[tuple[str, ...] | None, dict[str | None, dict[str, Any]]]:
         """Return the chosen successors (None where there is no choice) and what to send to each; None is the gate.
 
         `outputs`: of the stage (`finish`).
         """
         chosen = None
         if self._choose is not None:
-            chosen = self._call("choose", self._choose, outputs, self._successors_of)
+            chosen = self._call("choose", self._choose, outputs, self._successors_of, request)
         targets: tuple[str | None, ...] = (chosen if chosen is not None else self._successors) or (None,)
         if self._split is None or targets == (None,):
             return chosen, dict.fromkeys(targets, outputs)
-        return chosen, self._call("split", self._split, outputs, lambda shares: self._shares(shares, targets))
+        return chosen, self._call("split", self._split, outputs, lambda shares: self._shares(shares, targets), request)
 
     def _successors_of(self, answer: Any) -> tuple[str, ...]:
         names = (answer,) if isinstance(answer, str) else tuple(answer if answer is not None else ())
@@ -145,14 +149,22 @@ class UserFunctions:
                 known = ", ".join(self._successors)
                 raise _UnfitError(f" named {name!r:.80}, which is not a successor; the successors are {known}")
 
-    def _call(self, role: str, function: Callable[..., Any], argument: Any, take: Callable[[Any], _Taken]) -> _Taken:
+    def _call(
+        self,
+        role: str,
+        function: Callable[..., Any],
+        argument: Any,
+        take: Callable[[Any], _Taken],
+        request: Request | None,
+    ) -> _Taken:
         """Return what `take` makes of a function's result. The function gets a copy: what it changes is its own."""
         try:
             return take(function(copied(argument)))
         except _UnfitError as error:
             raise WireError(reasons.BAD_ROUTE, f"{role}{error}") from error
         except BaseException as error:  # user code
-            raise WireError(reasons.BAD_ROUTE, f"{role} raised {self.raised.words(error, role)}") from error
+            words = self.raised.words(error, role, about(request) if request is not None else None)
+            raise WireError(reasons.BAD_ROUTE, f"{role} raised {words}") from error
 
 
 class _UnfitError(Exception):
@@ -276,7 +288,7 @@ class BatchWork:
                 prepared.results[place] = Failed(error.reason, str(error))
                 continue
             except BaseException as error:  # noqa: BLE001 - what an author's join returned may raise anything
-                words = self._raised.words(error, "reading the inputs")
+                words = self._raised.words(error, "reading the inputs", about(request))
                 prepared.results[place] = Failed(reasons.BAD_ROUTE, f"the inputs cannot be read: {words}")
                 continue
             prepared.inputs.append(inputs)
@@ -302,7 +314,8 @@ class BatchWork:
         inputs = first.inputs
         if self._joins:
             check = _anything if self._signature is None else self._signature.check
-            inputs = self._functions.join({part.predecessor: part.payload.message.inputs for part in parts}, check)
+            outputs = {part.predecessor: part.payload.message.inputs for part in parts}
+            inputs = self._functions.join(outputs, check, request)
         return Inputs(inputs, first.parameters, identity, key)
 
     def _answers(self, instance: int, prepared: Prepared) -> dict[int, Answer | Failed]:
@@ -344,7 +357,7 @@ class BatchWork:
     def output(self, prepared: Prepared, place: int, answer: Mapping[str, Any]) -> Mapping[str, Any] | Failed:
         """The outputs in an answer, with its flags and those of the tables that its inputs were made of."""
         if "outputs" not in answer:
-            return self.failed(answer)
+            return self.failed(answer, prepared.batch.requests[prepared.places[place]])
         looked, own = prepared.looked[place], answer.get("flags")
         output = answer["outputs"] if own is None else answered(answer)
         if type(output) is not dict and not isinstance(output, Mapping):
@@ -353,13 +366,13 @@ class BatchWork:
             return output
         return Flagged(output, **{**looked, **(own or {})})
 
-    def failed(self, answer: Mapping[str, Any]) -> Failed:
+    def failed(self, answer: Mapping[str, Any], request: Request) -> Failed:
         """Why an answer has no outputs; what the model raised is logged."""
         text = str(answer.get("error"))
         reason = answer.get("reason") or (reasons.MODEL_RAISED if answer.get("raised") else reasons.WRONG_RESULT_COUNT)
         trace = str(answer.get("trace") or "")
         if trace:
-            self._raised.words(ModelRaisedError(text, trace))
+            self._raised.words(ModelRaisedError(text, trace), about=about(request))
         return Failed(reason if reason in _REASONS else reasons.MODEL_RAISED, text)
 
     def made(
@@ -382,7 +395,7 @@ class BatchWork:
         """
         if output is DEFAULT:
             timing = timing_of(self._stage, request, now)
-            return self._guarded(lambda: self._routed(request, self._default, timing, {FLAG: True}, DEFAULT))
+            return self._guarded(request, lambda: self._routed(request, self._default, timing, {FLAG: True}, DEFAULT))
         if isinstance(output, Joint):
             return self._joint(request, output, now)
         request.entered = request.started = now
@@ -394,11 +407,11 @@ class BatchWork:
         flags = joint.flags | ({FLAG: True} if joint.declined else {})
         value = DEFAULT if joint.declined else None
         timing = timing_of(self._stage, request, now, max(0.0, now - request.started), joint.batch)
-        return self._guarded(lambda: self._routed(request, outputs, timing, checked(flags), value))
+        return self._guarded(request, lambda: self._routed(request, outputs, timing, checked(flags), value))
 
-    def finished(self, outputs: Mapping[str, Any]) -> dict[str, Any]:
+    def finished(self, outputs: Mapping[str, Any], request: Request | None = None) -> dict[str, Any]:
         """What the stage makes of its model's outputs. Raises WireError where it cannot."""
-        return self._functions.finish(outputs)
+        return self._functions.finish(outputs, request)
 
     def _result(
         self,
@@ -420,34 +433,35 @@ class BatchWork:
             size,
             model or self._model_name,
             "" if model else by,
+            int(request.arrived * 1e6),
         )
 
         def result() -> Ok:
             said = getattr(output, "flags", None)
             own = None if said is None else checked(said)
-            ok = self._routed(request, self.finished(output), timing, own)
+            ok = self._routed(request, self.finished(output, request), timing, own)
             if not self._caches:
                 return ok
             value, size = kept(output, own)
             return replace(ok, value=(value, by), size=size)
 
-        return self._guarded(result)
+        return self._guarded(request, result)
 
-    def _guarded(self, result: Callable[[], Ok]) -> Result:
+    def _guarded(self, request: Request, result: Callable[[], Ok]) -> Result:
         try:
             return result()
         except WireError as error:
             reason = reasons.BAD_ROUTE if error.reason == reasons.BAD_ROUTE else reasons.BAD_RESULT
             return Failed(reason, str(error))
         except BaseException as error:  # noqa: BLE001 - an answer of the author's must not end the stage
-            words = self._raised.words(error, "reading a result")
+            words = self._raised.words(error, "reading a result", about(request))
             return Failed(reasons.BAD_RESULT, f"the result cannot be encoded: {words}")
 
     def _routed(
         self, request: Request, outputs: Mapping[str, Any], timing: StageTiming, own: Flags | None, value: Any = None
     ) -> Ok:
         """A stage's outputs on their way. `own`: what the stage says of them."""
-        chosen, shares = self._functions.route(dict(outputs))
+        chosen, shares = self._functions.route(dict(outputs), request)
         timings = [*timings_so_far(request), timing]
         missing = self._functions.missing(request)
         told = {**(own or {}), MISSING: missing} if missing else own

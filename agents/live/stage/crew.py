@@ -130,7 +130,6 @@ class Crew:
 
     @property
     def wanted(self) -> int:
-        """How many workers there are to be."""
         return self._pool.count
 
     @property

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from spillway.agents.live.clock import Alarm
 from spillway.agents.live.consumer.transport import Commit
+from spillway.agents.live.stage.emission import about
 from spillway.agents.live.stage.guard import Guard
 from spillway.agents.live.stage.intake import PoisonError
 from spillway.lineage import reasons
@@ -233,7 +234,8 @@ class StageDriver:
             self._fail(poison)
 
     def _fail(self, poison: PoisonError) -> None:
-        log.warning("%s[%d] offset %d is poison (%s): %s", *_place(poison), poison.reason, poison)
+        place, of = _place(poison), about(poison.delivery)
+        log.warning("%s[%d] offset %d is poison (%s): %s", *place, poison.reason, poison, extra=of)
         self._core.fail(self._clock(), poison.delivery, poison.reason, str(poison))
 
     # What the core asks for -----------------------------------------------------------------------------------------
@@ -311,7 +313,6 @@ class StageDriver:
         self._pump()
 
     def drain(self, worker: int) -> bool:
-        """Give a worker no more batches; True if it runs nothing."""
         self._metrics.instances -= 1
         gone = self._core.drain(self._clock(), worker)
         self._pump()

@@ -151,6 +151,14 @@ def flags_with(request: Request, stage: str, own: Flags | None) -> Flags:
     return bounded(flags, stage) if flags else flags
 
 
+def about(*sources: Request | Delivery) -> dict[str, str]:
+    """What a log line says of the query, or the queries, that it is about, for `extra=`."""
+    parts = [source.parts[0] if isinstance(source, Request) else source for source in sources]
+    told = {"request_id": ", ".join(part.request_id for part in parts)}
+    came = parts[0].payload.headers if len(parts) == 1 and isinstance(parts[0].payload, Carried) else None
+    return told if came is None or came.trace is None else {**told, "trace_id": came.trace.trace_id}
+
+
 def _told(part: Delivery) -> list[StageTiming]:
     message = part.payload.message if isinstance(part.payload, Carried) else None
     return message.timings if message is not None else []

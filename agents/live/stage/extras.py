@@ -134,7 +134,6 @@ class Extras:
             crew.begin(_Row(self, row), self._work)
 
     def pump(self) -> None:
-        """Do what the dispatch asks for."""
         for extra in self._dispatch.take_extras():
             self._crews[extra.row].submit(extra.worker, extra)
         for recovery in self._dispatch.take_recoveries():

@@ -146,13 +146,7 @@ class Guard:
     """The guard of one stage process. Without a `folder` nothing is noted."""
 
     def __init__(
-        self,
-        stage: str = "",
-        *,
-        timeout: float = math.inf,
-        folder: Path | None = None,
-        slots: int = 1,
-        most: int = 1,
+        self, stage: str = "", *, timeout: float = math.inf, folder: Path | None = None, slots: int = 1, most: int = 1
     ) -> None:
         """`timeout`: seconds of a batch. Of what is noted, `slots`: model instances; `most`: records in a batch."""
         self.deaths = Deaths()

@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from spillway.agents.live.metrics import by_one
 from spillway.lineage import metric_names as names
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
 
     from prometheus_client import Metric
 
@@ -38,18 +39,18 @@ class MemberFigures:
         ):
             yield make.counter(name, text, value)
         ready = dict.fromkeys(self.members.wanted(), 0) | self.lanes.ready()
-        yield make.gauges(names.MEMBER_WORKERS, "Workers of a member", _OF, _by_one(ready))
+        yield make.gauges(names.MEMBER_WORKERS, "Workers of a member", _OF, by_one(ready))
         text = "Workers that a member is to have"
-        yield make.gauges(names.MEMBER_WANTED, text, _OF, _by_one(self.members.wanted()))
+        yield make.gauges(names.MEMBER_WANTED, text, _OF, by_one(self.members.wanted()))
         troubles: dict[tuple[str, ...], float] = dict.fromkeys(self.members.troubles.items(), 1.0)
         yield make.gauges(names.MEMBER_TROUBLE, "Why a member does not serve", (*_OF, names.WHY), troubles)
         if (record := self.members.record) is not None:
             who = (names.WHO, names.WHY)
             text = "When its members and its selection were ordered, unix seconds"
             yield make.gauges(names.ENSEMBLE_ORDER, text, who, {(record.who, record.why): record.at})
-        yield make.counters(names.MEMBER_ASKED_TOTAL, "Queries routed to a member", _OF, _by_one(told.asked))
+        yield make.counters(names.MEMBER_ASKED_TOTAL, "Queries routed to a member", _OF, by_one(told.asked))
         text = "Combined queries without a member's answer"
-        yield make.counters(names.MEMBER_MISSING_TOTAL, text, _OF, _by_one(told.missing))
+        yield make.counters(names.MEMBER_MISSING_TOTAL, text, _OF, by_one(told.missing))
         text = "Queries that a member's lane refused"
         yield make.counters(names.MEMBER_REFUSED_TOTAL, text, (*_OF, names.REASON), dict(self.lanes.refused))
         yield from self._caches(make)
@@ -66,10 +67,6 @@ class MemberFigures:
             (names.MEMBER_CACHE_SHARED_TOTAL, "Cache hits that shared another query's evaluation", shared),
             (names.MEMBER_CACHE_MISSES_TOTAL, "Queries that a member with a cache evaluated", misses),
         ):
-            yield make.counters(which, text, _OF, _by_one(counts))
+            yield make.counters(which, text, _OF, by_one(counts))
         sizes = {name: cache.bytes for name, cache in caches.items()}
-        yield make.gauges(names.MEMBER_CACHE_BYTES, "Bytes of answers in a member's cache", _OF, _by_one(sizes))
-
-
-def _by_one(counts: Mapping[str, float]) -> dict[tuple[str, ...], float]:
-    return {(name,): count for name, count in dict(counts).items()}
+        yield make.gauges(names.MEMBER_CACHE_BYTES, "Bytes of answers in a member's cache", _OF, by_one(sizes))

@@ -22,6 +22,7 @@ from spillway.agents.learning.chosen import selection_of
 from spillway.agents.live.clock import Clock
 from spillway.agents.live.stage.cached import size_of
 from spillway.agents.live.stage.crew import Crew
+from spillway.agents.live.stage.emission import about
 from spillway.agents.live.stage.lookups import WEIGHTS, key_of
 from spillway.agents.live.stage.parts import Known, check_remembers, known_of_hello, lane_of
 from spillway.agents.models.contract import copied
@@ -66,6 +67,7 @@ def route_of(spec: StageSpec, replica: int, lookups: Lookups | None) -> Ensemble
         stale = stale or lookups.behind(request)
         return Weights({}, None, stale) if row is None else Weights(copied(row.value), list(row.version), stale)
 
+    raised = RaisedLog(spec.name)
     return Ensemble(
         rules_of(spec, 0),
         weights,
@@ -73,7 +75,7 @@ def route_of(spec: StageSpec, replica: int, lookups: Lookups | None) -> Ensemble
         context_of=_context if ensemble.context == "key" else lambda _: EVERYWHERE,
         answer=ensemble.answer,
         learner="" if spec.learner is None else spec.learner.name,
-        raised=RaisedLog(spec.name).words,
+        raised=lambda error, doing, request: raised.words(error, doing, about(request)),
     )
 
 
@@ -112,9 +114,9 @@ class MemberWork:
                 inputs.request_id = inputs.key = ""
         return prepared
 
-    def result(self, _prepared: Prepared, _place: int, answer: Mapping[str, Any], _seconds: float, /) -> Result:
+    def result(self, prepared: Prepared, place: int, answer: Mapping[str, Any], _seconds: float, /) -> Result:
         if "outputs" not in answer:
-            return self._work.failed(answer)
+            return self._work.failed(answer, prepared.batch.requests[prepared.places[place]])
         outputs = answer["outputs"]
         if not isinstance(outputs, dict) or self._answer not in outputs:
             had = ", ".join(map(str, outputs)) if isinstance(outputs, dict) else type(outputs).__name__
@@ -186,7 +188,6 @@ class Members:
         self._lanes, self._route = lanes, route
 
     def begin(self, driver: StageDriver, work: BatchWork) -> None:
-        """Give the driver the workers that are ready, and all that become so."""
         self._driver, self._work = driver, work
         for name in self._crews:
             if name in self.troubles:
@@ -207,7 +208,6 @@ class Members:
         """Nothing: each member says how many it has."""
 
     def wanted(self) -> dict[str, int]:
-        """The workers that each member is to have here."""
         return {name: crew.wanted for name, crew in self._crews.items()}
 
     @property

@@ -217,14 +217,7 @@ def build_stateful_core(
     """Build the core of one reign over a shard. `logs`: of all stateful stages; the rest as for `build_core`."""
     batcher, rule, paths = _decider(pipeline, spec, replica, policy, period)
     return StatefulCore(
-        pipeline.graph,
-        spec.name,
-        batcher,
-        reign=reign,
-        logs=logs,
-        rule=rule,
-        paths=paths,
-        queue_limit=spec.queue,
+        pipeline.graph, spec.name, batcher, reign=reign, logs=logs, rule=rule, paths=paths, queue_limit=spec.queue
     )
 
 
@@ -320,11 +313,7 @@ def note_sizes(facts: dict[str, StageFacts], spec: PipelineSpec) -> None:
 
 def _facts(pipeline: Pipeline) -> dict[str, StageFacts]:
     return {
-        stage.name: StageFacts(
-            stage.batching.most,
-            pipeline.durations.get(stage.name, _unknown),
-            stage.worker_count,
-        )
+        stage.name: StageFacts(stage.batching.most, pipeline.durations.get(stage.name, _unknown), stage.worker_count)
         for stage in pipeline.spec.stages
     }
 

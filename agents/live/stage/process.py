@@ -230,11 +230,7 @@ class StageProcess(Serving):
         self._topic = topics.stage_input(self._name, config.stage) if self._predecessors else topics.ingress(self._name)
         self._limits = config.pipeline.spec.limits.merged()
         self._metrics = StageMetrics(
-            self._name,
-            config.stage,
-            config.replica,
-            queue_limit=config.spec.queue,
-            instances=len(copies),
+            self._name, config.stage, config.replica, queue_limit=config.spec.queue, instances=len(copies)
         )
         if copies:
             self._metrics.versions = lambda: {known.version: self._metrics.instances}

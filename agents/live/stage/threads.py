@@ -11,7 +11,7 @@ import logging
 import threading
 import time
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from spillway.agents.core.pool import Pool, Start
 from spillway.agents.live.clock import Alarm
@@ -26,20 +26,9 @@ if TYPE_CHECKING:
     from spillway.agents.core.deaths import Place
     from spillway.agents.live.clock import Clock
     from spillway.agents.live.stage.batch_work import Executed
+    from spillway.agents.live.stage.crew import Driver
 
 log = logging.getLogger(__name__)
-
-
-class Driver(Protocol):
-    """What the threads tell of their workers, on the loop."""
-
-    def attach(self, worker: int) -> None: ...
-
-    def drain(self, worker: int) -> bool: ...
-
-    def executed(self, batch: Batch, done: Executed) -> None: ...
-
-    def crashed(self, error: BaseException) -> None: ...
 
 
 class Threads:

@@ -56,7 +56,6 @@ class Run(NamedTuple):
 
 
 def route_of(spec: StageSpec) -> Variants:
-    """The route of a stage with variants."""
     section = spec.variants
     assert section is not None  # the caller has looked
 
@@ -212,7 +211,6 @@ class VariantCrews:
         return {name: crew.alive for name, crew in self._crews.items()}
 
     def deaths(self) -> dict[str, int]:
-        """How many workers of each variant have died."""
         return {name: crew.deaths for name, crew in self._crews.items()}
 
     def wanted(self) -> dict[str, int]:

@@ -12,6 +12,7 @@ import logging
 from collections import deque
 from typing import TYPE_CHECKING
 
+from spillway.agents.live.stage.emission import about
 from spillway.agents.live.stage.intake import PoisonError
 from spillway.agents.live.stateful.reading import is_stripped
 from spillway.lineage import reasons
@@ -98,7 +99,6 @@ class Feed:
         self.go_on()
 
     def _deliver(self, record: ConsumerRecord) -> bool:
-        """Give one record to the core; False if its schema is unknown, so that nothing has been done yet."""
         now = self._clock()
         try:
             self._core.deliver(now, self._intake.part(record) if is_stripped(record) else self._intake.delivery(record))
@@ -112,7 +112,6 @@ class Feed:
         return True
 
     async def _retry(self, record: ConsumerRecord) -> None:
-        """Look once whether the writer has registered its schema; else the record is poison."""
         try:
             await self._loop.run_in_executor(None, self._reload_schemas)
             if self._stopped:
@@ -131,5 +130,5 @@ class Feed:
     def _fail(self, poison: PoisonError) -> None:
         record = poison.delivery.payload.record
         log.warning("%s[%d] offset %d is poison (%s): %s", record.topic, record.partition, record.offset,
-                    poison.reason, poison)  # fmt: skip
+                    poison.reason, poison, extra=about(poison.delivery))  # fmt: skip
         self._core.fail(self._clock(), poison.delivery, poison.reason, str(poison))

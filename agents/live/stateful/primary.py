@@ -249,8 +249,7 @@ class Primary:
         work, machine = self._means.work, self._machine
         tried = self._trial.tries(batch)
         self._means.models.submit(
-            lambda: work.compute(machine, batch, tried=tried),
-            lambda done: self._computed(batch, done),
+            lambda: work.compute(machine, batch, tried=tried), lambda done: self._computed(batch, done)
         )
 
     def _computed(self, batch: Batch, done: Computed) -> None:

@@ -16,6 +16,7 @@ from aiokafka.structs import ConsumerRecord
 
 from spillway.agents.core.request import Request
 from spillway.agents.live.spans import Span, read_spans
+from spillway.agents.live.stage.emission import about
 from spillway.agents.live.stage.intake import PoisonError
 from spillway.agents.models.raised import words_of
 from spillway.agents.models.stateful import Machine
@@ -165,7 +166,7 @@ class Rehearsal:
         try:
             self._means.work.rehearse(Machine(self._place, self._model), request)
         except BaseException as error:  # noqa: BLE001 - user code; a primary says what a query does to it
-            log.info("%s: a query was rehearsed and failed: %s", self._place, words_of(error))
+            log.info("%s: a query was rehearsed and failed: %s", self._place, words_of(error), extra=about(request))
 
 
 def _nothing(_result: object) -> None:

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from spillway.agents.core.actions import Failed, Result
 from spillway.agents.core.deaths import Care
 from spillway.agents.live.stage.batch_work import BatchWork, Executed
+from spillway.agents.live.stage.emission import about
 from spillway.agents.live.states import crash_points
 from spillway.agents.models.contract import answer_of
 from spillway.agents.models.flagged import answered
@@ -84,7 +85,7 @@ class StatefulWork(BatchWork):
             except WireError as error:
                 results[place] = Failed(error.reason, str(error))
             except BaseException as error:  # noqa: BLE001 - what an author's join returned may raise anything
-                words = self._raised.words(error, "reading the inputs")
+                words = self._raised.words(error, "reading the inputs", about(request))
                 results[place] = Failed(reasons.BAD_ROUTE, f"the inputs cannot be read: {words}")
         guilty = self._rehearse(machine, requests, inputs, results) if tried and inputs else 0
         began = time.perf_counter()
@@ -135,31 +136,27 @@ class StatefulWork(BatchWork):
             return
         with self.guard.running(0, [request]):
             (output,) = machine.compute([given_inputs(self._inputs(request))])
-            self._result(request, self._plain(output), 0.0, 1)
+            self._result(request, self._plain(output, request), 0.0, 1)
             machine.update()
 
     # Inside ----------------------------------------------------------------------------------------------------
 
-    def _plain(self, output: Any) -> Mapping[str, Any] | Failed:
+    def _plain(self, output: Any, request: Request) -> Mapping[str, Any] | Failed:
         """A model's output in values that travel; what the model keeps of it is its own."""
         answer = answer_of(output, words_of)
-        return answered(answer) if "outputs" in answer else self.failed(answer)
+        return answered(answer) if "outputs" in answer else self.failed(answer, request)
 
     def _update_error(self, error: BaseException, requests: Sequence[Request]) -> UpdateError:
         queries = [request.request_id for request in requests]
         named = ", ".join(map(repr, queries[:_NAMED])) + (", .." if len(queries) > _NAMED else "")
-        words = self._raised.words(error, "update")
+        words = self._raised.words(error, "update", about(*requests))
         return UpdateError(
             f"stage {self._stage!r}: model {self._model_name!r}: update raised {words} for the queries {named}; the "
             "state may be half changed"
         )
 
     def _rehearse(
-        self,
-        machine: Machine,
-        requests: Sequence[Request],
-        inputs: dict[int, Inputs],
-        results: list[Result | None],
+        self, machine: Machine, requests: Sequence[Request], inputs: dict[int, Inputs], results: list[Result | None]
     ) -> int:
         """Compute and update on copies; give those a Failed whose update raises alone. How many they are."""
         with self.guard.running(0, [requests[place] for place in inputs]):
@@ -171,18 +168,14 @@ class StatefulWork(BatchWork):
             with self.guard.running(0, [requests[place]]):
                 _, error = _rehearsed(machine, [one])
             if error is not None:
-                words = self._raised.words(error, "update")
+                words = self._raised.words(error, "update", about(requests[place]))
                 results[place] = Failed(reasons.MODEL_RAISED, f"update raised {words}")
                 del inputs[place]
                 guilty += 1
         return guilty
 
     def _compute(
-        self,
-        machine: Machine,
-        requests: Sequence[Request],
-        inputs: dict[int, Inputs],
-        results: list[Result | None],
+        self, machine: Machine, requests: Sequence[Request], inputs: dict[int, Inputs], results: list[Result | None]
     ) -> float:
         """Compute until nothing fails any more; seconds of the computation that counts."""
         while inputs:
@@ -192,7 +185,7 @@ class StatefulWork(BatchWork):
             failed = {place: one for place, one in outputs.items() if isinstance(one, Failed)}
             if not failed:
                 made = {
-                    place: self._result(requests[place], self._plain(output), seconds, len(requests))
+                    place: self._result(requests[place], self._plain(output, requests[place]), seconds, len(requests))
                     for place, output in outputs.items()
                 }
                 failed = {place: one for place, one in made.items() if isinstance(one, Failed)}
@@ -212,7 +205,8 @@ class StatefulWork(BatchWork):
             with self.guard.running(0, [requests[place] for place in inputs]):
                 return dict(zip(inputs, machine.compute([given_inputs(one) for one in inputs.values()]), strict=True))
         except BaseException as error:  # noqa: BLE001 - user code
-            failure = Failed(reasons.MODEL_RAISED, self._raised.words(error))
+            failed = about(*(requests[place] for place in inputs))
+            failure = Failed(reasons.MODEL_RAISED, self._raised.words(error, about=failed))
         if len(inputs) == 1:
             return dict.fromkeys(inputs, failure)
         guilty: dict[int, Any] = {}
@@ -222,7 +216,8 @@ class StatefulWork(BatchWork):
                     machine.compute([given_inputs(one)])
                 machine.discard()
             except BaseException as error:  # noqa: BLE001 - user code
-                guilty[place] = Failed(reasons.MODEL_RAISED, self._raised.words(error))
+                words = self._raised.words(error, about=about(requests[place]))
+                guilty[place] = Failed(reasons.MODEL_RAISED, words)
         # Where each goes alone and all together do not, nobody can be told from the others.
         return guilty or dict.fromkeys(inputs, failure)
 

@@ -159,16 +159,14 @@ class Appender:
         place: Place,
         post: Post,
         on_failed: Callable[[SpillwayError], object],
-        *,
-        delivery: float = DELIVERY_SECONDS,
     ) -> None:
-        """`delivery`: seconds until an append counts as failed. Raises BrokerError where there is no cluster."""
+        """Raises BrokerError where there is no cluster."""
         self._place = place
         self._control = control(pipeline)
         self._versions = versions(pipeline, place[0])
         self._appended: set[str] = set()
         self._wanted: queue.SimpleQueue[_Append | None] = queue.SimpleQueue()
-        self._sending = Sending(settings, self._control, delivery=delivery)
+        self._sending = Sending(settings, self._control)
         self._worker = Worker("appends", self._run, post, on_failed)
         self._worker.start()
 

@@ -113,7 +113,6 @@ class StateWriter:
 
     @property
     def acked_bytes(self) -> int:
-        """What the broker has of what was sent so far; from any thread."""
         return self._sending.acked_bytes
 
     def write(self, captured: Captured, manifest: Manifest, **pieces: Any) -> None:

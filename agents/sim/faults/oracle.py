@@ -45,7 +45,7 @@ from spillway.lineage.message import Outcome
 from spillway.lineage.replication import Batch, Manifest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable
     from contextlib import AbstractContextManager
 
     from spillway.agents.sim.faults.schedule.scenario import Scenario, Topology
@@ -149,12 +149,6 @@ class Judge:
         return None
 
     # (a) -----------------------------------------------------------------------------------------------------
-
-    def _egress(self) -> Iterator[Any]:
-        for partition in range(self.play.scenario.partitions):
-            for record in self.play.broker.whole.get((EGRESS, partition), ()):
-                if record.standing is Standing.COMMITTED:
-                    yield record.body
 
     def _counts(self) -> Counter[str]:
         """Count the outcomes of each request; one that rests on a later report than the gate remembers is its last."""

@@ -178,12 +178,11 @@ def test_a_clients_repetition_within_ten_minutes_is_the_same_query():
     assert lane.fresh("q", 3, 1_701.0)
 
 
-def test_the_ingress_memory_is_bounded_and_says_when_that_cost_it():
+def test_the_ingress_memory_is_bounded():
     lane = IngressLane(limit=100)
     for offset in range(1_000):
         assert lane.fresh(f"q{offset}", offset, 0.0)
         lane.committed(offset + 1)
     assert len(lane) == 100
-    assert lane.evicted == 900
     assert not lane.fresh("q950", 1_000, 0.0)
     assert lane.fresh("q899", 1_001, 0.0)

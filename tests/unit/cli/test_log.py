@@ -1,11 +1,14 @@
+import json
 import logging
+import sys
 import time
 
 import pytest
 from confluent_kafka import Producer
 
 from spillway.agents.cli import log
-from spillway.agents.cli.log import Repetitions, Services
+from spillway.agents.cli.log import JsonFormatter, Repetitions, Services, TextFormatter
+from spillway.lineage import headers
 
 REFUSED = (
     "[thrd:b:1/bootstrap]: b:1/bootstrap: Connect to ipv4#b:1 failed: Connection refused (after 0ms in state CONNECT)"
@@ -107,3 +110,34 @@ def test_what_fausts_services_say_of_their_start_is_for_debugging(monkeypatch):
     assert services.filter(logging.makeLogRecord({**line, "msg": "takes part", "name": "spillway.agents.live"}))
     monkeypatch.setattr(logging.getLogger(), "level", logging.DEBUG)
     assert services.filter(logging.makeLogRecord(line))
+
+
+def line_about_a_query():
+    pairs = [("x-request-id", b"q1"), ("traceparent", b"00-" + b"1" * 32 + b"-" + b"2" * 16 + b"-01")]
+    told = {"name": "spillway.x", "levelname": "ERROR", "msg": "it %s", "args": ("raised",), **headers.about(pairs)}
+    return logging.makeLogRecord({**told, "created": 1_800_000_000.25})
+
+
+def test_a_line_about_a_query_names_it():
+    assert TextFormatter().format(line_about_a_query()).endswith("ERROR spillway.x: it raised [request q1]")
+    assert json.loads(JsonFormatter("act", 1).format(line_about_a_query())) == {
+        "time": "2027-01-15T08:00:00.250+00:00", "level": "ERROR", "logger": "spillway.x", "message": "it raised",
+        "stage": "act", "replica": 1, "request_id": "q1", "trace_id": "1" * 32,
+    }  # fmt: skip
+
+
+def test_a_line_about_no_query_is_as_it_was_and_has_nulls_in_json():
+    record = logging.makeLogRecord({"name": "x", "levelname": "INFO", "msg": "said", **headers.about([])})
+    assert TextFormatter().format(record).endswith("INFO x: said")
+    told = json.loads(JsonFormatter(None, None).format(record))
+    assert [told[name] for name in ("stage", "replica", "request_id", "trace_id")] == [None] * 4
+
+
+def test_a_traceback_is_part_of_the_message_in_json():
+    try:
+        raise ValueError("why")  # noqa: TRY301 - as it is to be raised
+    except ValueError:
+        record = logging.makeLogRecord({"msg": "failed", "exc_info": sys.exc_info()})
+    lines = JsonFormatter(None, None).format(record).splitlines()
+    assert len(lines) == 1
+    assert json.loads(lines[0])["message"].startswith("failed\nTraceback")

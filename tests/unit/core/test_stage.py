@@ -332,3 +332,4 @@ def test_timings_are_those_of_the_request():
     (batch,) = core.take_runs()
     timing = timing_of("b", batch.requests[0], NOW + 3, executed=1.0, batch=1)
     assert (timing.queued, timing.waited, timing.executed, timing.batch) == (0.0, 2.0, 1.0, 1)
+    assert timing.arrived == int(NOW * 1e6)

@@ -1,12 +1,32 @@
-"""Other versions of our schemas: the recorded previous one, and a next one with more fields everywhere."""
+"""Other versions of our schemas: one that lacks fields, and a next one with more fields everywhere."""
 
 import json
-from pathlib import Path
 
 from spillway.lineage.schemas import CONTENTS, DEAD_LETTER, OUTCOME, OWN_TEXTS, QUERY
 
-_FILES = {QUERY: "query.avsc", OUTCOME: "outcome.avsc", DEAD_LETTER: "dead_letter.avsc", CONTENTS: "contents.avsc"}
-V0 = {name: (Path(__file__).parent / "schemas_v0" / file).read_text() for name, file in _FILES.items()}
+_LACKS = {
+    "Query": {"timings", "flags"},
+    "Outcome": {"text", "flags"},
+    "StageTiming": {"waited", "model", "version", "arrived"},
+    "DeadLetter": {"text", "key", "headers"},
+    "Contents": {"inputs", "later", "data"},
+}
+
+
+def _lacking(schema):
+    if isinstance(schema, list):
+        return [_lacking(part) for part in schema]
+    if not isinstance(schema, dict):
+        return schema
+    less = {key: _lacking(part) if key in {"type", "items", "values"} else part for key, part in schema.items()}
+    if schema.get("type") == "record":
+        lacks = _LACKS.get(schema["name"], ())
+        less["fields"] = [_lacking(field) for field in schema["fields"] if field["name"] not in lacks]
+    return less
+
+
+# As a version writes that does not know these fields yet: a reader takes their defaults.
+LESS = {name: json.dumps(_lacking(json.loads(OWN_TEXTS[name]))) for name in (QUERY, OUTCOME, DEAD_LETTER, CONTENTS)}
 
 
 def _extended(schema):

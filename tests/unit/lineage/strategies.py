@@ -25,7 +25,9 @@ values = st.recursive(
     scalars, lambda inner: st.lists(inner, max_size=4) | st.dictionaries(names, inner, max_size=4), max_leaves=12
 )
 maps = st.dictionaries(names, values, max_size=4)
-timings = st.builds(StageTiming, names, st.floats(), st.floats(), st.floats(), st.integers(0, 4096), names, names)
+timings = st.builds(
+    StageTiming, names, st.floats(), st.floats(), st.floats(), st.integers(0, 4096), names, names, st.integers(0, 2**53)
+)
 queries = st.builds(Query, maps, maps, st.lists(timings, max_size=3), maps)
 outcomes = st.builds(
     Outcome,

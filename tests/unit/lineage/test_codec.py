@@ -68,7 +68,7 @@ def avro_body(name, record):
 
 def test_avro_and_fastavro_write_the_same_bytes():
     array = np.arange(6, dtype=np.int16).reshape(2, 3)
-    timing = StageTiming("detect", 0.1, 0.2, 0.3, 4, "cnn", "2")
+    timing = StageTiming("detect", 0.1, 0.2, 0.3, 4, "cnn", "2", 1_800_000_000_000_000)
     plain_timing = {name: getattr(timing, name) for name in StageTiming.__slots__}
     query = Query({"x": array, "s": "é", "l": [None, {"k": 2.5}]}, {"b": b"\0\1"}, [timing], {"s": {"sure": 0.5}})
     tensor = {"dtype": "int16", "shape": [2, 3], "data": array.tobytes()}

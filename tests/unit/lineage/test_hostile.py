@@ -23,17 +23,17 @@ from spillway.lineage.values.codec import Decoder, encode_dead_letter, encode_ou
 from spillway.lineage.values.decoding import read_long
 
 from .hostile_bytes import BOMB, memory_held, refusal, text, varint
-from .schema_versions import TWINS, V0
+from .schema_versions import LESS, TWINS
 from .strategies import dead_letters, outcomes, plan_words, queries
 
 HEADERS = {name: MARKER + fingerprint for name, fingerprint in OWN_FINGERPRINTS.items()}
 BOOK = SchemaBook()
-V0_HEADERS = {name: MARKER + BOOK.add(text) for name, text in V0.items()}
+LESS_HEADERS = {name: MARKER + BOOK.add(text) for name, text in LESS.items()}
 TWIN_HEADERS = {name: MARKER + BOOK.add(text) for name, text in TWINS.items()}
 DECODER = Decoder(Limits(), BOOK)
-LETTER_HEADERS = {versions[DEAD_LETTER] for versions in (HEADERS, V0_HEADERS, TWIN_HEADERS)}
+LETTER_HEADERS = {versions[DEAD_LETTER] for versions in (HEADERS, LESS_HEADERS, TWIN_HEADERS)}
 WORD_HEADERS = {HEADERS[WORD], TWIN_HEADERS[WORD]}
-ALL_HEADERS = [*HEADERS.values(), *V0_HEADERS.values(), *TWIN_HEADERS.values()]
+ALL_HEADERS = [*HEADERS.values(), *LESS_HEADERS.values(), *TWIN_HEADERS.values()]
 
 
 def attempt(message, decoder=DECODER):
@@ -237,7 +237,7 @@ DENSE = {
 
 
 @pytest.mark.parametrize("name", DENSE)
-@pytest.mark.parametrize("header", [HEADERS[QUERY], V0_HEADERS[QUERY]], ids=["own", "previous"])
+@pytest.mark.parametrize("header", [HEADERS[QUERY], LESS_HEADERS[QUERY]], ids=["own", "less"])
 def test_the_densest_messages_take_memory_by_their_number_of_values(name, header):
     message = query(DENSE[name])
     if header != HEADERS[QUERY]:

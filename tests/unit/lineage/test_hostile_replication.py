@@ -42,13 +42,9 @@ def memory_of(message):
     [
         {"partition": -1, "position": 0},
         {"partition": 0, "position": -1},
-        {"partition": 0, "position": 5, "gaps": [1, 0]},
-        {"partition": 0, "position": 5, "gaps": [-3]},
-        {"partition": 0, "position": 2**62, "gaps": [2**62, 2**62]},
         {"partition": 0, "position": 5, "runs": [1, 0]},
         {"partition": 0, "position": 5, "runs": [2]},
         {"partition": 0, "position": 2**62, "runs": [2**62, 2**62]},
-        {"partition": 0, "position": 5, "gaps": [2], "runs": [1, 2]},
     ],
 )
 def test_inputs_that_no_shard_has_read_are_corrupt(place):
@@ -56,14 +52,6 @@ def test_inputs_that_no_shard_has_read_are_corrupt(place):
     schema = fastavro.parse_schema(OWN_PARSED[CONTENTS].to_json())
     fastavro.schemaless_writer(stream, schema, {"inputs": [place]})
     assert attempt(HEADERS[CONTENTS] + stream.getvalue()) == reasons.CORRUPT
-
-
-def test_what_an_earlier_build_covers_offset_by_offset_is_read():
-    stream = io.BytesIO()
-    schema = fastavro.parse_schema(OWN_PARSED[CONTENTS].to_json())
-    fastavro.schemaless_writer(stream, schema, {"inputs": [{"partition": 0, "position": 5, "gaps": [2, 1, 4]}]})
-    contents = read(HEADERS[CONTENTS] + stream.getvalue())
-    assert contents.inputs == (InputPlace(0, 5, "", ((7, 8), (8, 9), (12, 13))),)
 
 
 HOSTILE = {

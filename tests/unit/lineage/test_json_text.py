@@ -220,6 +220,7 @@ def test_an_outcome_is_shown_whole():
     assert (shown["request_id"], shown["kind"], shown["latency_ms"]) == ("id", "prediction", 50.4)
     assert shown["timings"][0] == {
         "stage": "a", "queue_ms": 1.0, "wait_ms": 2.0, "exec_ms": 34.568, "batch": 4, "model": "m:C", "version": "2",
+        "arrived_us": 0,
     }  # fmt: skip
 
 
@@ -236,7 +237,7 @@ def test_no_more_of_an_outcome_is_written_than_may_be():
 
 
 def test_an_outcome_comes_back_from_json():
-    timing = StageTiming("a", 0.001, 0.002, 0.003, 4, "m", "1")
+    timing = StageTiming("a", 0.001, 0.002, 0.003, 4, "m", "1", 1_800_000_000_000_000)
     outcome = Outcome(PREDICTION, {"x": [1, "two"], "b": b"\xff"}, "r", "t", "a", [timing], {"late": True})
     assert read_outcome(write_outcome(outcome, "q1", 0.5)) == outcome
 

@@ -176,13 +176,3 @@ def test_a_file_that_an_argument_names_is_found_as_modules_are(tmp_path, monkeyp
     assert placed(given) == {**given, "weights": str(beside / "weights.bin")}
     (here / "weights.bin").touch()
     assert placed(given) == given
-
-
-@pytest.mark.parametrize(
-    "name", ["agents.learning.learner:Learner", "agents.registry.served:Registered", "agents.coding.parity:Parity"]
-)
-def test_a_reference_of_before_there_was_one_name_is_refused_with_the_new_one(name, tmp_path):
-    there = f"from spillway.agents.models.loading import load_model; load_model('s', {name!r}, {{}})"
-    code = f"import os; os.chdir({str(tmp_path)!r})\n{there}"
-    done = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True, check=False)
-    assert done.stderr.splitlines()[-1].endswith(f"; write it as 'spillway.{name}'")

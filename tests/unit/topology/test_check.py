@@ -75,6 +75,16 @@ def test_the_batches_of_many_stages_have_a_line_each(check):
     assert "batches: stage0 by aimd within 250 ms, at most 64,\n         stage1 by aimd" in out
 
 
+def test_the_outputs_that_a_pipeline_declares_are_shown(check):
+    outputs = "outputs: {label: {dtype: str}, scores: {dtype: float32, shape: [null, 10]}, more: {}}\n"
+    told = "outputs: label str, scores float32 [None, 10], more any dtype"
+    assert told in check(GOOD + outputs)[1].splitlines()
+    assert "outputs" not in check(GOOD)[1]
+    assert json.loads(check(GOOD + outputs, "--json")[1])["spec"]["outputs"]["more"] == {"dtype": None, "shape": None}
+    _, _, err = check(GOOD + "outputs: {}\n")
+    assert "p.yaml:6:10: outputs: is empty; give it at least one entry" in err
+
+
 def test_a_bad_pipeline_exits_2_with_all_problems(check):
     code, out, err = check(GOOD.replace("after: a", "after: c").replace("400ms", "0"))
     assert (code, out) == (2, "")

@@ -112,13 +112,12 @@ class Flight:
 class Wire:
     """One process's producer."""
 
-    def __init__(self, world: StateWorld, process: Process, *, slow: float = 0.0) -> None:
-        """`slow`: seconds that every message takes longer."""
+    def __init__(self, world: StateWorld, process: Process) -> None:
         self._world = world
         self._process = process
         self._lanes: dict[Place, deque[Flight]] = {}
         self._lands: dict[Place, float] = {}
-        self.slow = slow
+        self.slow = 0.0  # seconds that every message takes longer
 
     def send(self, place: Place, record: Record, acked: Callable[[], None], takes: float = 0.0) -> None:
         """Send a record; `acked` is called when the broker has it. `takes`: seconds beside the network's."""

@@ -72,18 +72,8 @@ TOPOLOGIES: Final = {
     topology.name: topology
     for topology in (
         Topology("chain", {"a": (), "b": ("a",), "c": ("b",)}, ("a", "b")),
-        Topology(
-            "diamond",
-            {"a": (), "b": ("a",), "c": ("a",), "d": ("b", "c")},
-            ("b", "c"),
-            {"d": Rule()},
-        ),
-        Topology(
-            "joined",
-            {"a": (), "b": ("a",), "c": ("a",), "d": ("b", "c")},
-            ("b", "d"),
-            {"d": Rule()},
-        ),
+        Topology("diamond", {"a": (), "b": ("a",), "c": ("a",), "d": ("b", "c")}, ("b", "c"), {"d": Rule()}),
+        Topology("joined", {"a": (), "b": ("a",), "c": ("a",), "d": ("b", "c")}, ("b", "d"), {"d": Rule()}),
         Topology(
             "conditional",
             {"a": (), "b": ("a",), "c": ("a",)},
