@@ -50,11 +50,6 @@ def made_at(request_id: str) -> float | None:
     return int(ours[1], 16) / 1_000 if ours is not None else None
 
 
-def made_at(_request_id: str) -> float | None:
-    """Return when a client of ours made an id, in unix seconds; None for an id that does not tell."""
-    return None
-
-
 def is_request_id(text: str) -> bool:
     """Whether `text` may be a request id: 1 to 128 visible ASCII characters."""
     return 0 < len(text) <= MAX_REQUEST_ID and text.isascii() and text.isprintable() and " " not in text
