@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import aiohttp
 
-from benchmarks.gateway.replicas import NAME, plain, scene, v2
+from benchmarks.gateway.replicas import NAME, plain, read_answer, scene, v2
 from benchmarks.output import Table
 
 if TYPE_CHECKING:
@@ -213,8 +213,7 @@ async def _good(session: aiohttp.ClientSession, url: str, number: int) -> str:
             told = await answer.json()
             if answer.status != 200:
                 return str(answer.status)
-            got = told["outputs"]["twice"] if number % 2 == 0 else told["outputs"][0]["data"][0]
-            return "answered" if got == 2 * number else "wrong"
+            return "answered" if read_answer(told) == 2 * number else "wrong"
     except (aiohttp.ClientError, TimeoutError) as error:
         return type(error).__name__
 
