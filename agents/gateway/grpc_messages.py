@@ -75,11 +75,11 @@ def _check_wire(raw: bytes, limits: Limits) -> None:
                 weight += inner * int(np.count_nonzero(np.frombuffer(raw[at : at + size], np.uint8) < _LAST_OF_VARINT))
             at += size
             if fields > limits.max_values:
-                raise too_large("the fields of the message (send large tensors raw)", limits.max_values, "max_values")
+                raise too_large("the number of fields (send tensors raw, or packed)", limits.max_values, "max_values")
         if at != end:
             raise DecodeError("a field is longer than the message")
     if weight > limits.max_message_bytes:
-        raise too_large("the typed contents of the message", limits.max_message_bytes, "max_message_bytes")
+        raise too_large("what the typed contents take", limits.max_message_bytes, "max_message_bytes")
 
 
 def _varint(raw: bytes, at: int) -> tuple[int, int]:

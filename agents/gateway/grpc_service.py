@@ -241,10 +241,12 @@ class GrpcFront:
 
     async def _watch(self, raw: bytes, context: Any) -> None:
         service, before = pb.HealthCheckRequest.FromString(raw).service, None
-        while before is None or not self._stopping.is_set():
+        while True:
             if (now := self._health(service)) != before:
                 await context.write(pb.HealthCheckResponse(status=now).SerializeToString())
                 before = now
+            if self._stopping.is_set():
+                return
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._stopping.wait(), WATCH_SECONDS)
 
