@@ -49,16 +49,7 @@ _MARGIN_SHARE: Final = 0.1  # at most, of the whole
 _LEAST: Final = 0.001  # seconds
 _HEALTH_OF: Final = frozenset({"", SERVICE})
 _TEXT: Final = 1_000  # characters of a status, which travels in a header
-_LACKING: Final = {
-    **dict.fromkeys(("ModelConfig", "ModelStatistics"), "Spillway has /metrics and `spillway status` instead"),
-    **dict.fromkeys(("RepositoryIndex", "RepositoryModelLoad", "RepositoryModelUnload"), "its file is the pipeline's"),
-    **{
-        f"{kind}SharedMemory{verb}": "send tensors in the request"
-        for kind in ("System", "Cuda")
-        for verb in ("Status", "Register", "Unregister")
-    },
-    **dict.fromkeys(("TraceSetting", "LogSettings"), "it is set where the gateway is started"),
-}
+_LACKING: Final = "Spillway has no statistics, configurations, repository, shared memory or settings of this protocol"
 
 
 class Caller(Protocol):
@@ -75,11 +66,6 @@ class Room(Protocol):
 
     def hold(self, size: int) -> AbstractContextManager[Any]:
         """Hold so many bytes until the context ends. Raises TooManyInFlightError where there is no room."""
-
-
-class _NoBound:
-    def hold(self, size: int) -> AbstractContextManager[Any]:  # noqa: ARG002 - as `Room` has it
-        return contextlib.nullcontext()
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +131,7 @@ class GrpcFront:
         """
         self._pipelines, self._authorize, self._credentials = pipelines, authorize, credentials
         self._address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-        self._room = room or _NoBound()
+        self._hold = room.hold if room is not None else lambda _: contextlib.nullcontext()
         self._limits = _largest(served.limits for served in pipelines.served.values())
         self._stopping = asyncio.Event()
         self._running: set[asyncio.Task[Answered]] = set()
@@ -192,12 +178,10 @@ class GrpcFront:
             await self._server.stop(grace)
 
     def _handler(self, path: str, metadata: Mapping[str, str]) -> grpc.RpcMethodHandler | None:
-        """Return what answers a method for whoever calls it; None where there is no such method."""
+        """Return what answers a method for whoever calls it; None where there is no such service."""
         service, _, name = path.partition("/")
         if service != SERVICE or path in self._open:
             return self._open.get(path)
-        if name in _LACKING:
-            return _refusal(statuses.UNSUPPORTED, f"{name} is not part of Spillway: {_LACKING[name]}")
         try:
             call = _Call(self._authorize(metadata), metadata)
         except SpillwayError as error:
@@ -205,7 +189,9 @@ class GrpcFront:
         if name == "ModelStreamInfer":
             return grpc.stream_stream_rpc_method_handler(partial(self._stream, call))
         method = self._methods.get(name)
-        return None if method is None else _unary(partial(method, call))
+        if method is None:
+            return _refusal(statuses.UNSUPPORTED, f"{name:.80}: {_LACKING}; see /metrics and `spillway status`")
+        return _unary(partial(method, call))
 
     @property
     def _ready(self) -> bool:
@@ -303,7 +289,7 @@ class GrpcFront:
         served: Served | None = None
         model = name = client_id = ""
         try:
-            with self._room.hold(len(raw)):
+            with self._hold(len(raw)):
                 message = grpc_messages.parsed(raw, self._limits)
                 name, client_id = message.model_name, message.id
                 served = self._pipelines.find(name, message.model_version, call.caller.pipelines)
