@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from spillway.agents.cli import log
+from spillway.agents.cli.addresses import address, refuse_open
 from spillway.agents.cli.options import (
     bootstrap_option,
     broker_dir_option,
@@ -20,6 +21,8 @@ from spillway.agents.cli.options import (
     client_config_option,
     given,
     http_url,
+    log_format,
+    metrics_options,
     pipeline_argument,
     plan_period_option,
     positive,
@@ -62,6 +65,8 @@ ONE_THREAD_EACH = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
     show_default=True,
     help="How the tuner computes sizes from the excess load.",
 )
+@click.option("--http", callback=address, metavar="HOST:PORT", help="Run a gateway, too: 'spillway gateway' there.")
+@click.option("--tokens", type=click.Path(path_type=Path, dir_okay=False, exists=True), help="The gateway's tokens.")
 @click.option("--tuner", is_flag=True, help="Run the tuner alone, for an orchestrator.")
 @click.option("--stage", metavar="NAME", help="Run one replica of this stage alone, for an orchestrator.")
 @click.option("--gate", is_flag=True, help="Run the gate alone, for an orchestrator.")
@@ -82,15 +87,7 @@ ONE_THREAD_EACH = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
     metavar="N",
     help="Give a process up after N deaths in a row; 12 s of service reset the count.  [default: never]",
 )
-@click.option(
-    "--metrics-host", default="127.0.0.1", show_default=True, metavar="HOST", help="Address to listen on for /metrics."
-)
-@click.option(
-    "--metrics-port",
-    type=click.IntRange(1, 65_000),
-    metavar="PORT",
-    help="Port of /metrics, /healthz and /readyz; processes use the next ports, in order.  [default: free ones]",
-)
+@metrics_options
 @plan_period_option
 @click.option("--ready-file", type=click.Path(path_type=Path, dir_okay=False), help="File to write when all is ready.")
 @click.option(
@@ -103,13 +100,7 @@ ONE_THREAD_EACH = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
     metavar="LEARNER",
     help="Do not serve this learner here: 'spillway serve FILE#LEARNER' does it elsewhere. Can be repeated.",
 )
-@click.option(
-    "--log-format",
-    type=click.Choice([log.TEXT, log.JSON]),
-    default=log.TEXT,
-    show_default=True,
-    help="How the processes log.",
-)
+@log_format
 @click.option(
     "--otlp",
     envvar="OTEL_EXPORTER_OTLP_ENDPOINT",
@@ -194,6 +185,8 @@ _SUPERVISORS: Final = {
     "give_up": "the orchestrator decides how often to restart a process",
     "stall": "ask /healthz of its --metrics-port",
     "tune": "run 'serve --tuner' beside the others",
+    "http": "run 'spillway gateway' beside the others",
+    "tokens": "run 'spillway gateway' beside the others",
     "elsewhere": "a single process serves no learners",
 }
 
@@ -412,6 +405,8 @@ def _supervise(
     log_format: str,
     otlp: str | None,
     trace_sample: float,
+    http: Address | None,
+    tokens: Path | None,
     **_one_process: Any,  # --replica and others of a single process, harmless here
 ) -> int:
     from spillway.agents.supervise.kept_broker import kept_broker  # noqa: PLC0415
@@ -448,6 +443,7 @@ def _supervise(
                 metrics=_address(metrics_host, metrics_port),
                 log_format=log_format,
                 tracing=() if otlp is None else ("--otlp", otlp, "--trace-sample", str(trace_sample)),
+                gateway=_gateway(http, tokens),
                 supervision=SupervisorSettings(RestartPolicy(give_up=give_up), stall),
             ),
             say=display.say,
@@ -473,6 +469,16 @@ def _supervise(
         signal.signal(signal.SIGINT, interrupt)
         code = service.run(stop)
     return code or (INTERRUPTED if interrupted.is_set() else 0)
+
+
+def _gateway(http: Address | None, tokens: Path | None) -> tuple[str, ...]:
+    if http is None:
+        if tokens is not None:
+            raise UsageError("--tokens is for a gateway: give --http HOST:PORT as well")
+        return ()
+    refuse_open(http, tokens)
+    host = f"[{http.host}]" if ":" in http.host else http.host
+    return "--http", f"{host}:{http.port}", *(() if tokens is None else ("--tokens", str(tokens.absolute())))
 
 
 def _address(host: str, port: int | None) -> Address:
