@@ -92,7 +92,7 @@ class Served:
         self.keyed = any(stage.state is not None and stage.state.kind == "keyed" for stage in spec.stages)
         self.under_way = 0
         self.traffic: dict[str, Traffic] = {}
-        self.client = AsyncClient(pipeline, settings, grace=GRACE, in_flight=QUERIES)
+        self.client = AsyncClient(pipeline, settings, grace=GRACE, in_flight=QUERIES, replies="shared")
 
     def of(self, protocol: str) -> Traffic:
         return self.traffic.setdefault(protocol, Traffic())
@@ -192,13 +192,8 @@ class NotFoundError(UsageError):
 
 
 def _headers(query: Asked) -> dict[str, str]:
-    told: dict[str, str] = {}
-    for name, text in ((CLIENT_ID, query.id), (CLIENT_REQUEST_ID, query.request_id)):
-        if text:
-            told[name] = text
-    if query.ask.priority is not None:
-        told[headers.PRIORITY] = query.ask.priority
-    return told
+    told = {CLIENT_ID: query.id, CLIENT_REQUEST_ID: query.request_id, headers.PRIORITY: query.ask.priority or ""}
+    return {name: text for name, text in told.items() if text}
 
 
 def _trace(query: Asked) -> TraceContext | None:
