@@ -287,6 +287,7 @@ class GrpcFront:
     async def _query(self, call: _Call, raw: bytes, remaining: float | None) -> _Ended:
         """Run one query. Whatever is wrong with it is in the answer; nothing is raised but cancellation."""
         served: Served | None = None
+        asked: Asked | None = None
         model = name = client_id = ""
         try:
             with self._hold(len(raw)):
@@ -304,8 +305,9 @@ class GrpcFront:
         except SpillwayError as error:
             status = _status_of(error)
             if served is not None:
-                served.of(PROTOCOL).by_status[status.grpc] += 1
                 model = served.version
+                if asked is None:  # else it is counted already
+                    served.of(PROTOCOL).by_status[status.grpc] += 1
             response = grpc_messages.answer(name, model, client_id, (), {})
             return _Ended(response, status, str(error), getattr(error, "reason", ""))
 
