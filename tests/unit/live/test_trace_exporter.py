@@ -94,7 +94,7 @@ def test_a_collector_that_refuses_is_left_alone_for_a_time_and_found_again(expor
     until(lambda: mine.sent == 1, 60)
     assert ids(collector) == ["q2"]
     (warning,) = [record.message for record in caplog.records if record.levelname == "WARNING"]
-    assert "answers 503" in warning
+    assert "Error 503" in warning
 
 
 @pytest.mark.parametrize("url", ["http://127.0.0.1:1", "http://[::1]:1", "https://127.0.0.1:1", f"http://{'x' * 70}.y"])

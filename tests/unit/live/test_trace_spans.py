@@ -79,7 +79,7 @@ def test_a_trace_that_is_made_again_has_the_same_spans_and_another_querys_has_ot
 def test_a_query_without_a_caller_has_no_parent():
     for context in (new_trace("q1"), None):
         root, *_ = spans(Outcome(PREDICTION), context=context)
-        assert "parentSpanId" not in root
+        assert root["parentSpanId"] == ""
         assert root["traceId"] == new_trace("q1").trace_id
 
 
