@@ -1,6 +1,6 @@
 """Sends traces to a collector by OTLP over HTTP, in a thread of its own, and never has the gate wait for it.
 
-What the gate offers is kept until the next turn of the thread, a second later at most, and sent in a few requests. What
+What the gate offers is kept until the next turn of the thread, 2 s later at most, and sent in a few requests. What
 cannot be is lost, and counted: where more traces come than `MOST_WAITING`, and while the collector takes none. It is
 then left alone for a time that doubles up to 30 s, in which no spans are made.
 """
@@ -31,14 +31,14 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 # Why traces are lost. Each is counted by one thread alone: the first two by the gate's.
-FULL: Final = "full"  # more came than are sent in a second
+FULL: Final = "full"  # more came than are sent in a period
 PAUSED: Final = "paused"  # the collector is left alone, as it did not take those before
 REFUSED: Final = "refused"  # the collector did not take them
 UNREADABLE: Final = "unreadable"  # what a stage says of its times makes no sense
 
-MOST_WAITING: Final = 1_000  # traces, and thus at most so many in a second
+MOST_WAITING: Final = 2_000  # traces, and thus at most so many in a period
 _AT_ONCE: Final = 200  # traces in a request
-_PERIOD: Final = 1.0  # seconds
+_PERIOD: Final = 2.0  # seconds; a request costs the gate as much as fifteen traces
 _LONGEST_PAUSE: Final = 30.0
 _TIMEOUT: Final = 5.0  # for each step of a request
 _CLOSE_SECONDS: Final = 2.0
