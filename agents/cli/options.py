@@ -193,6 +193,11 @@ def pipeline_argument(command: _Command) -> _Command:
     return click.argument("pipeline", type=_PipelineFile(), callback=_look_beside)(command)
 
 
+def listed_pipelines(command: _Command) -> _Command:
+    """PIPELINE...: one or more, each as `pipeline_argument` takes it."""
+    return click.argument("pipelines", metavar="PIPELINE...", type=_PipelineFile(), nargs=-1, required=True)(command)
+
+
 def name_argument(command: _Command) -> _Command:
     """PIPELINE: a pipeline's name or its file, of a command that needs the name alone; None where it is left out."""
     return click.argument("pipeline", type=_PipelineName(), required=False)(command)
@@ -322,6 +327,23 @@ def timeout_option(default: str) -> Callable[[_Command], _Command]:
 def html_option(command: _Command) -> _Command:
     file = click.Path(path_type=Path, dir_okay=False)
     return click.option("--html", type=file, metavar="FILE", help="Write the report there as a page, with charts.")(
+        command
+    )
+
+
+def metrics_options(command: _Command) -> _Command:
+    """--metrics-host and --metrics-port: where a process serves its metrics; the port is None for one that is free."""
+    text = "Port of /metrics, /healthz and /readyz; processes use the next ports, in order.  [default: free ones]"
+    port = click.option("--metrics-port", type=click.IntRange(1, 65_000), metavar="PORT", help=text)
+    text = "Address to listen on for /metrics."
+    return click.option("--metrics-host", default="127.0.0.1", show_default=True, metavar="HOST", help=text)(
+        port(command)
+    )
+
+
+def log_format(command: _Command) -> _Command:
+    kinds = click.Choice(["text", "json"])
+    return click.option("--log-format", type=kinds, default="text", show_default=True, help="How the processes log.")(
         command
     )
 

@@ -19,6 +19,8 @@ from spillway.agents.cli.options import (
     cache_dir,
     client_config_option,
     given,
+    log_format,
+    metrics_options,
     pipeline_argument,
     plan_period_option,
     positive,
@@ -81,15 +83,7 @@ ONE_THREAD_EACH = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
     metavar="N",
     help="Give a process up after N deaths in a row; 12 s of service reset the count.  [default: never]",
 )
-@click.option(
-    "--metrics-host", default="127.0.0.1", show_default=True, metavar="HOST", help="Address to listen on for /metrics."
-)
-@click.option(
-    "--metrics-port",
-    type=click.IntRange(1, 65_000),
-    metavar="PORT",
-    help="Port of /metrics, /healthz and /readyz; processes use the next ports, in order.  [default: free ones]",
-)
+@metrics_options
 @plan_period_option
 @click.option("--ready-file", type=click.Path(path_type=Path, dir_okay=False), help="File to write when all is ready.")
 @click.option(
@@ -102,13 +96,7 @@ ONE_THREAD_EACH = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
     metavar="LEARNER",
     help="Do not serve this learner here: 'spillway serve FILE#LEARNER' does it elsewhere. Can be repeated.",
 )
-@click.option(
-    "--log-format",
-    type=click.Choice([log.TEXT, log.JSON]),
-    default=log.TEXT,
-    show_default=True,
-    help="How the processes log.",
-)
+@log_format
 @click.option("-q", "--quiet", is_flag=True, help="Print no table, only events.")
 @click.option("--standby", is_flag=True, hidden=True, help="With --stage: wait for a line 'take REPLICA' on stdin.")
 @click.option("--cautious", is_flag=True, hidden=True, help="With --stage: run the model in worker processes.")
