@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import threading
 import time
 from collections import Counter
 from pathlib import Path
@@ -20,7 +19,7 @@ from spillway.producers.cluster import answers
 from spillway.producers.connection import ClientSettings
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Sequence
+    from collections.abc import Iterable, Sequence
 
 _ANSWER_SECONDS = 2.0  # that Kafka is given
 _ASK_EVERY_SECONDS: Final = 5.0
@@ -28,28 +27,25 @@ _UNANSWERED_SECONDS = 3.0  # for which queries wait before it is said
 _STALE_SECONDS: Final = 10.0  # after which a reading says nothing of the last moments
 _MOST_RECENT: Final = 50
 _GONE, _SILENT, _GATE = "gone", "not answering", "gate"
+_Whose = tuple[str, str, int]
 _AT_WORK: Final = frozenset({"stage", "member", _GATE})
 
 
 class Gatherer:
-    """Gathers the JSON of `View` again and again; for one caller at a time, on any thread."""
+    """Gathers the JSON of `View` again and again, by one caller at a time."""
 
-    def __init__(self, run_dir: Path) -> None:
-        self._run_dir = run_dir
-        self._views: dict[frozenset[str], tuple[View, float]] = {}  # when it last asked Kafka
-        self._lock = threading.Lock()
+    def __init__(self, run_dir: Path, pipelines: Iterable[str]) -> None:
+        self._view = View(run_dir, pipelines)
+        self._asked = -math.inf
 
-    def __call__(self, names: Collection[str]) -> dict[str, Any]:
-        """Read the processes of these pipelines and of their learners. Rates are since the last such call."""
-        with self._lock:
-            which, now = frozenset(names), time.monotonic()
-            view, asked = self._views.get(which) or (View(self._run_dir, sorted(which)), -math.inf)
-            view.read()
-            if now - asked >= _ASK_EVERY_SECONDS:
-                view.ask_kafka()
-                asked = now
-            self._views[which] = view, asked
-            return view.as_json()
+    def __call__(self) -> dict[str, Any]:
+        """Read the processes of the pipelines and of their learners. Rates are since the last call."""
+        self._view.read()
+        now = time.monotonic()
+        if now - self._asked >= _ASK_EVERY_SECONDS:
+            self._view.ask_kafka()
+            self._asked = now
+        return self._view.as_json()
 
 
 class View:
@@ -60,13 +56,13 @@ class View:
         self.found: list[Entry] = []
         self._run_dir = run_dir
         self._pipelines = None if pipelines is None else tuple(pipelines)
-        self._now: dict[int, Snapshot | None] = {}  # by process id
-        self._before: dict[int, Snapshot | None] = {}
-        self._known: dict[int, Figures | None] = {}
+        self._now: dict[_Whose, Snapshot | None] = {}
+        self._before: dict[_Whose, Snapshot | None] = {}
+        self._known: dict[_Whose, Figures | None] = {}
         self._flapping: frozenset[tuple[str, str]] = frozenset()  # pipelines, and names of their places
         self._gone: dict[str, str] = {}  # by pipeline whose Kafka does not answer: what to say
         self._unanswered: dict[str, float] = {}  # by pipeline, seconds
-        self._recent: dict[int, list[dict[str, Any]]] = {}  # by process id of a gate
+        self._recent: dict[_Whose, list[dict[str, Any]]] = {}  # of gates
 
     @property
     def healthy(self) -> bool:
@@ -75,7 +71,8 @@ class View:
             not self._flapping
             and not self._gone
             and all(
-                self._state(entry) not in {_GONE, _SILENT} and not ((now := self._now.get(entry.pid)) and now.stopped)
+                self._state(entry) not in {_GONE, _SILENT}
+                and not ((now := self._now.get(_whose(entry))) and now.stopped)
                 for entry in self.found
             )
         )
@@ -87,17 +84,17 @@ class View:
         self.found = [entry for each in which for entry in entries(self._run_dir, each)]
         self._before = self._now
         self._now = {
-            entry.pid: scrape(entry, time.monotonic()) if entry.alive() and entry.role != STANDBY else None
+            _whose(entry): scrape(entry, time.monotonic()) if entry.alive() and entry.role != STANDBY else None
             for entry in self.found
         }
-        self._known = {entry.pid: self._judge(entry) for entry in self.found}
+        self._known = {_whose(entry): self._judge(entry) for entry in self.found}
         told = {name: self._supervisor(name) for name in {entry.pipeline for entry in self.found}}
         self._flapping = frozenset(
             (name, place) for name, seen in told.items() if seen for place in seen.marked(PLACE_FLAPPING, PLACE)
         )
         self._unanswered = {name: seen.value(UNANSWERED_SECONDS) for name, seen in told.items() if seen}
         self._recent = {
-            entry.pid: recent(entry) for entry in self.found if entry.role == _GATE and self._now.get(entry.pid)
+            _whose(entry): recent(entry) for entry in self.found if entry.role == _GATE and self._now.get(_whose(entry))
         }
 
     def ask_kafka(self) -> None:
@@ -128,15 +125,15 @@ class View:
         return sorted(place for name, place in self._flapping if name == pipeline)
 
     def plan(self, pipeline: str) -> list[PlanRow]:
-        of = (self._now.get(entry.pid) for entry in self.found if entry.pipeline == pipeline)
+        of = (self._now.get(_whose(entry)) for entry in self.found if entry.pipeline == pipeline)
         return plan_rows(snapshot for snapshot in of if snapshot is not None)
 
     def states(self, pipeline: str) -> list[StateRow]:
-        of = ((entry.name, self._now.get(entry.pid)) for entry in self.found if entry.pipeline == pipeline)
+        of = ((entry.name, self._now.get(_whose(entry))) for entry in self.found if entry.pipeline == pipeline)
         return state_rows((name, snapshot) for name, snapshot in of if snapshot is not None)
 
     def variants(self, pipeline: str) -> list[VariantRow]:
-        of = ((entry.stage, self._now.get(entry.pid)) for entry in self.found if entry.pipeline == pipeline)
+        of = ((entry.stage, self._now.get(_whose(entry))) for entry in self.found if entry.pipeline == pipeline)
         return variant_rows((stage, snapshot) for stage, snapshot in of if snapshot is not None)
 
     def period(self, pipeline: str) -> float | None:
@@ -158,7 +155,7 @@ class View:
         served = self._served(name)
         mine = [entry for entry in self.found if entry.pipeline == name]
         gates = [known for entry in mine if entry.role == _GATE and (known := self._figures(entry)) is not None]
-        recent = [each for entry in mine for each in self._recent.get(entry.pid, ())]
+        recent = [each for entry in mine for each in self._recent.get(_whose(entry), ())]
         learners = with_learners(self._run_dir, name)[1:]
         return {
             "bootstrap": None if served is None else served.bootstrap,
@@ -216,18 +213,23 @@ class View:
             return _GONE
         if entry.role == STANDBY:  # it counts nothing yet
             return STANDBY if entry.ready else "starting"
-        if self._now.get(entry.pid) is None:
+        if self._now.get(_whose(entry)) is None:
             return _SILENT
         return "running" if entry.ready else "starting"
 
     def _figures(self, entry: Entry) -> Figures | None:
-        return self._known.get(entry.pid)
+        return self._known.get(_whose(entry))
 
     def _judge(self, entry: Entry) -> Figures | None:
-        now, before = self._now.get(entry.pid), self._before.get(entry.pid)
+        now, before = self._now.get(_whose(entry)), self._before.get(_whose(entry))
         if now is None:
             return None
         return figures(entry, now, before if before is not None and now.at - before.at < _STALE_SECONDS else None)
+
+
+def _whose(entry: Entry) -> _Whose:
+    """Tell a process from others, and from the one that had its name before; a gateway has several names."""
+    return entry.pipeline, entry.name, entry.pid
 
 
 def together(known: Sequence[Figures]) -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 import json
 import math
-import os
 from dataclasses import replace
 
 import pytest
@@ -52,17 +51,14 @@ def test_the_gate_and_the_stages_of_the_pipelines_that_are_named(tmp_path, monke
     gate.note(5.0, "q-1", Outcome("failed", reason="model-raised", stage="detect", text="<script>"))
     stage = StageMetrics("p", "detect", 0)
     stage.words = list
-    with monkeypatch.context() as patched:
-        registrations = [serve_metrics(tmp_path, gate, recent=gate.recent)]
-        patched.setattr(os, "getpid", os.getppid)  # one process has one entry
-        registrations.append(serve_metrics(tmp_path, stage))
-    other = serve_metrics(tmp_path, GateMetrics("other"))
+    registrations = [serve_metrics(tmp_path, gate, recent=gate.recent)]
+    registrations += [serve_metrics(tmp_path, each) for each in (stage, GateMetrics("other"))]
     try:
-        gather = Gatherer(tmp_path)
-        gather({"p"})
-        told = json.loads(json.dumps(gather({"p"}), allow_nan=False))["pipelines"]
+        gather = Gatherer(tmp_path, ["p"])
+        gather()
+        told = json.loads(json.dumps(gather(), allow_nan=False))["pipelines"]
     finally:
-        for registration in (*registrations, other):
+        for registration in registrations:
             registration.close()
     assert list(told) == ["p"]
     assert told["p"]["outcomes"] == {"failed": {"model-raised": 1}}
@@ -76,5 +72,5 @@ def test_replicas_of_other_machines_are_named(tmp_path):
     seen = view.View(tmp_path, ["p"])
     seen.found = [STAGE]
     words = [({names.OF_STAGE: "detect", names.OF_REPLICA: n, names.WHAT: "age"}, 1.0) for n in ("0", "1")]
-    seen._now = {STAGE.pid: Snapshot(0.0, {names.PLAN_WORD: words})}
+    seen._now = {view._whose(STAGE): Snapshot(0.0, {names.PLAN_WORD: words})}
     assert seen.unseen("p") == ["detect.1"]
