@@ -149,7 +149,7 @@ function drawChart(figure, points, keys, scale, unit, limit) {
   const drawn = keys.map((key, n) => make("path", { d: path(key), class: n ? "second" : "first" }));
   if (limit) drawn.push(make("path", { d: `M0,${y(limit)}H300`, class: "limit" }));
   figure.querySelector("svg").replaceChildren(...drawn);
-  write(figure.querySelector(".scale"), `; the top is ${show(top * scale)}${unit}, the left ${MINUTES} minutes ago`);
+  write(figure.querySelector(".scale"), `; ${limit ? `the dashes are the SLO of ${ms(limit)}, ` : ""}the top is ${show(top * scale)}${unit}, the left ${MINUTES} minutes ago`);
 }
 
 function chart(label, ...keys) {
@@ -200,7 +200,7 @@ function troubles(pipeline) {
 
 function sizes(pipeline) {
   const named = (versions) => Object.entries(versions).map(([version, count]) => `${version || "none"} (${count})`).join(", ");
-  const stages = Object.entries(pipeline.stages ?? {}).filter(([stage]) => stage !== "gate")
+  const stages = Object.keys(pipeline.graph).map((stage) => [stage, pipeline.stages?.[stage]]).filter(([, known]) => known)
     .map(([stage, known]) => [stage, ratio(known.workers, known.wanted), known.orders.join("; ") || "the file", named(known.versions)]);
   const members = Object.values(pipeline.states ?? {})
     .map((row) => [row.name, row.role, "", `epoch ${row.epoch}, version ${row.version}, durable ${row.durable}`]);
@@ -223,7 +223,7 @@ function update(made, [name, pipeline]) {
   write(parts.goodput.querySelector(".key-first"), `${show(last.goodput)} good answers/s`);
   drawChart(parts.latency, points, ["latency", "latency_p99"], 1000, " ms", pipeline.slo);
   write(parts.latency.querySelector(".key-first"), `median ${ms(last.latency)}`);
-  write(parts.latency.querySelector(".key-second"), `, p99 ${ms(last.latency_p99)}, SLO ${ms(pipeline.slo)}`);
+  write(parts.latency.querySelector(".key-second"), `, p99 ${ms(last.latency_p99)}`);
   const counts = Object.entries(pipeline.outcomes ?? {}).flatMap(([kind, reasons]) =>
     Object.entries(reasons).map(([reason, count]) => [kind, reason, count.toString()]));
   fill(parts.outcomes, counts, ([kind, reason]) => `${kind}/${reason}`, (row) => row);
