@@ -180,10 +180,11 @@ function section(name) {
   });
   const block = (title, wide, ...inner) => make("div", wide ? { class: "wide" } : {}, make("h3", {}, title), ...inner);
   const scroll = (inner) => make("div", { class: "scroll" }, inner);
+  const recent = make("div", { class: "scroll tall", tabindex: 0, role: "group", "aria-label": `last drops and failures of ${name}` }, parts.recent);
   const made = make("section", {}, make("h2", {}, name), parts.sub, parts.troubles, parts.graph,
     make("div", { class: "blocks" }, parts.goodput, parts.latency,
       block("Outcomes", false, scroll(parts.outcomes)), block("Sizes and versions", false, scroll(parts.sizes)),
-      block("Last drops and failures", true, scroll(parts.recent), form)));
+      block("Last drops and failures", true, form, recent)));
   made.parts = parts;
   return made;
 }

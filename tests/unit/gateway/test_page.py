@@ -12,7 +12,8 @@ from spillway.agents.gateway.asking import Pipelines
 from spillway.agents.gateway.feedback import Signer
 from spillway.agents.gateway.page import add_page
 from spillway.agents.gateway.receiving import Room
-from spillway.agents.gateway.security import Gatekeeper, read_tokens
+from spillway.agents.gateway.rest import CALLER
+from spillway.agents.gateway.security import Caller, Gatekeeper, read_tokens
 from spillway.agents.gateway.server import HttpFront
 from spillway.agents.live.operator.inspection import Search
 from spillway.lineage.errors import BrokerError
@@ -109,6 +110,16 @@ async def test_a_caller_sees_its_own_pipelines_and_who_has_no_token_none(client,
     assert "birds" not in await answer.text()
     answer = await client.get("/v1/pipelines/birds/queries/q", headers=ONE)
     assert (answer.status, (await answer.json())["error"]) == (404, "there is no pipeline 'birds' here")
+
+
+def test_who_sees_a_pipeline_sees_its_learners():
+    async def play(allowed):
+        page = module.Page(gathered, [Pipeline.load("examples/velox/songs.yaml"), a_pipeline("birds")], None)
+        return page._seen_by({CALLER: Caller("one", allowed)})
+
+    assert asyncio.run(play(frozenset({"songs"}))) == ["songs", "songs-taste"]
+    assert asyncio.run(play(frozenset({"birds", "songs-taste"}))) == ["birds"]
+    assert asyncio.run(play(None)) == ["songs", "songs-taste", "birds"]
 
 
 @gateway_test
