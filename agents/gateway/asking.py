@@ -92,7 +92,7 @@ class Served:
         self.keyed = any(stage.state is not None and stage.state.kind == "keyed" for stage in spec.stages)
         self.under_way = 0
         self.traffic: dict[str, Traffic] = {}
-        self.client = AsyncClient(pipeline, settings, grace=GRACE, in_flight=QUERIES)
+        self.client = AsyncClient(pipeline, settings, grace=GRACE, in_flight=QUERIES, replies="shared")
 
     def of(self, protocol: str) -> Traffic:
         return self.traffic.setdefault(protocol, Traffic())

@@ -104,9 +104,9 @@ async def _serve(config: GatewayConfig, ready: Callable[[int], None]) -> None:
     gatekeeper = Gatekeeper(tokens, config.http.host, config.allowed_hosts)
     signer = Signer(secret_in(config.secret or config.run_dir / SECRET))
     tls = tls_context(config.tls_cert, config.tls_key, config.tls_client_ca)
-    front = HttpFront(pipelines, gatekeeper, signer, room)
-    add_page(front.app, Gatherer(config.run_dir, pipelines.served), config.pipelines, config.settings)
     everything = [GatewayMetrics(served, config.replica, room) for served in pipelines.served.values()]
+    front = HttpFront(pipelines, gatekeeper, signer, room, everything)
+    add_page(front.app, Gatherer(config.run_dir, pipelines.served), config.pipelines, config.settings)
     registrations = [
         serve_metrics(config.run_dir, each, _port(config, number), turns(loop))
         for number, each in enumerate(everything)

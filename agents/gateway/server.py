@@ -11,6 +11,7 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, Final
 
 from aiohttp import web
+from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 
 from spillway.agents.gateway import openapi, statuses
 from spillway.agents.gateway.asking import NotFoundError
@@ -23,7 +24,9 @@ from spillway.lineage.errors import SpillwayError, UsageError
 
 if TYPE_CHECKING:
     import ssl
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Iterable
+
+    from prometheus_client.registry import Collector
 
     from spillway.agents.gateway.asking import Pipelines
     from spillway.agents.gateway.feedback import Signer
@@ -52,12 +55,24 @@ _BY_ERROR: Final[tuple[tuple[type[SpillwayError], Status], ...]] = (
 class HttpFront:
     """The server of one gateway."""
 
-    def __init__(self, pipelines: Pipelines, gatekeeper: Gatekeeper, signer: Signer, room: Room) -> None:
+    def __init__(
+        self,
+        pipelines: Pipelines,
+        gatekeeper: Gatekeeper,
+        signer: Signer,
+        room: Room,
+        metrics: Iterable[Collector] = (),
+    ) -> None:
+        """`metrics`: of the pipelines, for `GET /metrics`, which tells a caller of all of them."""
         self._pipelines, self._gatekeeper = pipelines, gatekeeper
         self.app = web.Application(middlewares=[self._guarded])
         Rest(pipelines, room, VERSION).add(self.app)
         Plain(pipelines, room, signer).add(self.app)
         self.app.router.add_get("/openapi.json", self._openapi)
+        self.app.router.add_get("/metrics", self._metrics)
+        self._registry = CollectorRegistry()
+        for each in metrics:
+            self._registry.register(each)
         self._runner: web.AppRunner | None = None
 
     async def start(self, host: str, port: int, tls: ssl.SSLContext | None, drain: float) -> int:
@@ -113,6 +128,11 @@ class HttpFront:
         if status in (statuses.TOO_MANY, statuses.UNAVAILABLE):
             headers["Retry-After"] = "1"
         return _error(status.http, str(error), headers)
+
+    async def _metrics(self, request: web.Request) -> web.Response:
+        if caller_of(request).pipelines is not None:
+            raise NotFoundError("metrics are of all pipelines, and this token is not")
+        return web.Response(body=generate_latest(self._registry), headers={"Content-Type": CONTENT_TYPE_LATEST})
 
     async def _openapi(self, request: web.Request) -> web.Response:
         allowed = caller_of(request).pipelines

@@ -2,35 +2,20 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from spillway.agents.cli import log
+from spillway.agents.cli.addresses import address, refuse_open
 from spillway.agents.cli.cluster import find_cluster
 from spillway.agents.cli.options import cluster_options, listed_pipelines, log_format, metrics_options, run_dir_option
-from spillway.lineage.errors import UsageError
 
 if TYPE_CHECKING:
     from spillway.agents.live.registry import Address
 
-_ADDRESS = re.compile(r"(?P<host>\[[0-9A-Fa-f:.]+\]|[^:\s]+):(?P<port>\d{1,5})")
-_LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
 _FILE = click.Path(path_type=Path, dir_okay=False, exists=True)
-
-
-def address(_context: click.Context, _parameter: click.Parameter, value: str | None) -> Address | None:
-    """Read HOST:PORT; port 0 is any that is free. A callback for click."""
-    from spillway.agents.live.registry import Address  # noqa: PLC0415 - imports what help does without
-
-    if value is None:
-        return None
-    found = _ADDRESS.fullmatch(value)
-    if found is None or int(found["port"]) > 65535:  # noqa: PLR2004
-        raise click.BadParameter(f"{value!r} is not HOST:PORT, as 127.0.0.1:8080")
-    return Address(found["host"].strip("[]"), int(found["port"]))
 
 
 @click.command()
@@ -75,11 +60,7 @@ def gateway(pipelines: tuple[Path, ...], parent: int | None, **options: Any) -> 
 
     http: Address = options["http"]
     loaded = tuple(load(path) for path in pipelines)
-    if options["tokens"] is None and http.host not in _LOOPBACK and not options["allowed_hosts"]:
-        raise UsageError(
-            f"--http {http.host}:{http.port} is open to other machines: name --tokens, or say with --allow-host by "
-            "which name clients ask"
-        )
+    refuse_open(http, options["tokens"], options["allowed_hosts"])
     log.to_stderr(options["log_format"], "gateway", options["replica"])
     config = GatewayConfig(
         pipelines=loaded,

@@ -65,7 +65,7 @@ async def a_gateway(tmp_path, *, tokens=True):
     settings = ClientSettings(bootstrap="127.0.0.1:1")
     pipelines = [a_pipeline("flowers"), a_pipeline("birds")]
     gatekeeper = Gatekeeper(read_tokens(file) if tokens else None, "127.0.0.1")
-    front = HttpFront(Pipelines(pipelines, settings), gatekeeper, Signer(b"x" * 32), Room())
+    front = HttpFront(Pipelines(pipelines, settings), gatekeeper, Signer(b"x" * 32), Room(), [])
     add_page(front.app, gathered, pipelines, settings)
     async with TestClient(TestServer(front.app)) as client:
         yield client
