@@ -17,11 +17,13 @@ from prometheus_client.registry import Collector
 
 from spillway.agents.gateway.asking import GRACE, Pipelines, Served
 from spillway.agents.gateway.feedback import Signer, secret_in
+from spillway.agents.gateway.page import add_page
 from spillway.agents.gateway.receiving import Room
 from spillway.agents.gateway.security import Gatekeeper, read_tokens, tls_context
 from spillway.agents.gateway.server import HttpFront
 from spillway.agents.live.metrics import Families
 from spillway.agents.live.registry import Address, serve_metrics, turns
+from spillway.agents.supervise.view import Gatherer
 from spillway.lineage import metric_names as names
 
 if TYPE_CHECKING:
@@ -108,6 +110,7 @@ async def _serve(config: GatewayConfig, ready: Callable[[int], None]) -> None:
     everything = [GatewayMetrics(served, config.replica, room) for served in pipelines.served.values()]
     front = HttpFront(pipelines, gatekeeper, signer, room, everything)
     calls = _grpc_front(config, pipelines, gatekeeper, room)
+    add_page(front.app, Gatherer(config.run_dir, pipelines.served), config.pipelines, config.settings)
     registrations = [
         serve_metrics(config.run_dir, each, _port(config, number), turns(loop))
         for number, each in enumerate(everything)
