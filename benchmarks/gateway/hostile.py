@@ -266,7 +266,9 @@ async def _run(replica: Replica, count: int, seed: int) -> dict[str, Any]:
 def measure(count: int, seed: int = 0) -> dict[str, Any]:
     with scene(1) as served:
         result = asyncio.run(_run(served.replicas[0], count, seed))
-        result["log"] = [line for line in served.log_of(0).splitlines() if "Traceback" in line or " failed" in line]
+        result["log"] = [
+            line for line in served.replicas[0].log().splitlines() if "Traceback" in line or " failed" in line
+        ]
     return result
 
 

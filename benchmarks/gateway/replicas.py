@@ -8,13 +8,13 @@ import subprocess
 import sys
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-import psutil
-
 from benchmarks.scene import commanded, environment, kafka
 from benchmarks.steady import until
+from spillway.lineage.errors import SpillwayError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from spillway.producers.connection import ClientSettings
 
 NAME: Final = "bench-gateway"
+GRPC: Final = find_spec("grpc") is not None
 _FILE: Final = f"""\
 name: {NAME}
 slo: 20s
@@ -66,6 +67,7 @@ class Replica:
     settings: ClientSettings
     number: int
     port: int
+    grpc: int = 0  # its port; 0: none
     process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -81,8 +83,9 @@ class Replica:
         command = [sys.executable, "-P", "-m", "spillway.agents.cli.main", "gateway", "pipeline.yaml"]
         where = ["--run-dir", "run", "--bootstrap", str(self.settings.bootstrap), "--http", f"127.0.0.1:{self.port}"]
         with (self.work / f"gateway.{self.number}.log").open("ab") as log:
+            others = ["--grpc", f"127.0.0.1:{self.grpc}"] if self.grpc else []
             self.process = subprocess.Popen(
-                [*command, *where, "--replica", str(self.number)],
+                [*command, *where, *others, "--replica", str(self.number)],
                 cwd=self.work,
                 stdout=log,
                 stderr=log,
@@ -90,21 +93,22 @@ class Replica:
             )
 
     def listens(self) -> bool:
+        """Say whether it takes connections. Raises SpillwayError where it has ended."""
+        if self.process is not None and self.process.poll() is not None:
+            raise SpillwayError(f"gateway {self.number} ended: {self.log()[-2000:]}")
         try:
             socket.create_connection(("127.0.0.1", self.port), 1.0).close()
         except OSError:
             return False
         return True
 
+    def log(self) -> str:
+        return (self.work / f"gateway.{self.number}.log").read_text(encoding="utf-8", errors="replace")
+
     def kill(self) -> None:
         if self.process is not None:
             self.process.kill()
             self.process.wait()
-
-    def cpu(self) -> float:
-        """Return the seconds of processor time that it has taken."""
-        times = psutil.Process(self.pid).cpu_times()
-        return float(times.user + times.system)
 
     def memory(self, kind: str) -> int:
         """Return the bytes that it has resident (`VmRSS`), or had at most (`VmHWM`)."""
@@ -121,10 +125,6 @@ class Scene:
     settings: ClientSettings
     replicas: list[Replica]
 
-    def log_of(self, number: int) -> str:
-        """Return what a gateway has logged."""
-        return (self.work / f"gateway.{number}.log").read_text(encoding="utf-8", errors="replace")
-
 
 @contextmanager
 def scene(count: int) -> Iterator[Scene]:
@@ -133,7 +133,7 @@ def scene(count: int) -> Iterator[Scene]:
         work, settings = stack.enter_context(kafka())
         (work / "gateway_models.py").write_text(_MODELS)
         stack.enter_context(commanded(work, _FILE, "--bootstrap", str(settings.bootstrap)))
-        replicas = [Replica(work, settings, number, _free_port()) for number in range(count)]
+        replicas = [Replica(work, settings, n, _free_port(), _free_port() if GRPC else 0) for n in range(count)]
         for replica in replicas:
             stack.callback(replica.kill)
             replica.start()

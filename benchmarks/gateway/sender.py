@@ -1,4 +1,4 @@
-"""Sends queries at Poisson times in a process of its own, by `Client` or HTTP, and prints what they took as JSON.
+"""Sends queries at Poisson times in a process of its own, by `Client` or the gateway, and prints what they took.
 
     python -m benchmarks.gateway.sender KIND ADDRESS PID RATE SECONDS SEED
 
@@ -11,6 +11,7 @@ import asyncio
 import json
 import sys
 import time
+from contextlib import asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -26,12 +27,15 @@ from spillway.producers.connection import ClientSettings
 from spillway.producers.load.schedule import poisson
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
     from concurrent.futures import Future
+    from contextlib import AbstractAsyncContextManager
 
     from spillway.lineage.message import Outcome
 
-CLIENT, PLAIN, V2 = "Client", "plain JSON", "v2"
+    Ask = Callable[[], Awaitable[None]]
+
+CLIENT, PLAIN, V2, BY_GRPC = "Client", "plain JSON", "v2", "gRPC"
 FORMS: Final = {PLAIN: plain, V2: v2}
 _WARM: Final = 100
 
@@ -58,24 +62,55 @@ def by_client(bootstrap: str, due: Sequence[float], meter: Meter) -> list[float]
     return took
 
 
-async def by_http(kind: str, url: str, due: Sequence[float], meter: Meter) -> list[float]:
+@asynccontextmanager
+async def http(kind: str, url: str) -> AsyncIterator[Ask]:
+    """Ask by HTTP, on connections that are kept."""
     path, body = FORMS[kind](1)
-
-    async def ask(at: float) -> float:
-        async with session.post(url + path, json=body) as answer:
-            told = await answer.json()
-        took = time.perf_counter() - at
-        check(read_answer(told), 2)
-        return took
-
     async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session:
+
+        async def ask() -> None:
+            async with session.post(url + path, json=body) as answer:
+                check(read_answer(await answer.json()), 2)
+
+        yield ask
+
+
+@asynccontextmanager
+async def grpc(address: str) -> AsyncIterator[Ask]:
+    """Ask by gRPC, on one channel."""
+    import grpc  # noqa: PLC0415 - an extra
+
+    from spillway.agents.gateway.protocol import inference_pb2 as pb  # noqa: PLC0415 - the same
+
+    request = pb.ModelInferRequest(model_name=NAME, raw_input_contents=[(1).to_bytes(8, "little")])
+    request.inputs.add(name="x", datatype="INT64")
+    async with grpc.aio.insecure_channel(address) as channel:
+        infer = channel.unary_unary(
+            "/inference.GRPCInferenceService/ModelInfer",
+            request_serializer=pb.ModelInferRequest.SerializeToString,
+            response_deserializer=pb.ModelInferResponse.FromString,
+        )
+
+        async def ask() -> None:
+            answer = await infer(request)
+            check(int.from_bytes(answer.raw_output_contents[0], "little"), 2)
+
+        yield ask
+
+
+async def by_gateway(asking: AbstractAsyncContextManager[Ask], due: Sequence[float], meter: Meter) -> list[float]:
+    async def timed(at: float) -> float:
+        await ask()
+        return time.perf_counter() - at
+
+    async with asking as ask:
         for _ in range(_WARM):
-            await ask(0.0)
+            await ask()
         meter.start()
         began, tasks = time.perf_counter(), []
         for after in due:
             await asyncio.sleep(max(0.0, began + after - time.perf_counter()))
-            tasks.append(asyncio.create_task(ask(began + after)))
+            tasks.append(asyncio.create_task(timed(began + after)))
         took = list(await asyncio.gather(*tasks))
         meter.stop()
     return took
@@ -104,8 +139,11 @@ def main(kind: str, address: str, pid: str, *numbers: str) -> None:
     rate, seconds, seed = map(float, numbers)
     due = poisson(rate, seconds, np.random.default_rng(int(seed))).tolist()
     meter = Meter(int(pid))
-    by = by_client(address, due, meter) if kind == CLIENT else asyncio.run(by_http(kind, address, due, meter))
-    p50, p99 = np.quantile(by, (0.5, 0.99)) * 1e3
+    if kind == CLIENT:
+        took = by_client(address, due, meter)
+    else:
+        took = asyncio.run(by_gateway(grpc(address) if kind == BY_GRPC else http(kind, address), due, meter))
+    p50, p99 = np.quantile(took, (0.5, 0.99)) * 1e3
     sys.stdout.write(json.dumps({"p50": p50, "p99": p99, "cpu": meter.seconds * 1e3 / len(due)}))
 
 
