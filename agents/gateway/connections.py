@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import resource
 import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
 CONNECTIONS: Final = 1_000
 _PERIOD: Final = 0.5
+_FILES: Final = 4 * CONNECTIONS  # open ones: more may come within a period, and Kafka has some
 
 
 class Connections:
@@ -71,6 +73,14 @@ class Connections:
     def _idle(self, connection: Any) -> bool:
         request = self._requests.get(connection)
         return request is None or READ not in request
+
+
+def allow_files() -> None:
+    """Let this process have the files open that its connections are, where the system's usual 1,024 are fewer."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = _FILES if hard == resource.RLIM_INFINITY else min(_FILES, hard)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 def quiet_logger() -> logging.Logger:

@@ -3,13 +3,14 @@
 import asyncio
 import gzip
 import logging
+import resource
 from types import SimpleNamespace
 
 import pytest
 from aiohttp import ClientSession, web
 from aiohttp.test_utils import TestClient, TestServer
 
-from spillway.agents.gateway.connections import Connections, quiet_logger
+from spillway.agents.gateway.connections import Connections, allow_files, quiet_logger
 from spillway.agents.gateway.receiving import READ, Body, NoRoomError, Room
 from spillway.agents.gateway.security import Gatekeeper
 from spillway.agents.gateway.server import HttpFront
@@ -142,3 +143,21 @@ def test_who_gives_way_first():
         assert not latest.protocol.closed
         with connections.answering(Request()), pytest.raises(NoRoomError), connections.answering(Request()):
             pass
+
+
+@pytest.mark.parametrize(
+    ("limits", "raised"),
+    [
+        ((1024, 65536), [(4000, 65536)]),
+        ((1024, 2048), [(2048, 2048)]),
+        ((1024, resource.RLIM_INFINITY), [(4000, resource.RLIM_INFINITY)]),
+        ((20000, 20000), []),
+        ((resource.RLIM_INFINITY, resource.RLIM_INFINITY), []),
+    ],
+)
+def test_files_for_all_connections_may_be_open(limits, raised, monkeypatch):
+    told = []
+    monkeypatch.setattr(resource, "getrlimit", lambda _kind: limits)
+    monkeypatch.setattr(resource, "setrlimit", lambda _kind, limits: told.append(limits))
+    allow_files()
+    assert told == raised
