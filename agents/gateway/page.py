@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from aiohttp import web
 
-from spillway.agents.gateway.asking import NotFoundError
 from spillway.agents.gateway.receiving import NoRoomError
 from spillway.agents.gateway.rest import caller_of
+from spillway.agents.gateway.statuses import NotFoundError
 from spillway.agents.live.operator.inspection import describe
 from spillway.agents.live.operator.sightings import search
 from spillway.lineage.errors import UsageError

@@ -47,68 +47,60 @@ def spans_of(outcome: Outcome, headers: Headers, released_us: int, pipeline: str
     """
     query = _Query(pipeline, headers)
     late_us = released_us - headers.deadline_us
-    root = query.span("", pipeline, headers.sent_us, released_us)
+    root = query.span("", pipeline, query.caller, headers.sent_us, released_us)
     root["kind"] = SERVER
-    if query.parent:
-        root["parentSpanId"] = query.parent
     root["attributes"] = _attributes(
-        {
-            "spillway.request_id": headers.request_id,
-            "spillway.outcome": outcome.kind,
-            "spillway.slo_ms": (headers.deadline_us - headers.sent_us) / 1e3,
-            "spillway.lateness_ms": late_us / 1e3,  # negative: so long before the deadline
-            "spillway.late": late_us > 0,
-            **({"spillway.ended_by": outcome.stage} if outcome.stage else {}),
-        }
+        request_id=headers.request_id,
+        outcome=outcome.kind,
+        ended_by=outcome.stage,
+        slo_ms=(headers.deadline_us - headers.sent_us) / 1e3,
+        lateness_ms=late_us / 1e3,  # negative: so long before the deadline
+        late=late_us > 0,
     )
-    _mark_error(root, outcome)
     spans = [root]
     for timing in outcome.timings:
         if timing.arrived:
-            stage, *execution = _stage(query, timing, root["spanId"])
-            if timing.stage == outcome.stage:
-                _mark_error(stage, outcome)
-            spans += [stage, *execution]
+            stages = _stage(query, timing, root["spanId"])
+            _mark(stages[0], outcome, lost=outcome.kind != PREDICTION and timing.stage == outcome.stage)
+            spans += stages
+    _mark(root, outcome, lost=outcome.kind != PREDICTION)
     return spans
 
 
 def _stage(query: _Query, timing: StageTiming, parent: str) -> list[dict[str, Any]]:
     began = timing.arrived + round((timing.queued + timing.waited) * 1e6)
     ended = began + round(timing.executed * 1e6)
-    span = query.span(f"{timing.stage}\0{timing.arrived}", timing.stage, timing.arrived, ended)
-    span["parentSpanId"] = parent
+    part = f"{timing.stage}\0{timing.arrived}"
+    span = query.span(part, timing.stage, parent, timing.arrived, ended)
     span["attributes"] = _attributes(
-        {
-            "spillway.stage": timing.stage,
-            "spillway.queued_ms": timing.queued * 1e3,
-            "spillway.waited_ms": timing.waited * 1e3,
-            "spillway.executed_ms": timing.executed * 1e3,
-            "spillway.batch": timing.batch,
-            **({"spillway.model": timing.model} if timing.model else {}),
-            **({"spillway.version": timing.version} if timing.version else {}),
-        }
+        stage=timing.stage,
+        queued_ms=timing.queued * 1e3,
+        waited_ms=timing.waited * 1e3,
+        executed_ms=timing.executed * 1e3,
+        batch=timing.batch,
+        model=timing.model,
+        version=timing.version,
     )
     if not timing.batch:  # it was not run
         return [span]
-    execution = query.span(f"{timing.stage}\0{timing.arrived}\0execute", "execute", began, ended)
-    execution["parentSpanId"] = span["spanId"]
-    return [span, execution]
+    return [span, query.span(f"{part}\0execute", "execute", span["spanId"], began, ended)]
 
 
 class _Query:
     """What the spans of one query share."""
 
     def __init__(self, pipeline: str, headers: Headers) -> None:
-        context: TraceContext = headers.trace or new_trace(headers.request_id)
-        self.parent = "" if is_own(headers.request_id, context) else context.span_id
+        context = headers.trace or new_trace(headers.request_id)
+        self.caller = "" if is_own(headers.request_id, context) else context.span_id
         self._trace_id = context.trace_id
         self._identity = f"{pipeline}\0{headers.request_id}\0{headers.sent_us}"
 
-    def span(self, part: str, name: str, start_us: int, end_us: int) -> dict[str, Any]:
+    def span(self, part: str, name: str, parent: str, start_us: int, end_us: int) -> dict[str, Any]:
         identity = f"{self._identity}\0{part}".encode("utf-8", "surrogatepass")
         return {
             "traceId": self._trace_id,
             "spanId": blake2b(identity, digest_size=8).hexdigest(),
+            "parentSpanId": parent,
             "name": name,
             "kind": INTERNAL,
             "startTimeUnixNano": _nanoseconds(start_us),
@@ -116,10 +108,10 @@ class _Query:
         }
 
 
-def _mark_error(span: dict[str, Any], outcome: Outcome) -> None:
-    if outcome.kind != PREDICTION:
+def _mark(span: dict[str, Any], outcome: Outcome, *, lost: bool) -> None:
+    if lost:
         span["status"] = {"code": ERROR, "message": (outcome.text or outcome.reason)[:_MOST_TEXT]}
-        span["attributes"] += _attributes({"error.type": outcome.reason})
+        span["attributes"].append({"key": "error.type", "value": _value(outcome.reason)})
 
 
 def _nanoseconds(microseconds: int) -> str:
@@ -127,8 +119,8 @@ def _nanoseconds(microseconds: int) -> str:
     return str(min(max(0, microseconds * 1000), _MOST_NANOSECONDS))
 
 
-def _attributes(values: dict[str, str | bool | float]) -> list[dict[str, Any]]:
-    return [{"key": key, "value": _value(value)} for key, value in values.items()]
+def _attributes(**values: str | bool | float) -> list[dict[str, Any]]:
+    return [{"key": f"spillway.{name}", "value": _value(value)} for name, value in values.items() if value != ""]
 
 
 def _value(value: str | bool | float) -> dict[str, Any]:  # noqa: FBT001 - an attribute's

@@ -17,16 +17,12 @@ SENT = 1_700_000_000_000_000
 CONTEXT = TraceContext(TRACE, CALLER, 1)
 
 
-def headers(context=CONTEXT, request_id="q1", sent=SENT):
-    return Headers(request_id, sent, sent + 200_000, trace=context)
-
-
 def timing(stage, arrived_ms, batch=4, executed=0.040):
     return StageTiming(stage, 0.002, 0.010, executed, batch, "m:M", "3", SENT + arrived_ms * 1000)
 
 
-def spans(outcome, *, released_ms=120, **changes):
-    return spans_of(outcome, headers(**changes), SENT + released_ms * 1000, "p")
+def spans(outcome, *, context=CONTEXT, request_id="q1", sent=SENT, released=SENT + 120_000):
+    return spans_of(outcome, Headers(request_id, sent, sent + 200_000, trace=context), released, "p")
 
 
 def times(span):
@@ -34,39 +30,33 @@ def times(span):
 
 
 def test_a_trace_has_the_query_below_its_caller_its_stages_and_their_executions():
-    root, detect, run, taste, ran = found = spans(
-        Outcome(PREDICTION, timings=[timing("detect", 5), timing("taste", 60)])
-    )
-    assert {span["traceId"] for span in found} == {TRACE}
+    found = spans(Outcome(PREDICTION, timings=[timing("detect", 5), timing("taste", 60)]))
+    root, detect, _, taste, _ = (span["spanId"] for span in found)
     assert len({span["spanId"] for span in found} | {CALLER}) == 6
-    assert all(len(span["spanId"]) == 16 and int(span["spanId"], 16) for span in found)
+    assert {span["traceId"] for span in found} == {TRACE}
+    assert [span["parentSpanId"] for span in found] == [CALLER, root, detect, root, taste]
     assert [span["name"] for span in found] == ["p", "detect", "execute", "taste", "execute"]
-    assert [span["parentSpanId"] for span in found] == [
-        CALLER, root["spanId"], detect["spanId"], root["spanId"], taste["spanId"],
-    ]  # fmt: skip
     assert [times(span) for span in found] == [(0, 120), (5, 57), (17, 57), (60, 112), (72, 112)]
-    assert [span["kind"] for span in found] == [2, 1, 1, 1, 1]
-    assert not any("status" in span for span in (root, detect, run, taste, ran))
-    assert attributes(root) == {
+    assert not any("status" in span for span in found)
+    assert attributes(found[0]) == {
         "spillway.request_id": "q1", "spillway.outcome": PREDICTION, "spillway.slo_ms": 200.0,
         "spillway.lateness_ms": -80.0, "spillway.late": False,
     }  # fmt: skip
-    assert attributes(taste) == {
+    assert attributes(found[3]) == {
         "spillway.stage": "taste", "spillway.queued_ms": 2.0, "spillway.waited_ms": 10.0,
         "spillway.executed_ms": 40.0, "spillway.batch": 4, "spillway.model": "m:M", "spillway.version": "3",
     }  # fmt: skip
 
 
 def test_a_drop_is_an_error_of_the_query_and_of_the_stage_that_dropped_it():
-    dropped = timing("b", 60, batch=0, executed=0.0)
-    outcome = Outcome(DROPPED, reason="expired", text="5 ms late", stage="b", timings=[timing("a", 5), dropped])
-    root, first, _, last = spans(outcome, released_ms=250)
+    stages = [timing("a", 5), timing("b", 60, batch=0, executed=0.0)]
+    outcome = Outcome(DROPPED, reason="expired", text="5 ms late", stage="b", timings=stages)
+    root, first, _, last = spans(outcome, released=SENT + 250_000)
     for span in (root, last):
         assert span["status"] == {"code": 2, "message": "5 ms late"}
         assert attributes(span)["error.type"] == "expired"
     assert "status" not in first
-    told = attributes(root)
-    assert (told["spillway.ended_by"], told["spillway.late"], told["spillway.lateness_ms"]) == ("b", True, 50.0)
+    assert (attributes(root)["spillway.ended_by"], attributes(root)["spillway.late"]) == ("b", True)
 
 
 def test_a_trace_that_is_made_again_has_the_same_spans_and_another_querys_has_others():
@@ -76,37 +66,24 @@ def test_a_trace_that_is_made_again_has_the_same_spans_and_another_querys_has_ot
     assert len(set.union(*ids)) == 9
 
 
-def test_a_query_without_a_caller_has_no_parent():
-    for context in (new_trace("q1"), None):
-        root, *_ = spans(Outcome(PREDICTION), context=context)
-        assert "parentSpanId" not in root
-        assert root["traceId"] == new_trace("q1").trace_id
-
-
-def test_a_stage_that_does_not_say_when_it_began_has_no_span():
-    unknown = StageTiming("old", 0.1, 0.1, 0.1, 1)
-    assert [span["name"] for span in spans(Outcome(PREDICTION, timings=[unknown, timing("a", 5)]))] == [
-        "p", "a", "execute",
-    ]  # fmt: skip
+@pytest.mark.parametrize("context", [new_trace("q1"), None])
+def test_without_a_caller_there_is_no_parent_and_without_its_time_no_stage(context):
+    (root,) = spans(Outcome(PREDICTION, timings=[StageTiming("old", 0.1, 0.1, 0.1, 1)]), context=context)
+    assert (root["traceId"], root["parentSpanId"]) == (new_trace("q1").trace_id, "")
 
 
 @pytest.mark.parametrize(("sent", "released"), [(2**63 - 1, 5), (SENT, SENT - 10**6)])
-def test_times_that_cannot_be_are_such_that_a_collector_takes_them(sent, released):
-    for span in spans_of(Outcome(FAILED, reason="x"), headers(sent=sent), released, "p"):
-        assert 0 <= int(span["startTimeUnixNano"]) <= int(span["endTimeUnixNano"]) < 2**63
-
-
-@given(outcomes)
-def test_of_any_outcome_the_spans_are_proper_or_there_are_none(outcome):
+@given(outcome=outcomes)
+def test_whatever_an_outcome_says_a_collector_can_take_its_spans_or_there_are_none(outcome, sent, released):
     try:
-        text = json.dumps(spans(outcome), allow_nan=False)
+        text = json.dumps(spans(outcome, sent=sent, released=released), allow_nan=False)
     except (ValueError, OverflowError):
         return  # no such durations
     for span in json.loads(text):
         assert 0 <= int(span["startTimeUnixNano"]) <= int(span["endTimeUnixNano"]) < 2**63
 
 
-def test_drops_failures_and_what_a_caller_records_are_always_exported_and_of_the_others_a_share():
+def test_losses_and_what_a_caller_records_are_always_exported_and_of_the_others_a_share():
     unsampled = TraceContext(TRACE, CALLER, 0)
     assert all(is_sampled(Outcome(kind), "q1", unsampled, 0.0) for kind in (DROPPED, FAILED))
     assert is_sampled(Outcome(PREDICTION), "q1", CONTEXT, 0.0)
