@@ -12,6 +12,7 @@ import sys
 from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
+from urllib.parse import urlsplit
 
 import click
 from click.core import ParameterSource
@@ -119,6 +120,20 @@ def positive(context: click.Context, parameter: click.Parameter, value: str | No
     if number == 0:
         raise click.BadParameter("must be above 0")
     return number
+
+
+def http_url(_ctx: click.Context, _param: click.Parameter, value: str | None) -> str | None:
+    """Read a base URL, without a slash at its end. A callback for click."""
+    if value is None:
+        return None
+    try:
+        url = urlsplit(value)
+        usable = url.scheme in {"http", "https"} and url.hostname and url.port != 0
+    except ValueError:  # a port that is none
+        usable = False
+    if not usable or url.query or url.fragment or url.username is not None or not value.isascii() or " " in value:
+        raise click.BadParameter(f"{value!r} is not a URL such as http://127.0.0.1:4318")
+    return value.rstrip("/")
 
 
 _Command = TypeVar("_Command", bound="Callable[..., Any] | click.Command")

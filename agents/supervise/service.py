@@ -73,6 +73,7 @@ class ServiceSettings:
     sizes: tuple[str, ...] = ()  # the options of every process that say what plan is served
     metrics: Address = Address()  # noqa: RUF009 - immutable. Of the supervisor; its processes have the ports after it
     log_format: str = "text"
+    tracing: tuple[str, ...] = ()  # the gate's options that say where traces go
     gateway: tuple[str, ...] = ()  # the options of a gateway beside them; empty: there is none
     supervision: SupervisorSettings = field(default_factory=_for_a_while)
 
@@ -103,7 +104,7 @@ def join_holds(pipeline: Pipeline) -> dict[str, float]:
 def child_plans(settings: ServiceSettings) -> list[ChildPlan]:
     period = ["--plan-period", str(settings.period)]
     plans = [plan for stage in settings.pipeline.spec.stages for plan in _stage_plans(settings, stage, period)]
-    gate = _command(settings, ["--gate", *period])
+    gate = _command(settings, ["--gate", *period, *settings.tracing])
     plans.append(ChildPlan(GATE, 0, GATE, gate, settings.environment))
     if settings.tune:
         plans.append(ChildPlan(TUNER, 0, TUNER, _command(settings, ["--tuner"]), settings.environment, TUNER))

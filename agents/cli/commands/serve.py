@@ -20,6 +20,7 @@ from spillway.agents.cli.options import (
     cache_dir,
     client_config_option,
     given,
+    http_url,
     log_format,
     metrics_options,
     pipeline_argument,
@@ -100,6 +101,22 @@ ONE_THREAD_EACH = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
     help="Do not serve this learner here: 'spillway serve FILE#LEARNER' does it elsewhere. Can be repeated.",
 )
 @log_format
+@click.option(
+    "--otlp",
+    envvar="OTEL_EXPORTER_OTLP_ENDPOINT",
+    show_envvar=True,
+    callback=http_url,
+    metavar="URL",
+    help="Send traces to this OpenTelemetry collector, by OTLP over HTTP (such as http://127.0.0.1:4318).",
+)
+@click.option(
+    "--trace-sample",
+    type=click.FloatRange(0, 1),
+    default=0.1,
+    show_default=True,
+    metavar="SHARE",
+    help="With --otlp: of queries without a traceparent, the share to trace. Drops and failures always are.",
+)
 @click.option("-q", "--quiet", is_flag=True, help="Print no table, only events.")
 @click.option("--standby", is_flag=True, hidden=True, help="With --stage: wait for a line 'take REPLICA' on stdin.")
 @click.option("--cautious", is_flag=True, hidden=True, help="With --stage: run the model in worker processes.")
@@ -136,7 +153,7 @@ def serve(
     from spillway.agents.cli.policies import load_warned  # noqa: PLC0415 - after follow_parent: it takes its time
     from spillway.topology.load import load  # noqa: PLC0415
 
-    _refuse_contradictions(stage, plan, gate=gate, tuner=tuner, tune=options["tune"])
+    _refuse_contradictions(stage, plan, gate=gate, tuner=tuner, tune=options["tune"], otlp=options["otlp"])
     if stage is None and not gate and not tuner:
         from spillway.agents.cli.policies import require_policies  # noqa: PLC0415 - a stage's process finds out by itself
 
@@ -174,7 +191,9 @@ _SUPERVISORS: Final = {
 }
 
 
-def _refuse_contradictions(stage: str | None, plan: Path | None, *, gate: bool, tuner: bool, tune: bool) -> None:
+def _refuse_contradictions(
+    stage: str | None, plan: Path | None, *, gate: bool, tuner: bool, tune: bool, otlp: str | None
+) -> None:
     """Raise UsageError for options that do not go together."""
     if (stage is not None) + gate + tuner > 1:
         raise UsageError("--stage, --gate and --tuner exclude each other: a process is one of them")
@@ -182,6 +201,10 @@ def _refuse_contradictions(stage: str | None, plan: Path | None, *, gate: bool, 
         _refuse_supervisors()
     elif given("replica"):
         raise UsageError("--replica says which one of a --stage, or of the --gate: give one of these as well")
+    if (stage is not None or tuner) and (given("otlp") or given("trace_sample")):
+        raise UsageError("--otlp and --trace-sample are the gate's, which makes all spans of a trace: give them to it")
+    if given("trace_sample") and otlp is None:
+        raise UsageError("--trace-sample is a share of the traces that are sent: say where to, with --otlp URL")
     if given("broker_dir") and given("bootstrap"):
         raise UsageError("--bootstrap and --broker-dir exclude each other: each names a cluster")
     if (tuner or tune) and plan is None:
@@ -353,6 +376,8 @@ def _gate(pipeline: Pipeline, settings: ClientSettings, options: Mapping[str, An
         run_dir=options["run_dir"],
         plan_period=period,
         metrics=_address(options["metrics_host"], options["metrics_port"]),
+        otlp=options["otlp"],
+        trace_sample=options["trace_sample"],
     )
     return lambda: gate_process.run(config)
 
@@ -378,6 +403,8 @@ def _supervise(
     tune_form: str,
     elsewhere: tuple[str, ...],
     log_format: str,
+    otlp: str | None,
+    trace_sample: float,
     http: Address | None,
     tokens: Path | None,
     **_one_process: Any,  # --replica and others of a single process, harmless here
@@ -415,6 +442,7 @@ def _supervise(
                 sizes=() if plan is None else ("--sizes", str(plan.absolute()), "--tune-form", tune_form),
                 metrics=_address(metrics_host, metrics_port),
                 log_format=log_format,
+                tracing=() if otlp is None else ("--otlp", otlp, "--trace-sample", str(trace_sample)),
                 gateway=_gateway(http, tokens),
                 supervision=SupervisorSettings(RestartPolicy(give_up=give_up), stall),
             ),

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from prometheus_client.registry import Collector
 
 from spillway.agents.core.estimates.observed import Transfer
-from spillway.agents.live.metrics import Distribution, Families, WaitsTold
+from spillway.agents.live.metrics import Distribution, Families, WaitsTold, by_one
 from spillway.lineage import metric_names as names
 from spillway.lineage.message import DROPPED, FAILED, PREDICTION
 
@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from prometheus_client import Metric
+
+    from spillway.agents.live.gate.trace_exporter import TraceExporter
 
 
 class GateMetrics(Collector):
@@ -46,6 +48,7 @@ class GateMetrics(Collector):
         self.transfer = Transfer()  # from an outcome's timestamp to its commit
         self.transaction = Distribution()
         self.hold: Distribution | None = None  # None where no outcome rests on a state
+        self.traces: TraceExporter | None = None  # None where no traces are exported
 
     def collect(self) -> Iterator[Metric]:
         make = Families(self.pipeline, self.stage, self.replica)
@@ -74,6 +77,10 @@ class GateMetrics(Collector):
             yield make.distribution(
                 names.STATE_HOLD_SECONDS, "Time that outcomes waited for durable versions", self.hold
             )
+        if self.traces is not None:
+            yield make.counter(names.TRACES_SENT_TOTAL, "Traces that the collector took", self.traces.sent)
+            lost = by_one(self.traces.lost)
+            yield make.counters(names.TRACES_LOST_TOTAL, "Traces that were not exported", (names.REASON,), lost)
         yield make.partitions(names.COMMITTED_OFFSET, "Next offset to read after a restart", self.committed)
         yield make.partitions(names.STOPPED_AT_OFFSET, "Partitions whose log lost this next offset", self.stopped)
         yield self.waits.family(make)

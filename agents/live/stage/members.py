@@ -127,7 +127,7 @@ class MemberWork:
         try:
             value = copy.deepcopy(value)  # it may be a view of the whole batch's bytes
             return Ok({}, value=value, size=size_of(value))
-        except Exception as error:  # noqa: BLE001 - nested too deeply, say
+        except BaseException as error:  # noqa: BLE001 - nested too deeply, or an author's own that raises
             return Failed(reasons.BAD_RESULT, f"the member's {self._answer!r} cannot be kept: {words_of(error)}")
 
 

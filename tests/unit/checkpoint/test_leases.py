@@ -16,12 +16,6 @@ def holding(now=100.0):
     return Emission(LEASE, 3, sent=now)
 
 
-def test_the_right_ends_before_the_lease_by_the_holders_clock():
-    right = holding()
-    assert right.may_emit(100.79)
-    assert not right.may_emit(100.8)
-
-
 def test_a_beat_that_came_back_prolongs_the_right_from_when_it_was_sent():
     right = holding()
     right.beat_sent(100.1, 1)
@@ -38,15 +32,6 @@ def test_a_beat_that_never_came_back_prolongs_nothing():
     assert not right.may_emit(100.8)
     assert right.advance(100.8) == [Order.STOP]
     assert right.advance(100.9) == []
-
-
-def test_a_process_that_was_stopped_finds_its_right_ended():
-    """SIGSTOP beyond the lease, and back: nothing has called in between."""
-    right = holding()
-    right.beat_sent(100.1, 1)
-    assert not right.may_emit(103.0)
-    assert right.beat_returned(103.0, 1) == [Order.STOP]
-    assert not right.may_emit(103.0)
 
 
 def test_after_a_lapse_the_log_is_read_before_it_goes_on():
@@ -90,15 +75,6 @@ def test_a_newer_fence_ends_it_for_good(state):
     assert not right.may_emit(105.2)
     assert right.fenced(5) == []
     assert right.next_wake() is None
-
-
-def test_without_a_beat_so_far_the_right_begins_with_a_check():
-    right = Emission(LEASE, 1)
-    assert right.advance(0.0) == []
-    assert right.next_wake() is None
-    right.beat_sent(0.0, 0)
-    assert right.beat_returned(0.01, 0) == [Order.CHECK]
-    assert right.checked(0.02, right.checks) == [Order.GO_ON]
 
 
 def test_foreign_and_repeated_beats_change_nothing():

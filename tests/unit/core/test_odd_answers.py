@@ -1,6 +1,7 @@
 """Whatever members answer, and whatever an author's selection raises or returns, each query ends once, and alone."""
 
 import asyncio
+import functools
 import math
 import random
 from types import SimpleNamespace
@@ -182,12 +183,13 @@ def test_what_a_member_with_a_cache_answers_is_kept_or_refused(value):
     assert isinstance(result, Ok) or result.reason == "bad-result"
 
 
-def test_what_is_nested_too_deeply_to_be_kept_is_refused():
-    deep = []
-    for _ in range(10_000):
-        deep = [deep]
+DEEP = functools.reduce(lambda inner, _: [inner], range(10_000), [])
+
+
+@pytest.mark.parametrize("value", [DEEP, odd_values.HostileList([1]), odd_values.HostileDict(a=1)], ids=type)
+def test_what_cannot_be_copied_to_be_kept_is_refused(value):
     work = MemberWork(SimpleNamespace(), "label", caches=True)
-    assert work.result(None, 0, {"outputs": {"label": deep}}, 0.1).reason == "bad-result"
+    assert work.result(None, 0, {"outputs": {"label": value}}, 0.1).reason == "bad-result"
 
 
 class Unmakeable:

@@ -36,14 +36,6 @@ def look(life, now, exit_code=None, ready=False):
     return life.step(now, exit_code=exit_code, ready=ready)
 
 
-def test_starts_at_once_and_runs_when_ready():
-    life = born()
-    assert life.state is State.STARTING
-    assert look(life, 1.0) is Action.NOTHING
-    assert look(life, 2.0, ready=True) is Action.NOTHING
-    assert (life.state, life.since, life.restarts) == (State.RUNNING, 2.0, 0)
-
-
 def test_restarts_after_delays_that_double():
     life = born(RestartPolicy(max_deaths=10, first_tries=10, first_delay=1.0, longest_delay=3.0, jitter=0.0))
     now, delays = 0.0, []
@@ -78,17 +70,6 @@ def test_a_fenced_child_waits_for_a_word_and_loses_no_try():
     assert life.state is State.STOPPED
 
 
-def test_before_all_was_ready_a_row_of_deaths_is_the_end():
-    life = born()
-    for now in (1.0, 5.0):
-        look(life, now, exit_code=-9)
-        look(life, life.due)
-    look(life, 10.0, exit_code=-9)
-    assert life.state is State.FAILED
-    assert life.exit_code == -9
-    assert look(life, 1000.0) is Action.NOTHING
-
-
 def test_one_that_was_never_ready_is_given_fewer_tries():
     policy = RestartPolicy(max_deaths=5, first_tries=2, jitter=0.0)
     fresh, proven = born(policy), born(policy)
@@ -108,13 +89,6 @@ def die_and_return(life, now, served):
     assert life.state is State.BACKING_OFF
     assert look(life, life.due) is Action.START
     return life.due
-
-
-def test_service_makes_deaths_good():
-    life, now = born(), 1.0
-    for _ in range(10):
-        now = die_and_return(life, now, served=13.0)
-    assert (life.restarts, life.deaths) == (10, 1)
 
 
 def test_one_that_was_ready_with_all_others_is_started_again_for_ever_with_delays_that_grow_to_the_longest():
@@ -277,17 +251,6 @@ def test_whatever_happens_it_never_runs_twice_and_stopping_ends_it(steps):
     assert life.state in ENDED
 
 
-def test_a_standby_that_takes_over_makes_a_restart_of_the_dead():
-    life = born()
-    look(life, 1.0, ready=True)
-    look(life, 2.0, exit_code=-9)
-    assert life.died
-    life.taken_over(2.0)
-    assert (life.state, life.restarts, life.died) == (State.STARTING, 1, False)
-    look(life, 2.5, ready=True)
-    assert life.state is State.RUNNING
-
-
 def test_nobody_takes_over_from_the_living_the_given_up_or_the_not_yet_started():
     unborn, alive, given_up = Lifecycle(POLICY, 0.0, lambda: 0.0), born(), born()
     look(given_up, 1.0, exit_code=2)
@@ -324,12 +287,6 @@ def test_one_that_reads_a_large_state_as_it_starts_is_not_late():
         assert look(life, float(now)) is Action.NOTHING
     assert look(life, 199.0 + POLICY.start_timeout - 0.1) is Action.NOTHING
     assert look(life, 199.0 + POLICY.start_timeout) is Action.KILL
-
-
-def test_what_its_predecessor_moved_gives_it_no_more_time():
-    life = born(now=100.0)
-    life.progressed(50.0)
-    assert look(life, 130.0) is Action.KILL
 
 
 # What a child said in the end is repeated at its next death only where it is something else.

@@ -171,9 +171,9 @@ def feedbacks(draw):
     for *path, last in draw(st.lists(st.sampled_from(PATHS), max_size=2)):
         at = made
         for each in path:
-            at = at.setdefault(each, {}) if isinstance(at, dict) else {}
-        if isinstance(at, dict):
-            at[last] = draw(odd)
+            at = at.setdefault(each, {}) if type(at) is dict else {}
+        if type(at) is dict:
+            at[last] = dict(value) if type(value := draw(odd)) is dict else value  # what is odd is shared by examples
     return made
 
 
