@@ -31,10 +31,10 @@ def address(_context: click.Context, _parameter: click.Parameter, value: str | N
     return Address(found["host"].strip("[]"), int(found["port"]))
 
 
-def refuse_open(http: Address, tokens: Path | None, names: Sequence[str] = ()) -> None:
+def refuse_open(listening: Address, tokens: Path | None, names: Sequence[str] = ()) -> None:
     """Raise UsageError for an address that other machines reach, and where nothing says who may ask."""
-    if tokens is None and not names and http.host not in _LOOPBACK:
+    if tokens is None and not names and listening.host not in _LOOPBACK:
         raise UsageError(
-            f"--http {http.host}:{http.port} is open to other machines: name --tokens, or say with the gateway's "
+            f"{listening.host}:{listening.port} is open to other machines: name --tokens, or say with the gateway's "
             "--allow-host by which name clients ask"
         )

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from spillway.agents.gateway import statuses
 from spillway.agents.gateway.signature import Signature
+from spillway.agents.gateway.statuses import NotFoundError
 from spillway.agents.live.metrics import Distribution
 from spillway.lineage import headers, trace
 from spillway.lineage.errors import SpillwayError, UsageError, WireError
@@ -185,10 +186,6 @@ class Pipelines:
         if version and version != served.version:
             raise NotFoundError(f"pipeline {name!r} is served as version {served.version}, not {version!r:.80}")
         return served
-
-
-class NotFoundError(UsageError):
-    """There is no such pipeline, or no such version of it."""
 
 
 def _headers(query: Asked) -> dict[str, str]:

@@ -18,10 +18,11 @@ import grpc
 from google.protobuf.message import DecodeError
 
 from spillway.agents.gateway import grpc_messages, statuses
-from spillway.agents.gateway.asking import Answered, Asked, NotFoundError, checked_key
+from spillway.agents.gateway.asking import Answered, Asked, checked_key
 from spillway.agents.gateway.bodies import MAX_ID, output_tensors
 from spillway.agents.gateway.parameters import answer_parameters, ask_of
 from spillway.agents.gateway.protocol import inference_pb2 as pb
+from spillway.agents.gateway.statuses import NotFoundError
 from spillway.lineage import reasons
 from spillway.lineage.errors import SpillwayError, UsageError
 from spillway.lineage.limits import DEFAULT_LIMITS, Limits
@@ -29,6 +30,7 @@ from spillway.lineage.limits import DEFAULT_LIMITS, Limits
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
     from contextlib import AbstractContextManager
+    from pathlib import Path
 
     from spillway.agents.gateway.asking import Pipelines, Served
     from spillway.agents.gateway.bodies import InferRequest
@@ -185,7 +187,7 @@ class GrpcFront:
         try:
             call = _Call(self._authorize(metadata), metadata)
         except SpillwayError as error:
-            return _refusal(getattr(error, "status", statuses.UNAUTHENTICATED), str(error))
+            return _refusal(statuses.status_of(error), str(error))
         if name == "ModelStreamInfer":
             return grpc.stream_stream_rpc_method_handler(partial(self._stream, call))
         method = self._methods.get(name)
@@ -303,7 +305,7 @@ class GrpcFront:
                 answered = await self._outcome(served, asked, None if seconds is None else seconds + margin / 2)
                 return _ended(served, request, answered)
         except SpillwayError as error:
-            status = _status_of(error)
+            status = statuses.status_of(error)
             if served is not None:
                 model = served.version
                 if asked is None:  # else it is counted already
@@ -359,7 +361,7 @@ def _unary(method: Callable[[bytes, Any], Awaitable[Any]]) -> grpc.RpcMethodHand
         except DecodeError as error:
             await _abort(context, _Ended(None, statuses.INVALID, f"the message is not this method's: {error}"))
         except SpillwayError as error:
-            await _abort(context, _Ended(None, _status_of(error), str(error)))
+            await _abort(context, _Ended(None, statuses.status_of(error), str(error)))
 
     return grpc.unary_unary_rpc_method_handler(answer)
 
@@ -371,10 +373,6 @@ def _refusal(status: Status, text: str) -> grpc.RpcMethodHandler:
         await _abort(context, _Ended(None, status, text))
 
     return grpc.stream_stream_rpc_method_handler(refuse)
-
-
-def _status_of(error: SpillwayError) -> Status:
-    return statuses.NOT_FOUND if isinstance(error, NotFoundError) else statuses.status_of(error)
 
 
 async def _abort(context: Any, ended: _Ended) -> NoReturn:
@@ -389,3 +387,12 @@ def _largest(limits: Iterable[Limits]) -> Limits:
     """Return the loosest bounds of all pipelines, as a message is parsed before it is known whose it is."""
     every = list(limits) or [DEFAULT_LIMITS]
     return Limits(**{bound.name: max(getattr(each, bound.name) for each in every) for bound in fields(Limits)})
+
+
+def credentials_of(certificate: Path | None, key: Path | None, client_ca: Path | None) -> grpc.ServerCredentials | None:
+    """Return how TLS is spoken, by files that `tls_context` has found to be good; None where it is not."""
+    if certificate is None or key is None:
+        return None
+    pair = key.read_bytes(), certificate.read_bytes()
+    roots = None if client_ca is None else client_ca.read_bytes()
+    return grpc.ssl_server_credentials([pair], roots, require_client_auth=roots is not None)

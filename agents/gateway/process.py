@@ -17,11 +17,13 @@ from prometheus_client.registry import Collector
 
 from spillway.agents.gateway.asking import GRACE, Pipelines, Served
 from spillway.agents.gateway.feedback import Signer, secret_in
+from spillway.agents.gateway.page import add_page
 from spillway.agents.gateway.receiving import Room
 from spillway.agents.gateway.security import Gatekeeper, read_tokens, tls_context
 from spillway.agents.gateway.server import HttpFront
 from spillway.agents.live.metrics import Families
 from spillway.agents.live.registry import Address, serve_metrics, turns
+from spillway.agents.supervise.view import Gatherer
 from spillway.lineage import metric_names as names
 
 if TYPE_CHECKING:
@@ -31,6 +33,8 @@ if TYPE_CHECKING:
     from prometheus_client import Metric
 
     from spillway.agents.core.calibration import Histogram
+    from spillway.agents.gateway.grpc_service import GrpcFront
+    from spillway.agents.gateway.security import Caller
     from spillway.producers.connection import ClientSettings
     from spillway.topology.load import Pipeline
 
@@ -47,6 +51,7 @@ class GatewayConfig:
     settings: ClientSettings
     run_dir: Path
     http: Address
+    grpc: Address | None = None
     replica: int = 0
     tokens: Path | None = None
     allowed_hosts: tuple[str, ...] = ()
@@ -104,6 +109,8 @@ async def _serve(config: GatewayConfig, ready: Callable[[int], None]) -> None:
     tls = tls_context(config.tls_cert, config.tls_key, config.tls_client_ca)
     everything = [GatewayMetrics(served, config.replica, room) for served in pipelines.served.values()]
     front = HttpFront(pipelines, gatekeeper, signer, room, everything)
+    calls = _grpc_front(config, pipelines, gatekeeper, room)
+    add_page(front.app, Gatherer(config.run_dir, pipelines.served), config.pipelines, config.settings)
     registrations = [
         serve_metrics(config.run_dir, each, _port(config, number), turns(loop))
         for number, each in enumerate(everything)
@@ -112,6 +119,8 @@ async def _serve(config: GatewayConfig, ready: Callable[[int], None]) -> None:
         await pipelines.open()
         slowest = max(served.slo for served in pipelines.served.values())
         port = await front.start(*config.http, tls, slowest + GRACE)
+        if calls is not None:
+            log.info("gateway.%d: gRPC at port %d", config.replica, await calls.start())
         for registration in registrations:
             registration.mark_ready()
         log.info("gateway.%d: %s at %s:%d", config.replica, ", ".join(pipelines.served), config.http.host, port)
@@ -120,11 +129,24 @@ async def _serve(config: GatewayConfig, ready: Callable[[int], None]) -> None:
         await stop.wait()
         log.info("gateway.%d: draining", config.replica)
         pipelines.draining = True
-        await front.stop()
+        await asyncio.gather(front.stop(), *([] if calls is None else [calls.stop(slowest + GRACE)]))
     finally:
         await pipelines.close()
         for registration in registrations:
             registration.close()
+
+
+def _grpc_front(config: GatewayConfig, pipelines: Pipelines, gatekeeper: Gatekeeper, room: Room) -> GrpcFront | None:
+    if config.grpc is None:
+        return None
+    from spillway.agents.gateway.grpc_service import GrpcFront, credentials_of  # noqa: PLC0415 - an extra
+
+    def authorize(metadata: Mapping[str, str]) -> Caller:
+        return gatekeeper.caller(metadata.get("authorization", ""), None)
+
+    host, port = config.grpc
+    credentials = credentials_of(config.tls_cert, config.tls_key, config.tls_client_ca)
+    return GrpcFront(pipelines, authorize, host=host, port=port, credentials=credentials, room=room)
 
 
 def _port(config: GatewayConfig, number: int) -> Address:

@@ -7,12 +7,15 @@ finds none is answered 429.
 from __future__ import annotations
 
 import asyncio
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
+from spillway.agents.gateway.statuses import TOO_MANY, UNREADABLE, RefusedError
 from spillway.lineage import reasons
-from spillway.lineage.errors import SpillwayError, WireError
+from spillway.lineage.errors import WireError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from types import TracebackType
 
     from aiohttp import web
@@ -23,12 +26,16 @@ BODY_SECONDS: Final = 30.0
 _JSON_OVERHEAD: Final = 4  # bytes of JSON for one of a message: a float32 of 4 bytes is some 12 characters, and more
 
 
-class NoRoomError(SpillwayError):
+class NoRoomError(RefusedError):
     """As many bytes as the gateway holds at a time are under way."""
 
+    status = TOO_MANY
 
-class UnsupportedMediaError(SpillwayError):
+
+class UnsupportedMediaError(RefusedError):
     """A body is of a kind that nobody here reads."""
+
+    status = UNREADABLE
 
 
 class Room:
@@ -45,6 +52,15 @@ class Room:
 
     def give(self, count: int) -> None:
         self.taken -= count
+
+    @contextmanager
+    def hold(self, count: int) -> Iterator[None]:
+        """Have so many bytes under way until the context ends. Raises NoRoomError."""
+        self.take(count)
+        try:
+            yield
+        finally:
+            self.give(count)
 
 
 class Body:

@@ -13,6 +13,7 @@ import ssl
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from spillway.agents.gateway.statuses import MISDIRECTED, UNAUTHENTICATED, RefusedError
 from spillway.lineage.errors import UsageError
 
 if TYPE_CHECKING:
@@ -25,12 +26,16 @@ _LOCAL: Final = frozenset({"localhost", "127.0.0.1", "[::1]"})
 _EVERYWHERE: Final = frozenset({"0.0.0.0", "::", ""})  # noqa: S104 - to be recognised, not to be bound
 
 
-class UnauthenticatedError(UsageError):
+class UnauthenticatedError(RefusedError):
     """A request brings no token, or none that is known."""
 
+    status = UNAUTHENTICATED
 
-class ForeignHostError(UsageError):
+
+class ForeignHostError(RefusedError):
     """A request is for another host than this one."""
+
+    status = MISDIRECTED
 
 
 @dataclass(frozen=True, slots=True)

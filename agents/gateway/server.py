@@ -14,12 +14,10 @@ from aiohttp import web
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 
 from spillway.agents.gateway import openapi, statuses
-from spillway.agents.gateway.asking import NotFoundError
 from spillway.agents.gateway.plain import Plain
-from spillway.agents.gateway.receiving import NoRoomError, Room, UnsupportedMediaError
+from spillway.agents.gateway.receiving import NoRoomError, Room
 from spillway.agents.gateway.rest import CALLER, Rest, caller_of
-from spillway.agents.gateway.security import ForeignHostError, UnauthenticatedError
-from spillway.agents.gateway.statuses import Status
+from spillway.agents.gateway.statuses import NotFoundError
 from spillway.lineage.errors import SpillwayError, UsageError
 
 if TYPE_CHECKING:
@@ -41,15 +39,6 @@ CONNECTIONS: Final = 1_000
 _HEALTH: Final = frozenset({"/v2/health/live", "/v2/health/ready"})
 _OPEN: Final = _HEALTH | {"/", "/page/page.css", "/page/page.js"}  # the page asks for the token itself
 _KEEP_ALIVE: Final = 75.0
-_FORBIDDEN_HOST: Final = Status(421, "PERMISSION_DENIED")  # Misdirected Request
-_MEDIA: Final = Status(415, "INVALID_ARGUMENT")
-_BY_ERROR: Final[tuple[tuple[type[SpillwayError], Status], ...]] = (
-    (UnauthenticatedError, statuses.UNAUTHENTICATED),
-    (ForeignHostError, _FORBIDDEN_HOST),
-    (NotFoundError, statuses.NOT_FOUND),
-    (NoRoomError, statuses.TOO_MANY),
-    (UnsupportedMediaError, _MEDIA),
-)
 
 
 class HttpFront:
@@ -123,7 +112,7 @@ class HttpFront:
         request[CALLER] = self._gatekeeper.caller(authorization, request.headers.get("Host"))
 
     def _refused(self, error: SpillwayError) -> web.Response:
-        status = next((each for kind, each in _BY_ERROR if isinstance(error, kind)), statuses.status_of(error))
+        status = statuses.status_of(error)
         headers = {"WWW-Authenticate": "Bearer"} if status is statuses.UNAUTHENTICATED else {}
         if status in (statuses.TOO_MANY, statuses.UNAVAILABLE):
             headers["Retry-After"] = "1"

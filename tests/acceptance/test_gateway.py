@@ -223,6 +223,24 @@ def test_what_a_web_page_could_have_a_browser_send_is_refused(gateway):
     assert gateway.ask("/nowhere")[0] == 404
 
 
+def test_the_page_knows_of_a_failure_and_what_became_of_it(gateway):
+    status, headers, _ = gateway.ask("/")
+    assert (status, headers["Content-Security-Policy"][:18]) == (200, "default-src 'none'")
+    why = "<script>alert(1)</script>"
+    request_id = gateway.predict({"inputs": {"why": why}})[1]["request_id"]
+
+    def known():
+        return json.loads(gateway.ask("/v1/status")[2])["pipelines"][gateway.name]
+
+    until(lambda: known()["recent"][:1] and known()["recent"][0]["request_id"] == request_id, 60, "the gate tells")
+    told = known()
+    assert why in told["recent"][0]["text"]
+    assert set(told["stages"]) == {"act", "gate"}
+    assert told["outcomes"]["failed"]["model-raised"] >= 1
+    status, _, body = gateway.ask(f"/v1/pipelines/{gateway.name}/queries/{request_id}")
+    assert (status, json.loads(body)["state"], json.loads(body)["reason"]) == (200, "answered", "model-raised")
+
+
 def test_openapi_names_the_pipeline(gateway):
     told = json.loads(gateway.ask("/openapi.json")[2])
     assert f"/v2/models/{gateway.name}/infer" in told["paths"]

@@ -25,6 +25,7 @@ _FILE = click.Path(path_type=Path, dir_okay=False, exists=True)
 @metrics_options
 @log_format
 @click.option("--http", default="127.0.0.1:8080", show_default=True, callback=address, metavar="HOST:PORT")
+@click.option("--grpc", callback=address, metavar="HOST:PORT", help="Answer gRPC, too (extra grpc).  [default: no]")
 @click.option("--replica", type=click.IntRange(0), default=0, help="Which one of several gateways this is.")
 @click.option("--tokens", type=_FILE, help="A file of tokens: on each line TOKEN NAME [PIPELINE ...].")
 @click.option("--allow-host", "allowed_hosts", multiple=True, metavar="NAME", help="Another name of this host.")
@@ -60,7 +61,8 @@ def gateway(pipelines: tuple[Path, ...], parent: int | None, **options: Any) -> 
 
     http: Address = options["http"]
     loaded = tuple(load(path) for path in pipelines)
-    refuse_open(http, options["tokens"], options["allowed_hosts"])
+    for listening in filter(None, (http, options["grpc"])):
+        refuse_open(listening, options["tokens"], options["allowed_hosts"])
     log.to_stderr(options["log_format"], "gateway", options["replica"])
     config = GatewayConfig(
         pipelines=loaded,
@@ -77,4 +79,4 @@ def gateway(pipelines: tuple[Path, ...], parent: int | None, **options: Any) -> 
     return run(config, lambda port: click.echo(f"http://{http.host}:{port}"))
 
 
-_CONFIGURED = ("http", "replica", "tokens", "allowed_hosts", "secret", "tls_cert", "tls_key", "tls_client_ca")
+_CONFIGURED = ("http", "grpc", "replica", "tokens", "allowed_hosts", "secret", "tls_cert", "tls_key", "tls_client_ca")

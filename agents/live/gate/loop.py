@@ -319,6 +319,8 @@ class Gate:
                 metrics.good += good and online
                 metrics.late += not good and online
                 metrics.flags_cut += is_cut(outcome.flags)
+            else:
+                metrics.note(now, release.request_id, outcome)
             if self._trace is not None:
                 self._trace(release, now)
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from typing import TYPE_CHECKING
+from collections import Counter, deque
+from typing import TYPE_CHECKING, Any, Final
 
 from prometheus_client.registry import Collector
 
@@ -18,6 +18,10 @@ if TYPE_CHECKING:
     from prometheus_client import Metric
 
     from spillway.agents.live.gate.trace_exporter import TraceExporter
+    from spillway.lineage.message import Outcome
+
+_MOST_RECENT: Final = 50
+_MOST_TEXT: Final = 200  # characters
 
 
 class GateMetrics(Collector):
@@ -49,6 +53,17 @@ class GateMetrics(Collector):
         self.transaction = Distribution()
         self.hold: Distribution | None = None  # None where no outcome rests on a state
         self.traces: TraceExporter | None = None  # None where no traces are exported
+        self._unanswered: deque[tuple[float, str, str, str, str, str]] = deque(maxlen=_MOST_RECENT)
+
+    def note(self, now: float, request_id: str, outcome: Outcome) -> None:
+        """Keep a drop or failure for `recent`."""
+        text = outcome.text[:_MOST_TEXT]
+        self._unanswered.append((now, request_id, outcome.kind, outcome.reason, outcome.stage, text))
+
+    def recent(self) -> list[dict[str, Any]]:
+        """Return the last drops and failures as JSON, the newest first; called from another thread."""
+        keys = ("at", "request_id", "kind", "reason", "stage", "text")
+        return [dict(zip(keys, each, strict=True)) for each in reversed(tuple(self._unanswered))]
 
     def collect(self) -> Iterator[Metric]:
         make = Families(self.pipeline, self.stage, self.replica)

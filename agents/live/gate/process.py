@@ -227,7 +227,7 @@ def serve(config: GateProcessConfig, stopping: Callable[[], bool]) -> None:
             metrics.hold = Distribution()
             states.await_ends(_LOGS_SECONDS, stopping)
         gate.start()
-        registration = serve_metrics(config.run_dir, metrics, config.metrics, gate.what_hangs)
+        registration = serve_metrics(config.run_dir, metrics, config.metrics, gate.what_hangs, metrics.recent)
         membership.work(gate, lambda: stopping() or bool(membership.consumer.assignment()) or bool(metrics.stopped))
         registration.mark_ready()
         log.info("gate %s.%d: serving", name, config.replica)

@@ -11,8 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spillway.agents.gateway.asking import Pipelines
+from spillway.agents.gateway.security import UnauthenticatedError
 from spillway.agents.gateway.signature import Signature
-from spillway.lineage.errors import SpillwayError, WireError
+from spillway.lineage.errors import WireError
 from spillway.lineage.limits import DEFAULT_LIMITS
 from spillway.lineage.message import DROPPED, FAILED, PREDICTION, Outcome
 from spillway.producers.client import TooManyInFlightError
@@ -60,10 +61,6 @@ class Client:
         flags = {"one": {"variant": "a"}}
         late = bool(own.get("late"))
         return Outcome(PREDICTION, dict(inputs), flags=flags, latency=0.25, late=late, request_id=request_id)
-
-
-class UnauthenticatedError(SpillwayError):
-    pass
 
 
 def authorize(metadata):
