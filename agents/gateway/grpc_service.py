@@ -12,7 +12,7 @@ import contextlib
 from dataclasses import dataclass, fields
 from functools import partial
 from importlib.metadata import version
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn, Protocol
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn
 
 import grpc
 from google.protobuf.message import DecodeError
@@ -22,19 +22,20 @@ from spillway.agents.gateway.asking import Answered, Asked, checked_key
 from spillway.agents.gateway.bodies import MAX_ID, output_tensors
 from spillway.agents.gateway.parameters import answer_parameters, ask_of
 from spillway.agents.gateway.protocol import inference_pb2 as pb
+from spillway.agents.gateway.receiving import Room
 from spillway.agents.gateway.statuses import NotFoundError
 from spillway.lineage import reasons
 from spillway.lineage.errors import SpillwayError, UsageError
 from spillway.lineage.limits import DEFAULT_LIMITS, Limits
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
-    from contextlib import AbstractContextManager
+    from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
     from pathlib import Path
 
     from spillway.agents.gateway.asking import Pipelines, Served
     from spillway.agents.gateway.bodies import InferRequest
     from spillway.agents.gateway.parameters import Ask
+    from spillway.agents.gateway.security import Caller
     from spillway.agents.gateway.statuses import Status
 
 PROTOCOL: Final = "grpc"
@@ -52,22 +53,6 @@ _LEAST: Final = 0.001  # seconds
 _HEALTH_OF: Final = frozenset({"", SERVICE})
 _TEXT: Final = 1_000  # characters of a status, which travels in a header
 _LACKING: Final = "Spillway has no statistics, configurations, repository, shared memory or settings of this protocol"
-
-
-class Caller(Protocol):
-    """Whose token came with a call, and which pipelines it may see (None: all)."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def pipelines(self) -> frozenset[str] | None: ...
-
-
-class Room(Protocol):
-    """The gateway's bound on queries and bytes under way, all protocols together."""
-
-    def hold(self, size: int) -> AbstractContextManager[Any]:
-        """Hold so many bytes until the context ends. Raises TooManyInFlightError where there is no room."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,11 +114,12 @@ class GrpcFront:
     ) -> None:
         """Make a server that listens once it is started.
 
-        `authorize` returns who calls, by the call's metadata, or raises a SpillwayError.
+        `authorize` returns who calls, by the call's metadata, or raises a SpillwayError. `room` is for the bytes of
+        queries under way, of all protocols.
         """
         self._pipelines, self._authorize, self._credentials = pipelines, authorize, credentials
         self._address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-        self._hold = room.hold if room is not None else lambda _: contextlib.nullcontext()
+        self._room = room or Room()
         self._limits = _largest(served.limits for served in pipelines.served.values())
         self._stopping = asyncio.Event()
         self._running: set[asyncio.Task[Answered]] = set()
@@ -292,7 +278,7 @@ class GrpcFront:
         asked: Asked | None = None
         model = name = client_id = ""
         try:
-            with self._hold(len(raw)):
+            with self._holding(len(raw)):
                 message = grpc_messages.parsed(raw, self._limits)
                 name, client_id = message.model_name, message.id
                 served = self._pipelines.find(name, message.model_version, call.caller.pipelines)
@@ -312,6 +298,15 @@ class GrpcFront:
                     served.of(PROTOCOL).by_status[status.grpc] += 1
             response = grpc_messages.answer(name, model, client_id, (), {})
             return _Ended(response, status, str(error), getattr(error, "reason", ""))
+
+    @contextlib.contextmanager
+    def _holding(self, size: int) -> Iterator[None]:
+        """Count bytes as under way. Raises NoRoomError."""
+        self._room.take(size)
+        try:
+            yield
+        finally:
+            self._room.give(size)
 
     async def _outcome(self, served: Served, asked: Asked, seconds: float | None) -> Answered:
         """Wait for a query's answer. The query goes on where the client goes away, or its deadline passes."""

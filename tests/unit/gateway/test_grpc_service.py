@@ -2,8 +2,8 @@
 
 import asyncio
 import contextlib
+import hashlib
 import struct
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -11,12 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spillway.agents.gateway.asking import Pipelines
-from spillway.agents.gateway.security import UnauthenticatedError
+from spillway.agents.gateway.receiving import Room
+from spillway.agents.gateway.security import Caller, Gatekeeper
 from spillway.agents.gateway.signature import Signature
 from spillway.lineage.errors import WireError
 from spillway.lineage.limits import DEFAULT_LIMITS
 from spillway.lineage.message import DROPPED, FAILED, PREDICTION, Outcome
-from spillway.producers.client import TooManyInFlightError
 from spillway.producers.connection import ClientSettings
 from spillway.topology.load import Pipeline
 
@@ -63,11 +63,17 @@ class Client:
         return Outcome(PREDICTION, dict(inputs), flags=flags, latency=0.25, late=late, request_id=request_id)
 
 
+TOKENS = {
+    hashlib.sha256(token.encode()).digest(): caller
+    for token, caller in {"me": Caller("me"), "other": Caller("o", frozenset({"other"}))}.items()
+}
+WRONG, ME, OTHERS = ((("authorization", f"Bearer {token}"),) for token in ("wrong", "me", "other"))
+
+
 def authorize(metadata):
-    token = metadata.get("authorization", "")
-    if token == "Bearer wrong":
-        raise UnauthenticatedError("no such token; ask your platform team")
-    return SimpleNamespace(name=token or "anybody", pipelines=frozenset({"other"}) if token == "Bearer other" else None)
+    if "authorization" not in metadata:
+        return Caller("anybody")
+    return Gatekeeper(TOKENS, "127.0.0.1").caller(metadata["authorization"], None)
 
 
 class Front:
@@ -147,7 +153,7 @@ def typed(datatype="FP32", shape=(2,), name="x", **contents):
 def test_raw_inputs_come_back_raw_with_what_became_of_the_query():
     async def scenario(there):
         parameters = {"timeout": 500_000, "key": "k", "mine": "own"}
-        metadata = (("x-request-id", "seen"), ("authorization", "Bearer me"))
+        metadata = (("x-request-id", "seen"), *ME)
         answer = await there.infer(raw(id="7", parameters=parameters), metadata=metadata)
         assert (answer.model_name, answer.model_version, answer.id) == ("echo", there.served.version, "7")
         assert [(each.name, each.datatype, list(each.shape)) for each in answer.outputs] == [("x", "FP32", [2])]
@@ -302,7 +308,7 @@ def test_a_streams_idempotency_key_is_refused_and_a_calls_names_one_query():
         with pytest.raises(grpc.aio.AioRpcError, match="idempotency-key"):
             [each async for each in there.stream([raw()], metadata=metadata)]
         answers = [await there.infer(raw(), metadata=metadata) for _ in range(2)]
-        other = await there.infer(raw(), metadata=(*metadata, ("authorization", "Bearer me")))
+        other = await there.infer(raw(), metadata=(*metadata, *ME))
         ids = [answer.parameters["request_id"].string_param for answer in (*answers, other)]
         assert ids[0] == ids[1] != ids[2]
         assert (await there.refused(raw(), metadata=(("idempotency-key", "a b"),))).code() is Code.INVALID_ARGUMENT
@@ -343,17 +349,15 @@ def test_a_client_that_goes_away_leaves_its_query_running():
 
 def test_who_may_not_call_is_refused():
     async def scenario(there):
-        wrong = (("authorization", "Bearer wrong"),)
-        error = await there.refused(raw(), metadata=wrong)
-        assert (error.code(), error.details()) == (Code.UNAUTHENTICATED, "no such token; ask your platform team")
+        error = await there.refused(raw(), metadata=WRONG)
+        assert (error.code(), error.details()) == (Code.UNAUTHENTICATED, "the token is not known here")
         with pytest.raises(grpc.aio.AioRpcError, match="UNAUTHENTICATED"):
-            [each async for each in there.stream([raw()], metadata=wrong)]
-        bound = (("authorization", "Bearer other"),)
-        error = await there.refused(raw(), metadata=bound)
+            [each async for each in there.stream([raw()], metadata=WRONG)]
+        error = await there.refused(raw(), metadata=OTHERS)
         assert error.code() is Code.NOT_FOUND
         assert "other" in error.details()
-        await there.infer(raw(model="other"), metadata=bound)
-        live = await there.unary("ServerLive", pb.ServerLiveRequest(), pb.ServerLiveResponse.FromString, metadata=wrong)
+        await there.infer(raw(model="other"), metadata=OTHERS)
+        live = await there.unary("ServerLive", pb.ServerLiveRequest(), pb.ServerLiveResponse.FromString, metadata=WRONG)
         assert live.live
 
     run(scenario)
@@ -451,16 +455,15 @@ def test_bytes_are_a_request_or_refused(how):
 
 
 def test_a_query_without_room_is_refused():
-    class Full:
-        def hold(self, size):
-            assert size > 8
-            raise TooManyInFlightError("64 MiB are under way; try again later")
+    room = Room(100)
 
     async def scenario(there):
-        error = await there.refused(raw())
-        assert (error.code(), error.details()) == (Code.RESOURCE_EXHAUSTED, "64 MiB are under way; try again later")
+        assert (await there.refused(raw(np.zeros(30)))).code() is Code.RESOURCE_EXHAUSTED
+        for _ in range(3):
+            await there.infer(raw())
+        assert room.taken == 0
 
-    run(scenario, room=Full())
+    run(scenario, room=room)
 
 
 def test_stopping_answers_what_is_under_way():
