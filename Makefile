@@ -16,7 +16,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 TORCH_INDEX_SET := $(shell { env; $(PYTHON) -m pip config list; } 2>/dev/null | grep -iE '^(pip_|uv_|[a-z:./]*(index|find))' | grep -c '/whl/')
 TORCH_PIN := $(shell sed -n "s/^\(torch==[^ ]*\).*/\1/p" requirements/torch.txt)
 
-.PHONY: env demo check test torture nightly gpu lint unit integration acceptance torch bench bench-hop bench-clipper lock clean
+.PHONY: env demo check test torture nightly gpu lint unit integration acceptance torch bench bench-hop bench-clipper protocol lock clean
 
 env: $(INSTALLED)
 
@@ -118,15 +118,25 @@ bench-clipper: env .venv-mlserver/.installed
 	.venv-mlserver/bin/python -m pip --disable-pip-version-check install -q --require-hashes -r $<
 	@touch $@
 
+# Compiles the gateway's messages anew. A runtime takes what a compiler of its own version or of the one before has made,
+# so protobuf 6 serves 6 and 7; it wants an environment of its own.
+protocol: .venv-protoc/.installed
+	.venv-protoc/bin/python -m grpc_tools.protoc -I . --python_out=. spillway/agents/gateway/protocol/inference.proto
+
+.venv-protoc/.installed:
+	$(PYTHON) -m venv .venv-protoc
+	.venv-protoc/bin/python -m pip --disable-pip-version-check install -q grpcio-tools==1.81.1 'protobuf==6.33.6'
+	@touch $@
+
 # Compiles the locks anew (needs uv on PATH).
 CUDA := $(shell sed -n 's/^\(\(nvidia\|cuda\|triton\|torch\)[a-z0-9-]*\)==.*/\1/p' requirements/torch.txt 2>/dev/null)
 COMPILE := uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header --no-annotate
 lock:
-	$(COMPILE) pyproject.toml requirements/build.in --extra serve --extra dev --extra examples --extra onnx --extra sklearn --extra capacity \
+	$(COMPILE) pyproject.toml requirements/build.in --extra serve --extra dev --extra examples --extra grpc --extra onnx --extra sklearn --extra capacity \
 	  $(foreach p,$(CUDA),--no-emit-package $(p)) -o requirements/base.txt
 	$(COMPILE) requirements/torch.in -o requirements/torch.txt
 	$(COMPILE) requirements/quix.in -o requirements/quix.txt
 	$(COMPILE) requirements/mlserver.in -o requirements/mlserver.txt
 
 clean:
-	rm -rf $(VENV) .venv-quix .venv-mlserver build *.egg-info .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) .venv-quix .venv-mlserver .venv-protoc build *.egg-info .pytest_cache .mypy_cache .ruff_cache

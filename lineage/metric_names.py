@@ -144,3 +144,15 @@ HELD: Final = "spillway_held"
 STATE_HOLD_SECONDS: Final = "spillway_state_hold_seconds"  # that an outcome waited for versions to be durable
 TRANSACTION_SECONDS: Final = "spillway_transaction_seconds"
 ABORTED_TOTAL: Final = "spillway_transactions_aborted_total"
+TRACES_SENT_TOTAL: Final = "spillway_traces_sent_total"
+TRACES_LOST_TOTAL: Final = "spillway_traces_lost_total"  # by reason: there were too many, or the collector took none
+
+# A gateway's.
+CODE: Final = "code"  # of an answer, by its name in gRPC
+PROTOCOL: Final = "protocol"
+GATEWAY: Final = "gateway"
+REQUESTS_TOTAL: Final = "spillway_gateway_requests_total"
+REQUEST_SECONDS: Final = "spillway_gateway_request_seconds"
+REQUESTS_UNDER_WAY: Final = "spillway_gateway_requests_under_way"
+PASSED_OVER_TOTAL: Final = "spillway_gateway_passed_over_total"
+BYTES_UNDER_WAY: Final = "spillway_gateway_bytes_under_way"

@@ -1,4 +1,6 @@
-"""W3C Trace Context (level 2) and Baggage: one trace per query, a span for each hop.
+"""W3C Trace Context (level 2) and Baggage: one trace per query.
+
+Stages pass the caller's context on as it came: the gate exports all spans of a query, below the caller's.
 
 https://www.w3.org/TR/trace-context-2/ and https://www.w3.org/TR/baggage/. As they ask: a `traceparent` that cannot be
 read is replaced by a new trace and takes its `tracestate` with it; none of these headers is ever an error.
@@ -22,6 +24,7 @@ _PARENT_LENGTH: Final = 55
 _HEX: Final = b"0123456789abcdef"
 _ZERO_TRACE: Final = "0" * 32
 _ZERO_SPAN: Final = "0" * 16
+_SAMPLED: Final = 0x01
 _KNOWN_FLAGS: Final = 0x03  # sampled, random-trace-id
 
 
@@ -35,9 +38,10 @@ class TraceContext:
     state: bytes = b""
     baggage: bytes = b""
 
-    def child(self) -> TraceContext:
-        """The same trace in a new span: what the next hop's messages carry."""
-        return TraceContext(self.trace_id, new_span_id(), self.flags, self.state, self.baggage)
+    @property
+    def sampled(self) -> bool:
+        """Whether the caller records this trace."""
+        return bool(self.flags & _SAMPLED)
 
     def traceparent(self) -> bytes:
         return f"00-{self.trace_id}-{self.span_id}-{self.flags & _KNOWN_FLAGS:02x}".encode()
@@ -55,8 +59,17 @@ def new_trace(request_id: str, baggage: bytes = b"") -> TraceContext:
     Its id is a hash of the request id, so that every root stage, and a stage that reads the message again, gives the
     same; it is not sampled, as nobody asked for that.
     """
+    return TraceContext(_own_trace_id(request_id), new_span_id(), 0, b"", baggage)
+
+
+def is_own(request_id: str, context: TraceContext) -> bool:
+    """Return whether a query came without a trace, so that `new_trace` made this one: nobody has its parent span."""
+    return context.trace_id == _own_trace_id(request_id)
+
+
+def _own_trace_id(request_id: str) -> str:
     trace_id = blake2b(request_id.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
-    return TraceContext(trace_id if trace_id != _ZERO_TRACE else "1" * 32, new_span_id(), 0, b"", baggage)
+    return trace_id if trace_id != _ZERO_TRACE else "1" * 32
 
 
 def read(request_id: str, parent: bytes | None, state: bytes | None, baggage: bytes | None) -> TraceContext:

@@ -60,6 +60,16 @@ class Reader:
         self._starts = {(place.topic, place.partition): place.offset for place in places}
         self.consumer.assign(list(places))
 
+    def start(self, places: Sequence[TopicPartition]) -> None:
+        """Read these as well; what is read already goes on where it is."""
+        self._starts |= {(place.topic, place.partition): place.offset for place in places}
+        self.consumer.incremental_assign(list(places))
+
+    def stop(self, places: Sequence[TopicPartition]) -> None:
+        for place in places:
+            del self._starts[place.topic, place.partition]
+        self.consumer.incremental_unassign(list(places))
+
     def read(self, seconds: float, at_once: int) -> list[Any]:
         first = self.consumer.poll(seconds)
         if first is None:
@@ -69,7 +79,7 @@ class Reader:
 
     def heed(self, quiet: float, within: float) -> None:
         """Ask whether the cluster is there, if nothing was heard for `quiet` seconds; blocks for `within` at most."""
-        if time.monotonic() - self._heard_at < quiet:
+        if not self._starts or time.monotonic() - self._heard_at < quiet:
             return
         try:
             there = bool(self.consumer.list_topics(next(iter(self._starts))[0], timeout=within).brokers)
@@ -126,6 +136,19 @@ class Reader:
             _, end = self._ask(partial(self._watermarks, TopicPartition(topic, number)), deadline)
             found.append(TopicPartition(topic, number, end))
         return found
+
+    def end(self, place: TopicPartition, within: float) -> int | None:
+        """Return where a partition ends, None if nobody says so `within` seconds.
+
+        It may be asked while reading; `ends` may not, which polls to learn what is wrong and drops what that brings.
+        """
+        try:
+            _, end = self._watermarks(place, within)
+        except KafkaException as error:
+            log.debug("%s does not say where %s [%d] ends: %s", self._bootstrap, place.topic, place.partition, error)
+            end = -1  # as a cluster says whose only broker is fenced
+        (self.unanswered if end < 0 else self.answered)()
+        return end if end >= 0 else None
 
     def since(self, slots: Sequence[tuple[str, int]], at: float, timeout: float) -> list[TopicPartition]:
         """The partitions, each at its first record that was written `at` (unix seconds) or later, or at its end."""

@@ -10,11 +10,11 @@ from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 
 class Message:
-    def __init__(self, topic, partition, offset, error=None):
-        self._said = {"topic": topic, "partition": partition, "offset": offset, "error": error}
+    def __init__(self, topic, partition, offset, error=None, headers=()):
+        self._said = {"topic": topic, "partition": partition, "offset": offset, "error": error, "headers": [*headers]}
 
     def __getattr__(self, name):
-        said = {"key": None, "value": b"v", "timestamp": (1, 5), "headers": [], **self._said}
+        said = {"key": None, "value": b"v", "timestamp": (1, 5), **self._said}
         return lambda: said[name]
 
 
@@ -24,6 +24,8 @@ class Cluster:
     def __init__(self, topic, partitions):
         self.topic = topic
         self.ends = dict.fromkeys(range(partitions), 0)
+        self.headers = {}  # by partition and offset, of the records that have some
+        self.silent = False  # whether nobody says where a partition ends
         self.clients = []
         self.came = threading.Condition()
         self.answers = True  # to commits; what is not answered at once is by the next `answer`, or as its client closes
@@ -36,8 +38,10 @@ class Cluster:
     def newest(self):
         return self.clients[-1]
 
-    def append(self, partition, count):
+    def append(self, partition, count, headers=None):
         with self.came:
+            if headers is not None:
+                self.headers[partition, self.ends[partition]] = headers
             self.ends[partition] += count
             self.came.notify_all()
 
@@ -125,7 +129,9 @@ class ModelledConsumer:
             self._dead.add(partition)
         else:
             self._positions[partition] += 1  # behind a damaged batch, too
-        return Message(self._cluster.topic, partition, offset, error)
+        return Message(
+            self._cluster.topic, partition, offset, error, self._cluster.headers.get((partition, offset), ())
+        )
 
     def _ready(self):
         there = self._positions.keys() - self._paused - self._dead
@@ -136,6 +142,16 @@ class ModelledConsumer:
     def assign(self, places):
         self._positions = {place.partition: place.offset for place in places}
         self._dead.clear()
+
+    def incremental_assign(self, places):
+        if any(place.partition in self._positions for place in places):
+            raise KafkaException(KafkaError(KafkaError._CONFLICT))
+        self._positions |= {place.partition: place.offset for place in places}
+
+    def incremental_unassign(self, places):
+        for place in places:
+            del self._positions[place.partition]
+            self._dead.discard(place.partition)
 
     def seek(self, place):
         if place.partition in self._dead:
@@ -155,6 +171,8 @@ class ModelledConsumer:
         self._paused -= {place.partition for place in places}
 
     def get_watermark_offsets(self, place, timeout):
+        if self._cluster.silent:
+            raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
         return 0, self._cluster.ends[place.partition]
 
     # Commits and the end --------------------------------------------------------------------------------------------

@@ -89,6 +89,7 @@ def _of_one(spec: PipelineSpec, stage: Role) -> Iterator[Grant]:
         kind = kind_of(spec, topic.name)
         write, read = ({stage if role == "stage" else role for role in told} for told in ACCESS[kind])
         yield from _of_topic(topic.name, write, read | ({"stage"} if kind in {"table", "generations"} else set()))
+    yield Grant("client", ("Read",), "group", topics.replies(spec.name))  # for shared replies
     prefix = f"{spec.name}."
     for role in (stage, "gate", "supervisor", "operator"):
         yield Grant(role, ("DescribeConfigs",), "topic", prefix, prefixed=True)

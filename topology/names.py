@@ -13,7 +13,7 @@ MAX_TOPIC: Final = 249  # characters, Kafka's limit
 # Topics of the pipeline itself, and the gate: what a stage's topic `<p>.<stage>` or its metrics must not be taken for.
 RESERVED: Final = (
     *("ingress", "outcomes", "egress", "dead", "control", "beat", "schemas", "plan", "owners", "feedback", "gate"),
-    *("state", "versions", "work", "done", "sizes", "table", "generations"),
+    *("state", "versions", "work", "done", "sizes", "table", "generations", "replies"),
 )
 STAGE_SUFFIXES: Final = ("state", "versions", "work", "done", "table")  # further topics that a stage may have
 _PIPELINE: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*")

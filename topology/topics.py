@@ -132,6 +132,11 @@ def egress(pipeline: str) -> str:
     return f"{pipeline}.egress"
 
 
+def replies(pipeline: str) -> str:
+    """The consumer group that says which client reads which partitions of the egress, where clients share them."""
+    return f"{pipeline}.replies"
+
+
 def dead(pipeline: str) -> str:
     return f"{pipeline}.dead"
 

@@ -41,6 +41,7 @@ FAILED, MISUSED, INTERRUPTED = 1, 2, 130
 # the texts stand here so that help need not import what the commands need (some need torch or Faust).
 COMMANDS = {
     "serve": "Serve a pipeline: its stages and its gate, watched.",
+    "gateway": "Answer HTTP requests with predictions of pipelines.",
     "worker": "Run a worker of a stage whose workers are elsewhere.",
     "broker": "Run a local Kafka; list or delete a pipeline's topics.",
     "check": "Check a pipeline file and draw its graph.",

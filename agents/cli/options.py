@@ -12,6 +12,7 @@ import sys
 from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
+from urllib.parse import urlsplit
 
 import click
 from click.core import ParameterSource
@@ -121,6 +122,20 @@ def positive(context: click.Context, parameter: click.Parameter, value: str | No
     return number
 
 
+def http_url(_ctx: click.Context, _param: click.Parameter, value: str | None) -> str | None:
+    """Read a base URL, without a slash at its end. A callback for click."""
+    if value is None:
+        return None
+    try:
+        url = urlsplit(value)
+        usable = url.scheme in {"http", "https"} and url.hostname and url.port != 0
+    except ValueError:  # a port that is none
+        usable = False
+    if not usable or url.query or url.fragment or url.username is not None or not value.isascii() or " " in value:
+        raise click.BadParameter(f"{value!r} is not a URL such as http://127.0.0.1:4318")
+    return value.rstrip("/")
+
+
 _Command = TypeVar("_Command", bound="Callable[..., Any] | click.Command")
 
 DEFAULT_RUN_DIR = Path(".spillway/run")
@@ -191,6 +206,11 @@ def pipeline_argument(command: _Command) -> _Command:
     Models are found in the working directory, then beside the file.
     """
     return click.argument("pipeline", type=_PipelineFile(), callback=_look_beside)(command)
+
+
+def listed_pipelines(command: _Command) -> _Command:
+    """PIPELINE...: one or more, each as `pipeline_argument` takes it."""
+    return click.argument("pipelines", metavar="PIPELINE...", type=_PipelineFile(), nargs=-1, required=True)(command)
 
 
 def name_argument(command: _Command) -> _Command:
@@ -322,6 +342,23 @@ def timeout_option(default: str) -> Callable[[_Command], _Command]:
 def html_option(command: _Command) -> _Command:
     file = click.Path(path_type=Path, dir_okay=False)
     return click.option("--html", type=file, metavar="FILE", help="Write the report there as a page, with charts.")(
+        command
+    )
+
+
+def metrics_options(command: _Command) -> _Command:
+    """--metrics-host and --metrics-port: where a process serves its metrics; the port is None for one that is free."""
+    text = "Port of /metrics, /healthz and /readyz; processes use the next ports, in order.  [default: free ones]"
+    port = click.option("--metrics-port", type=click.IntRange(1, 65_000), metavar="PORT", help=text)
+    text = "Address to listen on for /metrics."
+    return click.option("--metrics-host", default="127.0.0.1", show_default=True, metavar="HOST", help=text)(
+        port(command)
+    )
+
+
+def log_format(command: _Command) -> _Command:
+    kinds = click.Choice(["text", "json"])
+    return click.option("--log-format", type=kinds, default="text", show_default=True, help="How the processes log.")(
         command
     )
 

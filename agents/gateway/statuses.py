@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import ClassVar, Final, NamedTuple
 
 from spillway.lineage import reasons
 from spillway.lineage.errors import BrokerError, SpillwayError, UsageError, WireError
@@ -22,6 +22,8 @@ UNAUTHENTICATED: Final = Status(401, "UNAUTHENTICATED")
 FORBIDDEN: Final = Status(403, "PERMISSION_DENIED")
 NOT_FOUND: Final = Status(404, "NOT_FOUND")
 UNSUPPORTED: Final = Status(404, "UNIMPLEMENTED")
+UNREADABLE: Final = Status(415, "INVALID_ARGUMENT")
+MISDIRECTED: Final = Status(421, "PERMISSION_DENIED")
 TOO_LARGE: Final = Status(413, "RESOURCE_EXHAUSTED")
 TOO_MANY: Final = Status(429, "RESOURCE_EXHAUSTED")
 INTERNAL: Final = Status(500, "INTERNAL")
@@ -64,8 +66,22 @@ _BY_ERROR: Final[tuple[tuple[type[SpillwayError], Status], ...]] = (
 )
 
 
+class RefusedError(UsageError):
+    """The gateway itself refuses a request; each kind has a status."""
+
+    status: ClassVar[Status] = INVALID
+
+
+class NotFoundError(RefusedError):
+    """There is no such pipeline, or no such version of it, that the caller may see."""
+
+    status = NOT_FOUND
+
+
 def status_of(error: BaseException) -> Status:
     """Return an error's status; that of one of no known kind is INTERNAL."""
+    if isinstance(error, RefusedError):
+        return error.status
     if isinstance(error, WireError):
         return status_of_reason(error.reason)
     return next((status for kind, status in _BY_ERROR if isinstance(error, kind)), INTERNAL)

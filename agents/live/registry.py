@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 #
 # GET /metrics   every metric of the process, in Prometheus' text format
 # GET /figures   the same as JSON: by name, the labels and the value of each sample
+# GET /recent    of the gate: its last drops and failures, as JSON
 # GET /healthz   200 while its main loop turns; else 503 with the reason: it hangs, start it again
 # GET /readyz    200 while it serves; else 503 with the reason: it starts, or part of its input is stopped
 
@@ -78,7 +79,10 @@ class ProcessMetrics(Protocol):
 
 
 class MetricsServer:
-    """Serves until it is closed, in threads of its own. `healthy` and `ready` give what is wrong, or nothing."""
+    """Serves until it is closed, in threads of its own. `healthy` and `ready` give what is wrong, or nothing.
+
+    `recent` gives what is JSON, where the process has such a list.
+    """
 
     def __init__(
         self,
@@ -87,17 +91,21 @@ class MetricsServer:
         *,
         healthy: Callable[[], str] = str,
         ready: Callable[[], str] = str,
+        recent: Callable[[], object] | None = None,
     ) -> None:
         """Listen. Raises UsageError where the port cannot be had."""
         registry = CollectorRegistry()
         registry.register(metrics)
         page: Callable[..., Iterable[bytes]] = make_wsgi_app(registry)
+        documents: dict[str, Callable[[], object]] = {"/figures": lambda: samples_of(metrics)}
+        if recent is not None:
+            documents["/recent"] = recent
 
         def answer(environment: dict[str, Any], start: Callable[..., Any]) -> Iterable[bytes]:
             path = environment["PATH_INFO"]
-            if path == "/figures":
+            if path in documents:
                 start("200 OK", [("Content-Type", "application/json")])
-                return [json.dumps(samples_of(metrics)).encode()]
+                return [json.dumps(documents[path]()).encode()]
             asked = {"/healthz": healthy, "/readyz": ready}.get(path)
             if asked is None:
                 return page(environment, start)
@@ -211,11 +219,18 @@ class Entry:
 class Registration:
     """A process's entry in the run directory, together with the server behind its port."""
 
-    def __init__(self, run_dir: Path, metrics: ProcessMetrics, address: Address, healthy: Callable[[], str]) -> None:
+    def __init__(
+        self,
+        run_dir: Path,
+        metrics: ProcessMetrics,
+        address: Address,
+        healthy: Callable[[], str],
+        recent: Callable[[], object] | None = None,
+    ) -> None:
         """Serve the metrics, then write the entry. Raises UsageError where the port cannot be had."""
         self._ready = False
         self._metrics = metrics
-        self._server = MetricsServer(metrics, address, healthy=healthy, ready=self._what_is_missing)
+        self._server = MetricsServer(metrics, address, healthy=healthy, ready=self._what_is_missing, recent=recent)
         self.port = self._server.address.port
         self._entry = Entry(
             *(run_dir, metrics.pipeline, metrics.stage, metrics.replica),
@@ -246,6 +261,7 @@ def serve_metrics(
     metrics: ProcessMetrics,
     address: Address = Address(),  # noqa: B008 - immutable
     healthy: Callable[[], str] = str,
+    recent: Callable[[], object] | None = None,
 ) -> Registration:
-    """Make a live process visible; close the registration at its clean end. `healthy`: see `MetricsServer`."""
-    return Registration(Path(run_dir), metrics, address, healthy)
+    """Make a live process visible; close it at its clean end. `healthy` and `recent` are those of `MetricsServer`."""
+    return Registration(Path(run_dir), metrics, address, healthy, recent)

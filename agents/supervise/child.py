@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-STAGE, STANDBY, MEMBER, GATE, TUNER = "stage", "standby", "member", "gate", "tuner"
-NO_GROUP = frozenset({STANDBY, TUNER})  # roles of processes that read no input
+STAGE, STANDBY, MEMBER, GATE, TUNER, GATEWAY = "stage", "standby", "member", "gate", "tuner", "gateway"
+NO_GROUP = frozenset({STANDBY, TUNER, GATEWAY})  # roles of processes that read no input
 _CAUTIOUS_FROM = 2  # deaths that no service has made good
 _TAIL_BYTES = 64 * 1024
 _REAP_SECONDS = 10.0
@@ -35,11 +35,11 @@ _ERROR_MARKS = ("error: ", "spillway: ")  # how our own processes begin to say w
 
 @dataclass(frozen=True)
 class ChildPlan:
-    """What to run for one replica, one standby, one member of a stateful stage, the gate, or the tuner."""
+    """What to run for one replica, one standby, one member of a stateful stage, the gate, the tuner, or a gateway."""
 
     stage: str
     replica: int  # of a standby: which one
-    role: str  # STAGE, STANDBY, MEMBER, GATE or TUNER
+    role: str  # STAGE, STANDBY, MEMBER, GATE, TUNER or GATEWAY
     command: Sequence[str]
     environment: Mapping[str, str] | None = None  # in place of the supervisor's own
     label: str = ""  # its name, where that is not stage and replica

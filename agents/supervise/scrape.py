@@ -17,7 +17,7 @@ from spillway.lineage.metric_names import STATE_BACKUP_LAG_VERSIONS
 from spillway.topology.sizes import FROM_FILE
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
     from spillway.agents.supervise.registry import Entry, ServeEntry
@@ -93,6 +93,8 @@ class Figures:
     tuning: Mapping[str, str] = field(default_factory=dict)  # of a tuner: by stage, what it does about it
     caches: Mapping[str, Mapping[str, int]] = field(default_factory=dict)  # by member: hits and misses
     versions: Mapping[str, int] = field(default_factory=dict)  # of the model: workers that have it
+    goodput: float = math.nan  # of the gate: good predictions a second
+    drops: float = math.nan  # a second
 
     def count(self, kind: OutcomeKind) -> int:
         return sum(self.outcomes.get(kind, {}).values())
@@ -104,9 +106,7 @@ class Figures:
 def figures(entry: Entry, now: Snapshot, before: Snapshot | None) -> Figures:
     """Put two readings together; with one alone, the interval is since the process started."""
     gate = entry.role == "gate"
-    queries = _queries(now) if not gate else now.value(names.RECEIVED_TOTAL)
-    earlier = 0.0 if before is None else _queries(before) if not gate else before.value(names.RECEIVED_TOTAL)
-    seconds = now.at - before.at if before is not None else math.nan
+    queries = _received if gate else _queries
     latency = _since(now, before, names.LATENCY_SECONDS)
     hold = _since(now, before, names.STATE_HOLD_SECONDS)
     spent = [_since(now, before, name).mean() for name in _STAGE_TIMES]
@@ -114,7 +114,7 @@ def figures(entry: Entry, now: Snapshot, before: Snapshot | None) -> Figures:
     return Figures(
         name=entry.name,
         role=entry.role,
-        rate=(queries - earlier if queries >= earlier else queries) / seconds if seconds > 0 else math.nan,
+        rate=_rate(now, before, queries),
         queue=int(now.value(names.HELD if gate else names.QUEUE_DEPTH)),
         queue_limit=int(now.value(names.QUEUE_LIMIT)),
         batch=_ratio(_delta(now, before, names.BATCHED_QUERIES_TOTAL), _delta(now, before, names.BATCHES_TOTAL)),
@@ -123,7 +123,7 @@ def figures(entry: Entry, now: Snapshot, before: Snapshot | None) -> Figures:
         latency=latency.quantile(0.5) if gate else sum(spent),
         latency_p99=latency.quantile(0.99) if gate else math.nan,
         received=int(now.value(names.RECEIVED_TOTAL)),
-        queries=int(queries),
+        queries=int(queries(now)),
         duplicates=int(now.value(names.DUPLICATES_TOTAL)),
         outcomes={kind: dict(sorted(reasons.items())) for kind, reasons in sorted(now.outcomes.items())},
         dead_letters=now.counts(names.DEAD_LETTERS_TOTAL, names.REASON),
@@ -154,6 +154,8 @@ def figures(entry: Entry, now: Snapshot, before: Snapshot | None) -> Figures:
         tuning={stage: "tuned" if on else "not tuned" for stage, on in tunes.items()},
         caches=now.caches,
         versions=now.counts(names.MODEL_VERSION, names.VERSION),
+        goodput=_rate(now, before, lambda snapshot: snapshot.value(names.GOOD_TOTAL)) if gate else math.nan,
+        drops=_rate(now, before, _dropped),
     )
 
 
@@ -163,7 +165,23 @@ _STAGE_TIMES = (names.QUEUE_SECONDS, names.BATCH_WAIT_SECONDS, names.EXECUTION_S
 def _queries(snapshot: Snapshot) -> float:
     """A stage's queries that ran or were dropped; with an ensemble each counts once, not once for each member."""
     ran = names.COMBINED_TOTAL if names.COMBINED_TOTAL in snapshot.samples else names.BATCHED_QUERIES_TOTAL
-    return snapshot.value(ran) + sum(snapshot.outcomes.get(DROPPED, {}).values())
+    return snapshot.value(ran) + _dropped(snapshot)
+
+
+def _received(snapshot: Snapshot) -> float:
+    return snapshot.value(names.RECEIVED_TOTAL)
+
+
+def _dropped(snapshot: Snapshot) -> float:
+    return sum(snapshot.outcomes.get(DROPPED, {}).values())
+
+
+def _rate(now: Snapshot, before: Snapshot | None, count: Callable[[Snapshot], float]) -> float:
+    """Return how much a count grew a second; NaN without an earlier reading."""
+    if before is None or now.at <= before.at:
+        return math.nan
+    current, earlier = count(now), count(before)
+    return (current - earlier if current >= earlier else current) / (now.at - before.at)
 
 
 def _delta(now: Snapshot, before: Snapshot | None, name: str) -> float:
@@ -349,8 +367,18 @@ def _whose(labels: Mapping[str, str]) -> tuple[str, int]:
 
 def scrape(entry: Entry | ServeEntry, now: float) -> Snapshot | None:
     """Read a process's figures; None where it does not answer."""
+    told = _document(entry, "figures")
+    return None if told is None else Snapshot(now, told)
+
+
+def recent(entry: Entry) -> list[dict[str, Any]]:
+    """Read a gate's last drops and failures; none where it does not answer."""
+    return _document(entry, "recent") or []
+
+
+def _document(entry: Entry | ServeEntry, name: str) -> Any:
     try:
-        with urllib.request.urlopen(f"http://{entry.host}:{entry.port}/figures", timeout=_TIMEOUT_SECONDS) as told:
-            return Snapshot(now, json.load(told))
+        with urllib.request.urlopen(f"http://{entry.host}:{entry.port}/{name}", timeout=_TIMEOUT_SECONDS) as told:
+            return json.load(told)
     except (OSError, ValueError):  # gone, hung, or another server took the port meanwhile
         return None

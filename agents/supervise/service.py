@@ -24,7 +24,7 @@ from spillway.agents.live.registry import Address, MetricsServer
 from spillway.agents.live.sizes import announce
 from spillway.agents.live.states.beats import Reporter
 from spillway.agents.models.loading import load_policy
-from spillway.agents.supervise.child import GATE, MEMBER, NO_GROUP, STAGE, STANDBY, TUNER, ChildPlan
+from spillway.agents.supervise.child import GATE, GATEWAY, MEMBER, NO_GROUP, STAGE, STANDBY, TUNER, ChildPlan
 from spillway.agents.supervise.companions import Companions, port_after
 from spillway.agents.supervise.groups import KafkaGroups, watched_groups
 from spillway.agents.supervise.lifecycle import RestartPolicy, State
@@ -73,6 +73,8 @@ class ServiceSettings:
     sizes: tuple[str, ...] = ()  # the options of every process that say what plan is served
     metrics: Address = Address()  # noqa: RUF009 - immutable. Of the supervisor; its processes have the ports after it
     log_format: str = "text"
+    tracing: tuple[str, ...] = ()  # the gate's options that say where traces go
+    gateway: tuple[str, ...] = ()  # the options of a gateway beside them; empty: there is none
     supervision: SupervisorSettings = field(default_factory=_for_a_while)
 
     @property
@@ -86,7 +88,8 @@ class ServiceSettings:
 # Which processes a pipeline needs on this machine, and how each is started.
 #
 # A stateless stage has its replicas, and standbys that wait to take a dead one's place; a stateful stage has a process
-# for each member of each shard; there is the gate; and the tuner, where sizes follow the load.
+# for each member of each shard; there is the gate; the tuner, where sizes follow the load; and a gateway, where
+# clients ask by HTTP.
 
 
 def join_holds(pipeline: Pipeline) -> dict[str, float]:
@@ -101,10 +104,13 @@ def join_holds(pipeline: Pipeline) -> dict[str, float]:
 def child_plans(settings: ServiceSettings) -> list[ChildPlan]:
     period = ["--plan-period", str(settings.period)]
     plans = [plan for stage in settings.pipeline.spec.stages for plan in _stage_plans(settings, stage, period)]
-    gate = _command(settings, ["--gate", *period])
+    gate = _command(settings, ["--gate", *period, *settings.tracing])
     plans.append(ChildPlan(GATE, 0, GATE, gate, settings.environment))
     if settings.tune:
         plans.append(ChildPlan(TUNER, 0, TUNER, _command(settings, ["--tuner"]), settings.environment, TUNER))
+    if settings.gateway:
+        gateway = [*_command(settings, (), "gateway"), *settings.gateway]
+        plans.append(ChildPlan(GATEWAY, 0, GATEWAY, gateway, settings.environment))
     host, base = settings.metrics
     listen = ["--metrics-host", host] if settings.metrics != Address() else []
     ports = (["--metrics-port", str(base + 1 + place)] if base else [] for place in range(len(plans)))
@@ -136,18 +142,19 @@ def _stage_plans(settings: ServiceSettings, stage: StageSpec, period: Sequence[s
         yield ChildPlan(stage.name, number, STANDBY, command(number, "--standby"), settings.environment, label)
 
 
-def _command(settings: ServiceSettings, what: Sequence[str]) -> list[str]:
-    """`spillway serve` for one process, by module, as the script may not be on PATH.
+def _command(settings: ServiceSettings, what: Sequence[str], command: str = "serve") -> list[str]:
+    """`spillway serve`, or another command, for one process, by module, as the script may not be on PATH.
 
     -P: the working directory must not come before our own rooms; the command adds it after them, for users' models.
     """
-    python = [sys.executable, "-P", "-m", "spillway.agents.cli.main", "serve", str(settings.pipeline.path)]
+    python = [sys.executable, "-P", "-m", "spillway.agents.cli.main", command, str(settings.pipeline.path)]
     where = ["--bootstrap", settings.cluster.bootstrap, "--run-dir", str(settings.run_dir)]
     if settings.client_config is not None:
         where += ["--client-config", str(settings.client_config)]
     if settings.log_format != "text":
         where += ["--log-format", settings.log_format]
-    return [*python, *what, *where, *settings.sizes, "--parent", str(os.getpid())]
+    sizes = settings.sizes if command == "serve" else ()
+    return [*python, *what, *where, *sizes, "--parent", str(os.getpid())]
 
 
 EVERY_SECONDS: Final = 2.0
@@ -297,7 +304,7 @@ class Service:
         for learner in settings.pipeline.learners:
             if learner.spec.stages[0].name in self._settings.elsewhere:
                 continue
-            alone = replace(settings, pipeline=learner, policy=None, ready_file=None, tune=False, sizes=())
+            alone = replace(settings, pipeline=learner, policy=None, ready_file=None, tune=False, sizes=(), gateway=())
             settings = replace(alone, metrics=port_after(settings.metrics, count))
             service = Service(settings, say=partial(self._say_of, learner.spec.name))
             count = len(service.supervisor.children)

@@ -53,7 +53,6 @@ def codec_step() -> Callable[[bytes, Any], tuple[bytes, list[tuple[str, bytes]]]
         query = decoder.query(value)
         timing = StageTiming("relay", 0.0, 0.0, 0.0, 1, "none", "")
         outcome = Outcome(PREDICTION, outputs=query.inputs, stage="relay", timings=[*query.timings, timing])
-        came.trace = came.trace.child() if came.trace is not None else None
         return codec.encode_outcome(outcome), headers.encode(came)
 
     return answered

@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from spillway.producers.client.exchange import NO_ROOM, ClientClosedError, Exchange, TooManyInFlightError
+from spillway.producers.client.exchange import ALL, NO_ROOM, ClientClosedError, Exchange, Replies, TooManyInFlightError
 from spillway.producers.client.feedback import Learners
 from spillway.producers.client.needs import asked
 from spillway.producers.client.queries import (
@@ -66,16 +66,23 @@ class AsyncClient:
         in_flight: int = IN_FLIGHT,
         linger: float = 0.0,
         timeout: float = CONNECT_SECONDS,
+        replies: Replies = ALL,
     ) -> None:
         self._settings = settings = cluster_of(settings)
         self._queries = QueryMaker(pipeline, slo=slo, grace=grace)
         self._room = asyncio.Semaphore(in_flight)
         self._connect = functools.partial(
-            Exchange, settings, self._queries.pipeline, linger=linger, timeout=timeout, limits=self._queries.limits
+            Exchange,
+            settings,
+            self._queries.pipeline,
+            linger=linger,
+            timeout=timeout,
+            limits=self._queries.limits,
+            replies=replies,
         )
         self._exchange: Exchange | None = None
         own = self._queries.spec or self._queries.pipeline
-        self._learners = Learners(own, settings, grace=grace, timeout=timeout)
+        self._learners = Learners(own, settings, grace=grace, timeout=timeout, replies=replies)
 
     async def predict(
         self,
@@ -218,6 +225,7 @@ class AsyncClient:
             self._queries.begin()  # whichever process it was made in
         self._queries.require_home()
         self._exchange = await asyncio.to_thread(self._connect)
+        self._queries.landing = self._exchange.landing
         return self
 
     async def __aexit__(self, *_exception: object) -> None:

@@ -20,10 +20,12 @@ from typing import TYPE_CHECKING, Self
 
 from spillway.producers.client.asynchronous import AsyncClient
 from spillway.producers.client.exchange import (
+    ALL,
     NO_ROOM,
     ClientClosedError,
     Exchange,
     OutcomeTimeoutError,
+    Replies,
     TooManyInFlightError,
 )
 from spillway.producers.client.feedback import Feedback, Learners
@@ -65,6 +67,9 @@ class Client:
     let more queries travel together. Making one connects, within `timeout` seconds, or raises `BrokerError` or
     `TopicError`. It works in the process that made it: in one that is forked from it, whatever asks raises
     `UsageError`.
+
+    `replies`: "all" reads every client's outcomes and passes over the others'. Clients of a pipeline that have "shared"
+    divide the egress among them: as many read as much together as one does alone. For replicas of a service.
     """
 
     def __init__(
@@ -77,16 +82,23 @@ class Client:
         in_flight: int = IN_FLIGHT,
         linger: float = 0.0,
         timeout: float = CONNECT_SECONDS,
+        replies: Replies = ALL,
     ) -> None:
         settings = cluster_of(settings)
         self._queries = QueryMaker(pipeline, slo=slo, grace=grace)
         self._settings = settings
         self._room = threading.Semaphore(in_flight)
         self._exchange = Exchange(
-            settings, self._queries.pipeline, linger=linger, timeout=timeout, limits=self._queries.limits
+            settings,
+            self._queries.pipeline,
+            linger=linger,
+            timeout=timeout,
+            limits=self._queries.limits,
+            replies=replies,
         )
+        self._queries.landing = self._exchange.landing
         own = self._queries.spec or self._queries.pipeline
-        self._learners = Learners(own, settings, grace=grace, timeout=timeout)
+        self._learners = Learners(own, settings, grace=grace, timeout=timeout, replies=replies)
 
     def predict(
         self,

@@ -2,7 +2,8 @@
 
 The reply consumer starts at the ends that the egress partitions had before the first query left, so no reply can be
 missed; it keeps its own position and belongs to no group. The egress carries everybody's outcomes: what nobody here
-waits for is passed over by its request id alone, undecoded.
+waits for is passed over by its request id alone, undecoded. Clients may share the egress instead of reading all of it
+(`spillway.producers.client.shared`).
 """
 
 from __future__ import annotations
@@ -16,21 +17,24 @@ import time
 import weakref
 from dataclasses import dataclass
 from itertools import count
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
 
 from confluent_kafka import KafkaError, KafkaException
 
-from spillway.lineage.errors import BrokerError, SpillwayError, WireError
+from spillway.lineage.errors import BrokerError, SpillwayError, UsageError, WireError
 from spillway.lineage.headers import REQUEST_ID
 from spillway.lineage.limits import DEFAULT_LIMITS, Limits
 from spillway.lineage.reasons import UNKNOWN_SCHEMA
 from spillway.lineage.values.codec import Decoder
+from spillway.producers.client.shared import SharedReplies
 from spillway.producers.cluster import DEAF_SECONDS, REFUSED_SECONDS, Reader, idempotent_producer, require_listening
 from spillway.producers.header_pairs import header_pairs
 from spillway.producers.schema_log import SchemaLog
 from spillway.topology.topics import egress, ingress
 
 if TYPE_CHECKING:
+    from collections.abc import Container
+
     from spillway.lineage.headers import Pair
     from spillway.lineage.message import Outcome
     from spillway.producers.connection import ClientSettings
@@ -38,7 +42,13 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 NO_ROOM = "too many queries wait for their outcomes, and this query's timeout passed"
+Replies = Literal["all", "shared"]
+ALL: Final[Replies] = "all"
+SHARED: Final[Replies] = "shared"
 _POLL_SECONDS = 0.05
+_TURN_SECONDS = 0.01  # with shared replies: a query may wait for its partition to be read
+_SHARED_FETCH_MS = 50  # a broker holds back one fetch at a time: one for a new partition waits for it
+_BY_KEY = -1  # the producer chooses the partition
 _BATCH = 1000
 _QUIET_SECONDS = 1.0  # without an outcome, though somebody waits, after which the broker is asked whether it is there
 _LOOK_SECONDS = 1.0
@@ -102,15 +112,21 @@ class Exchange:
         timeout: float = 30.0,
         limits: Limits = DEFAULT_LIMITS,
         reports: bool = False,
+        replies: Replies = ALL,
     ) -> None:
         """Connect to a cluster.
+
+        `replies`: as of `Client`.
 
         `reports`: waiters also hear that the broker has their query, by `stored()`, and of the record of the outcome,
         by `released(message)` before `answered`.
         """
+        if replies not in (ALL, SHARED):
+            raise UsageError(f"replies is {replies!r}: it must be {ALL!r} or {SHARED!r}")
         _exchanges.add(self)
         self._reports = reports
         self.limits = limits
+        self.passed_over = 0  # outcomes that were read and that nobody here waited for
         self._broken: SpillwayError | None = None
         self._ingress = ingress(pipeline)
         self._options = self._producer_options(linger)
@@ -121,14 +137,35 @@ class Exchange:
         self._stuck_since: float | None = None
         self._schemas = SchemaLog(settings, pipeline, timeout=timeout)
         self._decoder = Decoder(limits, self._schemas.open())
-        self._reader = _reply_reader(settings, egress(pipeline), timeout)
+        self._shared: SharedReplies | None = None
+        self._reader = self._reply_reader(pipeline, timeout, replies)
         self._lock = threading.Lock()
-        self._waiting: dict[bytes, tuple[Waiter, int]] = {}  # request id -> who waits, and the number of the sending
+        # request id -> who waits, the number of the sending, and the partition if replies are shared
+        self._waiting: dict[bytes, tuple[Waiter, int, int]] = {}
         self._expiries: list[tuple[float, int, bytes, str]] = []  # a heap; outlives its query, so it names the sending
         self._numbers = count()
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._run, name=f"spillway-replies-{pipeline}", daemon=True)
         self._thread.start()
+
+    def _reply_reader(self, pipeline: str, timeout: float, replies: Replies) -> Reader:
+        topic = egress(pipeline)
+        options: dict[str, Any] = {
+            "isolation.level": "read_committed",
+            "auto.offset.reset": "earliest",  # should retention have overtaken us, the oldest that is there is the next
+            "fetch.error.backoff.ms": 50,
+            **({"fetch.wait.max.ms": _SHARED_FETCH_MS} if replies == SHARED else {}),
+        }
+        reader = Reader(self._settings, options)
+        try:
+            if replies == SHARED:
+                self._shared = SharedReplies(self._settings, pipeline, reader, timeout)
+            else:
+                reader.assign(reader.ends(topic, reader.partitions(topic, timeout), timeout))
+        except SpillwayError:
+            reader.close()
+            raise
+        return reader
 
     def _producer_options(self, linger: float) -> dict[str, Any]:
         return {
@@ -157,11 +194,19 @@ class Exchange:
             there = self._waiting.get(request_id)
             if there is not None:
                 return there[0]
-            number = next(self._numbers)
-            self._waiting[request_id] = waiter, number
+            number, shared = next(self._numbers), self._shared
+            partition = _BY_KEY if shared is None else shared.partition(key)
+            query = _Query(self, request_id, headers, key, value, partition)
+            self._waiting[request_id] = waiter, number, partition
             heapq.heappush(self._expiries, (expires, number, request_id, hint))
-        self.produce(_Query(self, request_id, headers, key, value))
+            ready = shared is None or shared.admit(query, partition)
+        if ready:
+            self.produce(query)
         return waiter
+
+    def landing(self) -> tuple[Container[int], int] | None:
+        """Where a query that has no key is to go, and the number of partitions; None where that does not matter."""
+        return self._shared.landing() if self._shared is not None else None
 
     def produce(self, query: _Query) -> None:
         """Hand a query over to the producer, unless nobody waits for it any more."""
@@ -169,7 +214,12 @@ class Exchange:
             return
         try:
             self._producer.produce(
-                self._ingress, query.value, query.key, headers=query.headers, on_delivery=query.delivered
+                self._ingress,
+                query.value,
+                query.key,
+                query.partition,
+                headers=query.headers,
+                on_delivery=query.delivered,
             )
         except (BufferError, KafkaException) as error:
             why = "too many queries wait to be sent" if isinstance(error, BufferError) else error.args[0].str()
@@ -219,6 +269,8 @@ class Exchange:
             self._end(error)
 
     def _take_replies(self) -> None:
+        if self._shared is not None:
+            self._shared.turn(time.monotonic(), self.produce)
         messages = self._reader.read(self._poll_seconds(), _BATCH)
         at = time.monotonic()
         for message in messages:
@@ -267,9 +319,10 @@ class Exchange:
         old.flush(_ANSWER_SECONDS)
 
     def _poll_seconds(self) -> float:
+        longest = _POLL_SECONDS if self._shared is None else _TURN_SECONDS
         if not self._expiries:
-            return _POLL_SECONDS
-        return min(_POLL_SECONDS, max(0.0, self._expiries[0][0] - time.monotonic()))
+            return longest
+        return min(longest, max(0.0, self._expiries[0][0] - time.monotonic()))
 
     def _take(self, message: Any, at: float) -> None:
         error = message.error()
@@ -279,6 +332,7 @@ class Exchange:
             return
         request_id = _request_id(message)
         if request_id is None or (waiter := self.flying(request_id)) is None:
+            self.passed_over += 1
             return
         try:
             outcome = self._decode(message.value())
@@ -303,11 +357,11 @@ class Exchange:
         while self._expiries and self._expiries[0][0] <= now:
             with self._lock:
                 _, number, request_id, hint = heapq.heappop(self._expiries)
-                waiter, sending = self._waiting.get(request_id, (None, number))
-                if waiter is None or sending != number:
+                there = self._waiting.get(request_id)
+                if there is None or there[1] != number:
                     continue
-                del self._waiting[request_id]
-            waiter.failed(OutcomeTimeoutError(f"no outcome of query {request_id.decode()} came in time{hint}"))
+                self._removed(request_id)
+            there[0].failed(OutcomeTimeoutError(f"no outcome of query {request_id.decode()} came in time{hint}"))
 
     def _fail(self, request_id: bytes, error: SpillwayError) -> None:
         waiter = self._forget(request_id)
@@ -316,8 +370,14 @@ class Exchange:
 
     def _forget(self, request_id: bytes) -> Waiter | None:
         with self._lock:
-            there = self._waiting.pop(request_id, None)
-        return there[0] if there is not None else None
+            return self._removed(request_id)
+
+    def _removed(self, request_id: bytes) -> Waiter | None:
+        """Forget a query, while the lock is held."""
+        waiter, _, partition = self._waiting.pop(request_id, (None, 0, _BY_KEY))
+        if waiter is not None and self._shared is not None:
+            self._shared.done(partition)
+        return waiter
 
     def _break(self, why: str) -> None:
         """The idempotent producer's session is lost: it sends nothing any more."""
@@ -328,8 +388,10 @@ class Exchange:
             self._broken = self._broken or error
             waiters = list(self._waiting.values())
             self._waiting.clear()
-        for waiter, _ in waiters:
+        for waiter, *_ in waiters:
             waiter.failed(self._broken)
+        if self._shared is not None:
+            self._shared.close()
         self._reader.close()
 
 
@@ -342,6 +404,7 @@ class _Query:
     headers: list[Pair]
     key: bytes
     value: bytes
+    partition: int
 
     def delivered(self, error: KafkaError | None, _message: Any) -> None:
         if error is not None and error.code() in _PURGED:
@@ -350,21 +413,6 @@ class _Query:
             self.exchange.undelivered(self.request_id, error)
         else:
             self.exchange.delivered(self.request_id)
-
-
-def _reply_reader(settings: ClientSettings, topic: str, timeout: float) -> Reader:
-    options = {
-        "isolation.level": "read_committed",
-        "auto.offset.reset": "earliest",  # should retention have overtaken us, the oldest that is there is the next
-        "fetch.error.backoff.ms": 50,
-    }
-    reader = Reader(settings, options)
-    try:
-        reader.assign(reader.ends(topic, reader.partitions(topic, timeout), timeout))
-    except SpillwayError:
-        reader.close()
-        raise
-    return reader
 
 
 def _request_id(message: Any) -> bytes | None:

@@ -12,7 +12,7 @@ from spillway.lineage.flags import KEYS, REQUEST
 from spillway.lineage.headers import decode
 from spillway.lineage.message import PREDICTION, Outcome
 from spillway.lineage.tokens import Token
-from spillway.producers.client.exchange import ClientClosedError, Exchange
+from spillway.producers.client.exchange import ClientClosedError, Exchange, Replies
 from spillway.producers.client.queries import QueryMaker
 from spillway.producers.header_pairs import header_pairs
 from spillway.topology import names
@@ -86,11 +86,20 @@ def _pair(version: Any) -> tuple[int, int]:
 class Learners:
     """A client's ways to the learners of its pipeline, each connected when it is first used. For any threads."""
 
-    def __init__(self, pipeline: str | PipelineSpec, settings: ClientSettings, *, grace: float, timeout: float) -> None:
+    def __init__(
+        self,
+        pipeline: str | PipelineSpec,
+        settings: ClientSettings,
+        *,
+        grace: float,
+        timeout: float,
+        replies: Replies,
+    ) -> None:
         self._pipeline = pipeline
         self._settings = settings
         self._grace = grace
         self._timeout = timeout
+        self._replies = replies
         self._lock = threading.Lock()
         self._ways: dict[str, tuple[QueryMaker, Exchange]] = {}
         self._closed = False
@@ -136,7 +145,12 @@ class Learners:
             if learner not in self._ways:
                 queries = self._queries(learner)
                 exchange = Exchange(
-                    self._settings, queries.pipeline, timeout=self._timeout, limits=queries.limits, reports=True
+                    self._settings,
+                    queries.pipeline,
+                    timeout=self._timeout,
+                    limits=queries.limits,
+                    reports=True,
+                    replies=self._replies,
                 )
                 self._ways[learner] = queries, exchange
             return self._ways[learner]

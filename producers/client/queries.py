@@ -7,11 +7,11 @@ import os
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from itertools import count
 from typing import TYPE_CHECKING
 
 from spillway.lineage.errors import UsageError
 from spillway.lineage.headers import AFTER, Headers, encode
+from spillway.lineage.ids import RequestIds
 from spillway.lineage.limits import DEFAULT_LIMITS
 from spillway.lineage.message import Query
 from spillway.lineage.trace import new_trace
@@ -20,7 +20,7 @@ from spillway.producers.connection import ClientSettings
 from spillway.topology.spec import PipelineSpec
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Container, Iterable, Iterator
 
     from spillway.lineage.headers import Pair
     from spillway.lineage.message import Outcome, Value
@@ -79,14 +79,13 @@ class QueryMaker:
             slo = spec.slo if slo is None else slo
         self._slo = slo
         self._grace = _seconds("grace", grace)
+        self.landing: Callable[[], tuple[Container[int], int] | None] = lambda: None  # as of the exchange
         self.begin()
 
     def begin(self) -> None:
         """Belong to this process from now on."""
         self._process = os.getpid()
-        # Random once and counted from there: as unique as a random id each time, and cheaper to make.
-        self._prefix = os.urandom(12).hex()
-        self._numbers = count()
+        self._ids = RequestIds()
 
     @property
     def forked(self) -> bool:
@@ -126,7 +125,7 @@ class QueryMaker:
         if seconds is None:
             raise UsageError("a query needs a deadline: give one, or make the client with an slo")
         seconds = _seconds("deadline", seconds)
-        identity = f"{self._prefix}-{next(self._numbers)}" if request_id is None else request_id
+        identity = self._new_id(key) if request_id is None else request_id
         sent = time.time_ns() // 1000
         headers = Headers(
             identity,
@@ -144,6 +143,16 @@ class QueryMaker:
         hint = "" if request_id is None else _REUSED
         chosen = pairs[0][1] if key is None else key.encode()
         return Prepared(pairs[0][1], pairs, chosen, value, start, due, due + self._grace, hint)
+
+    def _new_id(self, key: str | None) -> str:
+        """An id for a query; without a key it is the key, too.
+
+        With shared replies such a query is to go to a partition of the client's own. An explicit partition would do for
+        most of its way, as each stage passes a query on in the partition that it came from. But stages with keyed state
+        and tables, and whoever plays a recording, go by murmur2 of the key: so the id is made for the partition.
+        """
+        where = self.landing() if key is None else None
+        return self._ids.new() if where is None else self._ids.new_in(*where)
 
 
 def cluster_of(settings: ClientSettings | str | None) -> ClientSettings:

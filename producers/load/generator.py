@@ -6,7 +6,6 @@ stalls it, cannot hide it (no coordinated omission); how far it fell behind is t
 
 from __future__ import annotations
 
-import os
 import sys
 import time
 from collections import deque
@@ -19,6 +18,7 @@ import numpy as np
 from spillway.lineage import headers as wire
 from spillway.lineage.errors import UsageError, WireError
 from spillway.lineage.headers import Headers, encode
+from spillway.lineage.ids import RequestIds
 from spillway.lineage.limits import DEFAULT_LIMITS, Limits
 from spillway.lineage.message import Query
 from spillway.lineage.trace import new_trace
@@ -198,7 +198,7 @@ class _Run:
         self._load = load
         self._pace = pace
         self._tally = tally
-        self._prefix = os.urandom(12).hex()
+        self._ids = RequestIds()
         self._ahead: deque[Shot] = deque()
         self._made = 0
         self._told = 0.0
@@ -239,7 +239,7 @@ class _Run:
             self._made += 1
 
     def _send(self, index: int, shot: Shot, due: float, unix_due: float) -> None:
-        request_id = f"{self._prefix}-{index}"
+        request_id = self._ids.new()
         budget = self._pace.slo if shot.budget is None else shot.budget
         pairs = encode(
             Headers(

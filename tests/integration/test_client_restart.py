@@ -39,7 +39,7 @@ def lost(pipeline, futures):
 
 
 def number(request_id):
-    return int(request_id.rpartition("-")[2])
+    return int(request_id.rpartition("-")[2], 16)
 
 
 def written(pipeline, topic, isolation):

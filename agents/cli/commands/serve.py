@@ -13,12 +13,16 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from spillway.agents.cli import log
+from spillway.agents.cli.addresses import address, refuse_open
 from spillway.agents.cli.options import (
     bootstrap_option,
     broker_dir_option,
     cache_dir,
     client_config_option,
     given,
+    http_url,
+    log_format,
+    metrics_options,
     pipeline_argument,
     plan_period_option,
     positive,
@@ -61,6 +65,8 @@ ONE_THREAD_EACH = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
     show_default=True,
     help="How the tuner computes sizes from the excess load.",
 )
+@click.option("--http", callback=address, metavar="HOST:PORT", help="Run a gateway, too: 'spillway gateway' there.")
+@click.option("--tokens", type=click.Path(path_type=Path, dir_okay=False, exists=True), help="The gateway's tokens.")
 @click.option("--tuner", is_flag=True, help="Run the tuner alone, for an orchestrator.")
 @click.option("--stage", metavar="NAME", help="Run one replica of this stage alone, for an orchestrator.")
 @click.option("--gate", is_flag=True, help="Run the gate alone, for an orchestrator.")
@@ -81,15 +87,7 @@ ONE_THREAD_EACH = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
     metavar="N",
     help="Give a process up after N deaths in a row; 12 s of service reset the count.  [default: never]",
 )
-@click.option(
-    "--metrics-host", default="127.0.0.1", show_default=True, metavar="HOST", help="Address to listen on for /metrics."
-)
-@click.option(
-    "--metrics-port",
-    type=click.IntRange(1, 65_000),
-    metavar="PORT",
-    help="Port of /metrics, /healthz and /readyz; processes use the next ports, in order.  [default: free ones]",
-)
+@metrics_options
 @plan_period_option
 @click.option("--ready-file", type=click.Path(path_type=Path, dir_okay=False), help="File to write when all is ready.")
 @click.option(
@@ -102,12 +100,22 @@ ONE_THREAD_EACH = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
     metavar="LEARNER",
     help="Do not serve this learner here: 'spillway serve FILE#LEARNER' does it elsewhere. Can be repeated.",
 )
+@log_format
 @click.option(
-    "--log-format",
-    type=click.Choice([log.TEXT, log.JSON]),
-    default=log.TEXT,
+    "--otlp",
+    envvar="OTEL_EXPORTER_OTLP_ENDPOINT",
+    show_envvar=True,
+    callback=http_url,
+    metavar="URL",
+    help="Send traces to this OpenTelemetry collector, by OTLP over HTTP (such as http://127.0.0.1:4318).",
+)
+@click.option(
+    "--trace-sample",
+    type=click.FloatRange(0, 1),
+    default=0.1,
     show_default=True,
-    help="How the processes log.",
+    metavar="SHARE",
+    help="With --otlp: of queries without a traceparent, the share to trace. Drops and failures always are.",
 )
 @click.option("-q", "--quiet", is_flag=True, help="Print no table, only events.")
 @click.option("--standby", is_flag=True, hidden=True, help="With --stage: wait for a line 'take REPLICA' on stdin.")
@@ -145,7 +153,7 @@ def serve(
     from spillway.agents.cli.policies import load_warned  # noqa: PLC0415 - after follow_parent: it takes its time
     from spillway.topology.load import load  # noqa: PLC0415
 
-    _refuse_contradictions(stage, plan, gate=gate, tuner=tuner, tune=options["tune"])
+    _refuse_contradictions(stage, plan, gate=gate, tuner=tuner, tune=options["tune"], otlp=options["otlp"])
     if stage is None and not gate and not tuner:
         from spillway.agents.cli.policies import require_policies  # noqa: PLC0415 - a stage's process finds out by itself
 
@@ -177,11 +185,15 @@ _SUPERVISORS: Final = {
     "give_up": "the orchestrator decides how often to restart a process",
     "stall": "ask /healthz of its --metrics-port",
     "tune": "run 'serve --tuner' beside the others",
+    "http": "run 'spillway gateway' beside the others",
+    "tokens": "run 'spillway gateway' beside the others",
     "elsewhere": "a single process serves no learners",
 }
 
 
-def _refuse_contradictions(stage: str | None, plan: Path | None, *, gate: bool, tuner: bool, tune: bool) -> None:
+def _refuse_contradictions(
+    stage: str | None, plan: Path | None, *, gate: bool, tuner: bool, tune: bool, otlp: str | None
+) -> None:
     """Raise UsageError for options that do not go together."""
     if (stage is not None) + gate + tuner > 1:
         raise UsageError("--stage, --gate and --tuner exclude each other: a process is one of them")
@@ -189,6 +201,10 @@ def _refuse_contradictions(stage: str | None, plan: Path | None, *, gate: bool, 
         _refuse_supervisors()
     elif given("replica"):
         raise UsageError("--replica says which one of a --stage, or of the --gate: give one of these as well")
+    if (stage is not None or tuner) and (given("otlp") or given("trace_sample")):
+        raise UsageError("--otlp and --trace-sample are the gate's, which makes all spans of a trace: give them to it")
+    if given("trace_sample") and otlp is None:
+        raise UsageError("--trace-sample is a share of the traces that are sent: say where to, with --otlp URL")
     if given("broker_dir") and given("bootstrap"):
         raise UsageError("--bootstrap and --broker-dir exclude each other: each names a cluster")
     if (tuner or tune) and plan is None:
@@ -360,6 +376,8 @@ def _gate(pipeline: Pipeline, settings: ClientSettings, options: Mapping[str, An
         run_dir=options["run_dir"],
         plan_period=period,
         metrics=_address(options["metrics_host"], options["metrics_port"]),
+        otlp=options["otlp"],
+        trace_sample=options["trace_sample"],
     )
     return lambda: gate_process.run(config)
 
@@ -385,6 +403,10 @@ def _supervise(
     tune_form: str,
     elsewhere: tuple[str, ...],
     log_format: str,
+    otlp: str | None,
+    trace_sample: float,
+    http: Address | None,
+    tokens: Path | None,
     **_one_process: Any,  # --replica and others of a single process, harmless here
 ) -> int:
     from spillway.agents.supervise.kept_broker import kept_broker  # noqa: PLC0415
@@ -420,6 +442,8 @@ def _supervise(
                 sizes=() if plan is None else ("--sizes", str(plan.absolute()), "--tune-form", tune_form),
                 metrics=_address(metrics_host, metrics_port),
                 log_format=log_format,
+                tracing=() if otlp is None else ("--otlp", otlp, "--trace-sample", str(trace_sample)),
+                gateway=_gateway(http, tokens),
                 supervision=SupervisorSettings(RestartPolicy(give_up=give_up), stall),
             ),
             say=display.say,
@@ -445,6 +469,16 @@ def _supervise(
         signal.signal(signal.SIGINT, interrupt)
         code = service.run(stop)
     return code or (INTERRUPTED if interrupted.is_set() else 0)
+
+
+def _gateway(http: Address | None, tokens: Path | None) -> tuple[str, ...]:
+    if http is None:
+        if tokens is not None:
+            raise UsageError("--tokens is for a gateway: give --http HOST:PORT as well")
+        return ()
+    refuse_open(http, tokens)
+    host = f"[{http.host}]" if ":" in http.host else http.host
+    return "--http", f"{host}:{http.port}", *(() if tokens is None else ("--tokens", str(tokens.absolute())))
 
 
 def _address(host: str, port: int | None) -> Address:

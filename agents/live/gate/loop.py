@@ -78,6 +78,7 @@ class Means:
     tell: Callable[[float], None] = lambda _now: None  # called every round
     states: GateStates | None = None  # None where no stage has a state
     gather: float = GATHER_SECONDS  # between two transactions where they fill all time
+    trace: Callable[[Release, float], None] | None = None  # called with each release that readers see, and since when
 
 
 class Gate:
@@ -96,6 +97,7 @@ class Gate:
         self._conversions = Conversions(means.wire.message)
         self._new_core = means.core
         self._tell = means.tell
+        self._trace = means.trace
         self._states = means.states
         self._clock = clock
         self._core = means.core()
@@ -317,6 +319,10 @@ class Gate:
                 metrics.good += good and online
                 metrics.late += not good and online
                 metrics.flags_cut += is_cut(outcome.flags)
+            else:
+                metrics.note(now, release.request_id, outcome)
+            if self._trace is not None:
+                self._trace(release, now)
 
     # Partitions come and go ------------------------------------------------------------------------------------
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from typing import TYPE_CHECKING
+from collections import Counter, deque
+from typing import TYPE_CHECKING, Any, Final
 
 from prometheus_client.registry import Collector
 
 from spillway.agents.core.estimates.observed import Transfer
-from spillway.agents.live.metrics import Distribution, Families, WaitsTold
+from spillway.agents.live.metrics import Distribution, Families, WaitsTold, by_one
 from spillway.lineage import metric_names as names
 from spillway.lineage.message import DROPPED, FAILED, PREDICTION
 
@@ -16,6 +16,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from prometheus_client import Metric
+
+    from spillway.agents.live.gate.trace_exporter import TraceExporter
+    from spillway.lineage.message import Outcome
+
+_MOST_RECENT: Final = 50
+_MOST_TEXT: Final = 200  # characters
 
 
 class GateMetrics(Collector):
@@ -46,6 +52,18 @@ class GateMetrics(Collector):
         self.transfer = Transfer()  # from an outcome's timestamp to its commit
         self.transaction = Distribution()
         self.hold: Distribution | None = None  # None where no outcome rests on a state
+        self.traces: TraceExporter | None = None  # None where no traces are exported
+        self._unanswered: deque[tuple[float, str, str, str, str, str]] = deque(maxlen=_MOST_RECENT)
+
+    def note(self, now: float, request_id: str, outcome: Outcome) -> None:
+        """Keep a drop or failure for `recent`."""
+        text = outcome.text[:_MOST_TEXT]
+        self._unanswered.append((now, request_id, outcome.kind, outcome.reason, outcome.stage, text))
+
+    def recent(self) -> list[dict[str, Any]]:
+        """Return the last drops and failures as JSON, the newest first; called from another thread."""
+        keys = ("at", "request_id", "kind", "reason", "stage", "text")
+        return [dict(zip(keys, each, strict=True)) for each in reversed(tuple(self._unanswered))]
 
     def collect(self) -> Iterator[Metric]:
         make = Families(self.pipeline, self.stage, self.replica)
@@ -74,6 +92,10 @@ class GateMetrics(Collector):
             yield make.distribution(
                 names.STATE_HOLD_SECONDS, "Time that outcomes waited for durable versions", self.hold
             )
+        if self.traces is not None:
+            yield make.counter(names.TRACES_SENT_TOTAL, "Traces that the collector took", self.traces.sent)
+            lost = by_one(self.traces.lost)
+            yield make.counters(names.TRACES_LOST_TOTAL, "Traces that were not exported", (names.REASON,), lost)
         yield make.partitions(names.COMMITTED_OFFSET, "Next offset to read after a restart", self.committed)
         yield make.partitions(names.STOPPED_AT_OFFSET, "Partitions whose log lost this next offset", self.stopped)
         yield self.waits.family(make)

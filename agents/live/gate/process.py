@@ -40,6 +40,7 @@ from spillway.agents.live.gate.loop import GATHER_SECONDS, GATHER_SHARE, Gate, G
 from spillway.agents.live.gate.memory import Memory, Rereading
 from spillway.agents.live.gate.metrics import GateMetrics
 from spillway.agents.live.gate.states import GateStates
+from spillway.agents.live.gate.trace_exporter import TraceExporter
 from spillway.agents.live.gate.transaction import TransactionalWriter
 from spillway.agents.live.gate.wire import Wire
 from spillway.agents.live.groups import group_id, instance_id
@@ -185,6 +186,8 @@ class GateProcessConfig:
     replica: int = 0
     plan_period: float = 1.0  # seconds between two of its words to the stages
     metrics: Address = Address()  # noqa: RUF009 - immutable
+    otlp: str | None = None  # the base URL of a collector of traces
+    trace_sample: float = 0.0  # the share of traces to export where no caller decides
 
 
 def run(config: GateProcessConfig) -> int:
@@ -216,13 +219,15 @@ def serve(config: GateProcessConfig, stopping: Callable[[], bool]) -> None:
     writer = transactional_writer(config)
     teller = Teller(config.settings, name, config.replica, metrics, config.plan_period)
     states = _states(config)
+    if config.otlp is not None:
+        metrics.traces = TraceExporter(config.otlp, name, config.replica, config.trace_sample)
     gate = build(config, membership.consumer, writer, metrics, teller.tell, states)
     try:
         if states is not None:
             metrics.hold = Distribution()
             states.await_ends(_LOGS_SECONDS, stopping)
         gate.start()
-        registration = serve_metrics(config.run_dir, metrics, config.metrics, gate.what_hangs)
+        registration = serve_metrics(config.run_dir, metrics, config.metrics, gate.what_hangs, metrics.recent)
         membership.work(gate, lambda: stopping() or bool(membership.consumer.assignment()) or bool(metrics.stopped))
         registration.mark_ready()
         log.info("gate %s.%d: serving", name, config.replica)
@@ -235,6 +240,8 @@ def serve(config: GateProcessConfig, stopping: Callable[[], bool]) -> None:
             states.close()
         member_id = membership.consumer.memberid()
         membership.consumer.close()
+        if metrics.traces is not None:
+            metrics.traces.close()
     registration.close()
     if member_id:
         leave(config.settings, name, member_id)
@@ -318,6 +325,7 @@ def build(
         metrics=metrics,
         core=lambda: GateCore(pipeline.graph, sinks=spec.sinks, durability=durability),
         tell=tell,
+        trace=metrics.traces.offer if metrics.traces is not None else None,
         states=states,
         gather=min(GATHER_SECONDS, GATHER_SHARE * spec.slo),
     )

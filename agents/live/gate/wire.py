@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from spillway.agents.core.outcomes import Release
     from spillway.lineage.limits import Limits
     from spillway.lineage.marks import Place
+    from spillway.lineage.trace import TraceContext
     from spillway.lineage.values.codec import Decoder
 
 _JSON = MIME.encode()
@@ -50,6 +51,7 @@ class Carried:
     headers: Pairs
     outcome: Outcome | None
     taken: float = 0.0  # unix seconds: when the gate took it
+    trace: TraceContext | None = None  # None where it was not decoded
 
 
 @dataclass(slots=True, frozen=True)
@@ -167,10 +169,11 @@ class Wire:
             outcome = self._outcome(message.value()) if values else None
         except Exception as raised:  # noqa: BLE001
             error = unreadable(raised)
-            carried = Carried(message.key(), None, pairs, _failed(error))
+            carried = Carried(message.key(), None, pairs, _failed(error), trace=headers.trace)
             return Poison(_raw(message, pairs), error.reason, str(error), _delivery(message, headers, carried))
         value = message.value() if values else None
-        delivery = _delivery(message, headers, Carried(message.key(), value, pairs, outcome))
+        carried = Carried(message.key(), value, pairs, outcome, trace=headers.trace)
+        delivery = _delivery(message, headers, carried)
         delivery.size = len(value or b"") + _OVERHEAD
         return delivery
 

@@ -9,6 +9,7 @@ Old versions are left where they are; the next primary tombstones them, once a v
 
 from __future__ import annotations
 
+import os
 import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
@@ -30,7 +31,6 @@ from spillway.checkpoint.promotion import Append, Load, Member, StandDown
 from spillway.checkpoint.silence import Watch
 from spillway.checkpoint.version_log import key as record_key
 from spillway.lineage.errors import BrokerError, CheckpointError, UsageError, WireError
-from spillway.lineage.ids import new_request_id
 from spillway.lineage.marks import Mark
 from spillway.lineage.replication import Base, Beat, Claim, Fence, Manifest
 from spillway.lineage.values.replication import ReplicationDecoder, encode
@@ -72,7 +72,7 @@ class Reign:
     ) -> None:
         """Read all logs to their ends. `past_damage`: go on without what is damaged in the shard's version log."""
         self.place = place
-        self.name = f"{spec.name}.{place[0]}.{place[1]}.operator-{new_request_id()[:12]}"
+        self.name = f"{spec.name}.{place[0]}.{place[1]}.operator-{os.urandom(6).hex()}"
         self._reason = reason
         self._control = topics.control(spec.name)
         self._versions = topics.versions(spec.name, place[0])
@@ -223,7 +223,7 @@ class _Look:
     def __init__(self, settings: ClientSettings, spec: PipelineSpec, place: Place) -> None:
         self.heard: Beat | None = None
         self._place = place
-        self._name = f"operator-{new_request_id()[:12]}"
+        self._name = f"operator-{os.urandom(6).hex()}"
         self._topic = topics.beat(spec.name)
         self._decoder = ReplicationDecoder()
         self._lease = Lease(spec.stage(place[0]).required_state.lease)

@@ -61,7 +61,7 @@ class Emission:
         self._inputs: dict[str, str] = {}
 
     def message(self, emit: Emit) -> Outgoing:
-        """Make the message for one emit. A request's headers travel on, with a span of their own."""
+        """Make the message for one emit. A request's headers travel on."""
         source = emit.source
         carried = _carried(source)
         if emit.kind is EmitKind.DEAD_LETTER:
@@ -69,7 +69,6 @@ class Emission:
         came = carried.headers
         if came is None:
             raise ValueError(f"a record without headers cannot be sent on: {emit!r}")
-        trace = came.trace
         going = headers.Headers(
             source.request_id,
             came.sent_us,
@@ -77,7 +76,7 @@ class Emission:
             emit.hop,
             emit.path,
             emit.lost,
-            trace.child() if trace is not None else None,
+            came.trace,
             came.extra,
         )
         value: bytes = emit.payload if type(emit.payload) is bytes else self._loss(emit, source)

@@ -10,6 +10,7 @@ from click.testing import CliRunner
 from spillway.agents.cli.commands import status as command
 from spillway.agents.live.metrics import StageMetrics
 from spillway.agents.live.registry import serve_metrics
+from spillway.agents.supervise import view
 from spillway.agents.supervise.child import Child, ChildPlan
 from spillway.agents.supervise.lifecycle import RestartPolicy
 from spillway.agents.supervise.registry import ServeEntry
@@ -32,7 +33,7 @@ def child(tmp_path, stage, deaths):
 def status(tmp_path, monkeypatch):
     """Serve a stage's metrics, and the supervisor's of places with so many deaths; gives what the command says."""
     monkeypatch.setattr(command, "_INTERVAL_SECONDS", 0.0)
-    monkeypatch.setattr(command, "answers", lambda _settings, _within: True)
+    monkeypatch.setattr(view, "answers", lambda _settings, _within: True)
     closing = []
 
     def run(*arguments, **deaths):

@@ -8,7 +8,6 @@ from spillway.lineage import headers, hops, reasons
 from spillway.lineage.errors import WireError
 from spillway.lineage.headers import Headers
 from spillway.lineage.hops import Hop
-from spillway.lineage.ids import is_request_id, new_request_id
 from spillway.lineage.trace import TraceContext
 
 MOST = 2**63 - 1
@@ -312,9 +311,3 @@ def test_the_emitter_is_the_last_of_several_hops():
     chain = [Hop("a", 0, 0, 1, 0), Hop("b", 0, 0, 2, 0)]
     assert headers.decode([*BASE, ("spillway-hops", hops.encode(chain))]).hop == chain[1]
     assert headers.decode([*BASE, ("spillway-hops", hops.encode([]))]).hop is None
-
-
-def test_request_ids_that_are_made_are_request_ids_and_differ():
-    made = {new_request_id() for _ in range(1_000)}
-    assert len(made) == 1_000
-    assert all(map(is_request_id, made))

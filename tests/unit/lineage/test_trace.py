@@ -33,11 +33,11 @@ def test_a_valid_traceparent_is_taken():
     assert context.traceparent() == PARENT
 
 
-def test_a_child_is_in_the_same_trace_with_a_span_of_its_own():
-    parent = TraceContext(TRACE, SPAN, 1, b"a=b", b"c=d")
-    children = {parent.child() for _ in range(100)}
-    assert len({child.span_id for child in children} | {SPAN}) == 101
-    assert {(c.trace_id, c.flags, c.state, c.baggage) for c in children} == {(TRACE, 1, b"a=b", b"c=d")}
+def test_a_context_tells_whether_its_caller_records_it_and_whether_there_is_a_caller():
+    assert [TraceContext(TRACE, SPAN, flags).sampled for flags in range(4)] == [False, True, False, True]
+    assert not trace.is_own("q1", decoded(("traceparent", PARENT)))
+    assert trace.is_own("q1", decoded())
+    assert trace.is_own("q1", trace.new_trace("q1"))
 
 
 @pytest.mark.parametrize(

@@ -110,6 +110,11 @@ def read(taken):
     return Delivery(f"q{partition}.{offset}", partition, offset, NOW, NOW + 1, "c", hop, {}, (), NOW, payload)
 
 
+def failing(delivery):
+    delivery.payload.outcome = Outcome("failed", reason="model-raised", stage="c")
+    return delivery
+
+
 class Writer:
     def __init__(self):
         self.aborts, self.released = 0, 0
@@ -266,6 +271,17 @@ def test_an_outcome_counts_when_clients_could_read_it(bench, monkeypatch, second
     assert (metrics.good, metrics.late) == ((first, 0) if seconds <= 1.0 else (0, first))  # each has a second
     buckets = dict(zip(metrics.latency["prediction"].bounds, metrics.latency["prediction"].counts, strict=False))
     assert sum(count for bound, count in buckets.items() if bound >= seconds > bound / 2) == (first if seconds else 0)
+
+
+def test_drops_and_failures_are_kept_once_they_are_released(bench, monkeypatch):
+    monkeypatch.setattr(bench.gate._wire, "read", lambda taken: failing(read(taken)))
+    bench.rounds(3)
+    assert bench.gate._metrics.recent() == []
+    bench.durable()
+    until(lambda: bench.rounds(1) or bench.writer.released, 60)
+    told = bench.gate._metrics.recent()
+    assert len(told) == bench.writer.released
+    assert {(each["at"], each["reason"], each["request_id"][:3]) for each in told} == {(NOW, "model-raised", "q0.")}
 
 
 def test_what_is_held_stops_the_reading_until_it_leaves(bench):

@@ -21,6 +21,7 @@ from spillway.agents.live.stage.tally import Tally
 from spillway.agents.supervise.registry import Entry
 from spillway.agents.supervise.scrape import figures
 from spillway.lineage.errors import UsageError
+from spillway.lineage.message import Outcome
 from tests.unit.supervise.test_readings import reading
 
 
@@ -183,6 +184,23 @@ def test_metrics_and_questions_have_their_pages():
         wrong.update(healthy="it hangs", ready="")
         assert get(server.address, "/healthz") == (503, "it hangs\n")
         assert get(server.address, "/readyz") == (200, "ok\n")
+    finally:
+        server.close()
+
+
+def test_the_gate_tells_its_last_drops_and_failures():
+    metrics = GateMetrics("p")
+    for number in range(60):
+        metrics.note(float(number), f"q-{number}", Outcome("failed", reason="model-raised", stage="s", text="x" * 999))
+    server = MetricsServer(metrics, Address(), recent=metrics.recent)
+    try:
+        code, text = get(server.address, "/recent")
+        told = json.loads(text)
+        assert (code, [each["request_id"] for each in told]) == (200, [f"q-{number}" for number in range(59, 9, -1)])
+        assert told[0] == {
+            "at": 59.0, "request_id": "q-59",
+            "kind": "failed", "reason": "model-raised", "stage": "s", "text": "x" * 200,
+        }  # fmt: skip
     finally:
         server.close()
 

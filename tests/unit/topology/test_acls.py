@@ -64,6 +64,8 @@ def test_a_client_writes_queries_and_truths_and_reads_what_comes_of_them():
         name(each.spec.name) for each in PIPELINES for name in (topics.egress, topics.schemas)
     }
     assert not [grant for grant in grants(PIPELINE) if grant.role == "client" and grant.prefixed]
+    groups = {grant.name for grant in grants(PIPELINE) if grant.role == "client" and grant.resource == "group"}
+    assert groups == {topics.replies(each.spec.name) for each in PIPELINES}
 
 
 def test_what_a_learner_goes_by_it_reads_and_neither_clients_nor_learners_write():

@@ -1,0 +1,164 @@
+"""Plain JSON for web clients.
+
+    POST /v1/pipelines/P/predict   {"inputs": {...}, "key"?, "timeout_ms"?, "after"?, "priority"?, "parameters"?, "id"?}
+                                   {"queries": [{...}, ...]} comes back as server-sent events, as they are answered
+    POST /v1/pipelines/P/feedback  {"feedback": text of an answer, "learner": name, "truth": value, "inputs"?: {...}}
+
+Values are as in docs/clients.md. What is wrong with one query of many is in its own event.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
+
+from aiohttp import web
+
+from spillway.agents.gateway.asking import Answered, Asked, Served
+from spillway.agents.gateway.bodies import read_object
+from spillway.agents.gateway.parameters import ask_of
+from spillway.agents.gateway.receiving import Body, Room, require_media
+from spillway.agents.gateway.rest import asked_of, caller_of, identified, note_gone
+from spillway.agents.gateway.statuses import status_of
+from spillway.lineage import reasons
+from spillway.lineage.errors import SpillwayError, WireError
+from spillway.lineage.values.json_text import read_value, show_outcome
+from spillway.topology.quantities import shown
+
+if TYPE_CHECKING:
+    from spillway.agents.gateway.asking import Pipelines
+    from spillway.agents.gateway.feedback import Signer
+    from spillway.lineage.message import Outcome
+
+PROTOCOL: Final = "json"
+MOST_QUERIES: Final = 1_000  # of one call
+_WINDOW: Final = 256  # of them under way
+_WRITE_SECONDS: Final = 30.0  # for a client to read an event
+_JSON: Final = "application/json"
+_OF_A_QUERY: Final = frozenset({"inputs", "key", "timeout_ms", "after", "priority", "parameters", "id"})
+_OF_A_TRUTH: Final = frozenset({"feedback", "learner", "truth", "inputs"})
+
+
+class Plain:
+    """The handlers of one gateway."""
+
+    def __init__(self, pipelines: Pipelines, room: Room, signer: Signer) -> None:
+        self._pipelines, self._room, self._signer = pipelines, room, signer
+
+    def add(self, app: web.Application) -> None:
+        app.router.add_post("/v1/pipelines/{name}/predict", self._predict)
+        app.router.add_post("/v1/pipelines/{name}/feedback", self._feedback)
+
+    def _served(self, request: web.Request) -> Served:
+        return self._pipelines.find(request.match_info["name"], "", caller_of(request).pipelines)
+
+    async def _predict(self, request: web.Request) -> web.StreamResponse:
+        served = self._served(request)
+        require_media(request, _JSON)
+        async with Body(self._room, request, served.limits.max_message_bytes) as body:
+            told = read_object(body, served.limits)
+            if "queries" in told:
+                return await self._predict_many(request, served, told)
+            answered = await served.ask(_query(request, served, told), PROTOCOL)
+            note_gone(request, served, PROTOCOL)
+            shown_answer = self._shown(served, answered)
+            return web.json_response(shown_answer, status=answered.status.http, headers=identified(answered))
+
+    async def _predict_many(self, request: web.Request, served: Served, told: dict[str, Any]) -> web.StreamResponse:
+        queries = told["queries"]
+        if not isinstance(queries, list) or len(queries) > MOST_QUERIES or told.keys() != {"queries"}:
+            raise _bad(f"queries: must be a list of at most {MOST_QUERIES} objects, and alone in the body")
+        response = web.StreamResponse(headers={"Content-Type": "text/event-stream", "Cache-Control": "no-store"})
+        await response.prepare(request)
+        window = asyncio.Semaphore(_WINDOW)
+        tasks = [asyncio.create_task(self._one(request, served, each, n, window)) for n, each in enumerate(queries)]
+        try:
+            for task in asyncio.as_completed(tasks):
+                event = json.dumps(await task, ensure_ascii=False)
+                async with asyncio.timeout(_WRITE_SECONDS):
+                    await response.write(f"data: {event}\n\n".encode("utf-8", "replace"))
+            await response.write(b"event: end\ndata: {}\n\n")
+        finally:
+            for task in tasks:
+                task.cancel()
+        return response
+
+    async def _one(
+        self, request: web.Request, served: Served, told: Any, number: int, window: asyncio.Semaphore
+    ) -> dict[str, Any]:
+        async with window:
+            try:
+                if not isinstance(told, dict):
+                    raise _bad(f"queries[{number}]: must be an object, not {shown(told)}")
+                query = _query(request, served, told)
+                if query.idempotency_key:
+                    query = replace(query, idempotency_key=f"{query.idempotency_key}.{number}"[-128:])
+                answered = await served.ask(query, PROTOCOL)
+            except SpillwayError as error:
+                answered = Answered(status_of(error), str(error), "", None)
+            return {"index": number, "status": answered.status.http, **self._shown(served, answered)}
+
+    def _shown(self, served: Served, answered: Answered) -> dict[str, Any]:
+        outcome = answered.outcome
+        told: dict[str, Any] = {"error": answered.error} if answered.error else {}
+        if outcome is None:
+            return {**told, "request_id": answered.request_id}
+        shown_outcome = show_outcome(outcome, answered.request_id, outcome.latency or 0.0, late=outcome.late)
+        feedback = self._signer.text_of(served.name, outcome)
+        return {**told, **shown_outcome, **({"feedback": feedback} if feedback else {})}
+
+    async def _feedback(self, request: web.Request) -> web.Response:
+        served = self._served(request)
+        require_media(request, _JSON)
+        async with Body(self._room, request, served.limits.max_message_bytes) as body:
+            told = read_object(body, served.limits)
+            _only(told, _OF_A_TRUTH)
+            learner, text = told.get("learner"), told.get("feedback")
+            if not isinstance(learner, str) or not isinstance(text, str) or "truth" not in told:
+                raise _bad("send the learner's name, the truth, and as 'feedback' the text that came with the answer")
+            outcome: Outcome = self._signer.outcome_of(served.name, text, served.limits)
+            inputs = _values(told, "inputs", served) or None
+            truth = read_value(told["truth"], "truth", served.limits)
+            sent = await served.client.feedback(learner, outcome, truth, inputs=inputs)
+        return web.json_response({"learner": sent.learner, "id": sent.id}, status=202)
+
+
+def _query(request: web.Request, served: Served, told: dict[str, Any]) -> Asked:
+    _only(told, _OF_A_QUERY)
+    if not isinstance(told.get("inputs"), dict):
+        raise _bad(
+            f'inputs: must be an object of values by name, as {{"name": "Ada"}}, not {shown(told.get("inputs"))}'
+        )
+    parameters = told.get("parameters") or {}
+    if not isinstance(parameters, dict):
+        raise _bad(f"parameters: must be an object of values by name, not {shown(parameters)}")
+    own = {name: told[name] for name in ("key", "after", "priority") if told.get(name) is not None}
+    timeout = told.get("timeout_ms")
+    if timeout is not None:
+        if isinstance(timeout, bool) or not isinstance(timeout, int | float) or not 0 < timeout < 1e9:  # noqa: PLR2004
+            raise _bad(f"timeout_ms: must be a number above 0, not {shown(timeout)}")
+        own["timeout"] = max(1, int(timeout * 1000))
+    name = told.get("id", "")
+    if not isinstance(name, str):
+        raise _bad(f"id: must be a text, not {shown(name)}")
+    ask = ask_of({**parameters, **own}, served.limits, needs=served.signature.needs)
+    return asked_of(request, _values(told, "inputs", served), ask, name)
+
+
+def _values(told: dict[str, Any], what: str, served: Served) -> dict[str, Any]:
+    values = told.get(what) or {}
+    if not isinstance(values, dict):
+        raise _bad(f"{what}: must be an object of values by name, not {shown(values)}")
+    return {name: read_value(value, f"{what}.{name:.40}", served.limits) for name, value in values.items()}
+
+
+def _only(told: dict[str, Any], known: frozenset[str]) -> None:
+    unknown = sorted(told.keys() - known)
+    if unknown:
+        raise _bad(f"there is no field {unknown[0]!r:.80}; there are {', '.join(sorted(known))}")
+
+
+def _bad(text: str) -> WireError:
+    return WireError(reasons.BAD_INPUT, text)

@@ -1,0 +1,105 @@
+"""What a request over HTTP brings, within bounds: its body, and whose it is.
+
+All bodies and queries under way have `Room`'s bytes together, counted as they come and after they are unpacked; who
+finds none is answered 429.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Final
+
+from spillway.agents.gateway.statuses import TOO_MANY, UNREADABLE, RefusedError
+from spillway.lineage import reasons
+from spillway.lineage.errors import WireError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from types import TracebackType
+
+    from aiohttp import web
+
+MEBIBYTE: Final = 1 << 20
+ROOM_BYTES: Final = 64 * MEBIBYTE
+BODY_SECONDS: Final = 30.0
+_JSON_OVERHEAD: Final = 4  # bytes of JSON for one of a message: a float32 of 4 bytes is some 12 characters, and more
+
+
+class NoRoomError(RefusedError):
+    """As many bytes as the gateway holds at a time are under way."""
+
+    status = TOO_MANY
+
+
+class UnsupportedMediaError(RefusedError):
+    """A body is of a kind that nobody here reads."""
+
+    status = UNREADABLE
+
+
+class Room:
+    """Bytes that may be under way at a time."""
+
+    def __init__(self, most: int = ROOM_BYTES) -> None:
+        self.most = most
+        self.taken = 0
+
+    def take(self, count: int) -> None:
+        if self.taken + count > self.most:
+            raise NoRoomError(f"{self.most >> 20} MiB of requests are under way; try again later")
+        self.taken += count
+
+    def give(self, count: int) -> None:
+        self.taken -= count
+
+    @contextmanager
+    def hold(self, count: int) -> Iterator[None]:
+        """Have so many bytes under way until the context ends. Raises NoRoomError."""
+        self.take(count)
+        try:
+            yield
+        finally:
+            self.give(count)
+
+
+class Body:
+    """A request's body, whose bytes count as under way while the context is open."""
+
+    def __init__(self, room: Room, request: web.Request, largest: int) -> None:
+        """`largest`: bytes of a message of the pipeline."""
+        self._room, self._request = room, request
+        self._largest = largest * _JSON_OVERHEAD
+        self._taken = 0
+
+    async def __aenter__(self) -> bytes:
+        try:
+            async with asyncio.timeout(BODY_SECONDS):
+                return await self._read()
+        except TimeoutError as error:
+            self._room.give(self._taken)
+            raise WireError(reasons.BAD_INPUT, f"the body did not come within {BODY_SECONDS:.0f} s") from error
+        except BaseException:
+            self._room.give(self._taken)
+            raise
+
+    async def _read(self) -> bytes:
+        pieces: list[bytes] = []
+        async for piece in self._request.content.iter_any():
+            if self._taken + len(piece) > self._largest:
+                raise WireError(reasons.TOO_LARGE, f"the body has more than {self._largest} bytes")
+            self._room.take(len(piece))
+            self._taken += len(piece)
+            pieces.append(piece)
+        return b"".join(pieces)
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._room.give(self._taken)
+
+
+def require_media(request: web.Request, *kinds: str) -> None:
+    """Raise UnsupportedMediaError unless a body says that it is one of `kinds`: a web page's form never is."""
+    if request.content_type not in kinds:
+        raise UnsupportedMediaError(f"send the header 'Content-Type: {kinds[0]}', not {request.content_type!r:.80}")

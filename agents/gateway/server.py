@@ -1,0 +1,133 @@
+"""The gateway's HTTP server: who may come in, how many, and what an error looks like.
+
+Every error is `{"error": text}` with its status, whatever raised it. Health alone is open without a token.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from importlib.metadata import version
+from typing import TYPE_CHECKING, Any, Final
+
+from aiohttp import web
+from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
+
+from spillway.agents.gateway import openapi, statuses
+from spillway.agents.gateway.plain import Plain
+from spillway.agents.gateway.receiving import NoRoomError, Room
+from spillway.agents.gateway.rest import CALLER, Rest, caller_of
+from spillway.agents.gateway.statuses import NotFoundError
+from spillway.lineage.errors import SpillwayError, UsageError
+
+if TYPE_CHECKING:
+    import ssl
+    from collections.abc import Awaitable, Callable, Iterable
+
+    from prometheus_client.registry import Collector
+
+    from spillway.agents.gateway.asking import Pipelines
+    from spillway.agents.gateway.feedback import Signer
+    from spillway.agents.gateway.security import Gatekeeper
+
+    Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+log = logging.getLogger(__name__)
+
+VERSION: Final = version("spillway")
+CONNECTIONS: Final = 1_000
+_HEALTH: Final = frozenset({"/v2/health/live", "/v2/health/ready"})
+_OPEN: Final = _HEALTH | {"/", "/page/page.css", "/page/page.js"}  # the page asks for the token itself
+_KEEP_ALIVE: Final = 75.0
+
+
+class HttpFront:
+    """The server of one gateway."""
+
+    def __init__(
+        self,
+        pipelines: Pipelines,
+        gatekeeper: Gatekeeper,
+        signer: Signer,
+        room: Room,
+        metrics: Iterable[Collector] = (),
+    ) -> None:
+        """`metrics`: of the pipelines, for `GET /metrics`, which tells a caller of all of them."""
+        self._pipelines, self._gatekeeper = pipelines, gatekeeper
+        self.app = web.Application(middlewares=[self._guarded])
+        Rest(pipelines, room, VERSION).add(self.app)
+        Plain(pipelines, room, signer).add(self.app)
+        self.app.router.add_get("/openapi.json", self._openapi)
+        self.app.router.add_get("/metrics", self._metrics)
+        self._registry = CollectorRegistry()
+        for each in metrics:
+            self._registry.register(each)
+        self._runner: web.AppRunner | None = None
+
+    async def start(self, host: str, port: int, tls: ssl.SSLContext | None, drain: float) -> int:
+        """Listen, and return the port. `drain`: seconds for what is under way at the end. Raises UsageError."""
+        runner = web.AppRunner(
+            self.app, access_log=None, keepalive_timeout=_KEEP_ALIVE, shutdown_timeout=drain, handler_cancellation=False
+        )
+        await runner.setup()
+        try:
+            await web.TCPSite(runner, host, port, ssl_context=tls).start()
+        except OSError as error:
+            raise UsageError(
+                f"cannot listen on {host}:{port} for HTTP: {error.strerror or error}; choose another --http"
+            ) from error
+        self._runner = runner
+        chosen: int = runner.addresses[0][1]
+        return chosen
+
+    async def stop(self) -> None:
+        """Take no new connections, and wait for what is under way."""
+        if self._runner is not None:
+            await self._runner.cleanup()
+
+    @web.middleware
+    async def _guarded(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        try:
+            self._let_in(request)
+            return await handler(request)
+        except SpillwayError as error:
+            return self._refused(error)
+        except web.HTTPException as error:
+            return _error(error.status, f"{request.method} {request.path}: {error.reason}")
+        except (ConnectionError, TimeoutError):
+            raise  # the client is gone, or does not read
+        except asyncio.CancelledError:
+            raise
+        except Exception:
+            log.exception("%s %s failed", request.method, request.path)
+            return _error(500, "the gateway failed at this request; its log says why")
+
+    def _let_in(self, request: web.Request) -> None:
+        server: Any = self._runner.server if self._runner is not None else None
+        if server is not None and len(server.connections) > CONNECTIONS:
+            raise NoRoomError(f"{CONNECTIONS} connections are open; try again later")
+        if request.path in _OPEN:
+            return
+        authorization = request.headers.get("Authorization", "")
+        request[CALLER] = self._gatekeeper.caller(authorization, request.headers.get("Host"))
+
+    def _refused(self, error: SpillwayError) -> web.Response:
+        status = statuses.status_of(error)
+        headers = {"WWW-Authenticate": "Bearer"} if status is statuses.UNAUTHENTICATED else {}
+        if status in (statuses.TOO_MANY, statuses.UNAVAILABLE):
+            headers["Retry-After"] = "1"
+        return _error(status.http, str(error), headers)
+
+    async def _metrics(self, request: web.Request) -> web.Response:
+        if caller_of(request).pipelines is not None:
+            raise NotFoundError("metrics are of all pipelines, and this token is not")
+        return web.Response(body=generate_latest(self._registry), headers={"Content-Type": CONTENT_TYPE_LATEST})
+
+    async def _openapi(self, request: web.Request) -> web.Response:
+        allowed = caller_of(request).pipelines
+        served = [each for name, each in self._pipelines.served.items() if allowed is None or name in allowed]
+        return web.json_response(openapi.document([each.signature for each in served], VERSION))
+
+
+def _error(status: int, text: str, headers: dict[str, str] | None = None) -> web.Response:
+    return web.json_response({"error": text}, status=status, headers=headers)
