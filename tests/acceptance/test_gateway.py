@@ -4,8 +4,10 @@ import concurrent.futures
 import json
 import struct
 import subprocess
+import sys
 import urllib.error
 import urllib.request
+from pathlib import Path
 
 import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
@@ -310,3 +312,30 @@ def lines_to(stream, mark):
         yield line
         if mark in line:
             return
+
+
+@pytest.mark.nightly
+def test_tritons_own_client(gateway, project, broker, tmp_path):
+    python = tmp_path / "venv" / "bin" / "python"
+    subprocess.run([sys.executable, "-m", "venv", tmp_path / "venv"], check=True)
+    subprocess.run([python, "-m", "pip", "install", "-q", "tritonclient[http,grpc]==2.73.0"], check=True)
+    command = [SPILLWAY, "gateway", "pipeline.yaml", "--bootstrap", broker, "--run-dir", "run4", "--replica", "3"]
+    listening = [*command, "--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0"]
+    with subprocess.Popen(listening, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=project) as run:
+        said = "".join(lines_to(run.stdout, "http://"))
+        addresses = [
+            said.rpartition("http://")[2].strip(),
+            f"127.0.0.1:{said.partition('gRPC at port ')[2].split()[0]}",
+        ]
+        asked = [python, Path(__file__).with_name("foreign_client.py"), *addresses, gateway.name]
+        done = subprocess.run(asked, capture_output=True, text=True, check=False, timeout=120)
+        run.terminate()
+        assert run.wait(30) == 0
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout)
+    alike = {"live": True, "said": "Hello, Ada!", "twice": [2, 4, 6]}
+    assert told == {
+        "http": {**alike, "refused": ["404", "404"]},
+        "grpc": {**alike, "refused": ["StatusCode.NOT_FOUND", "StatusCode.UNIMPLEMENTED"]},
+        "json": "Hello, Bob!",
+    }
