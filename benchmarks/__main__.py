@@ -27,6 +27,7 @@ BENCHMARKS = {
     "state-copy": "What a version of a state costs to copy, hash, write as a delta and put together again.",
     "hop": "One hop through a stage against aiokafka, confluent-kafka, Faust and Quix Streams.",
     "overhead": "What a pipeline costs besides its models: CPU time and Kafka requests per query.",
+    "gateway": "What the gateway costs over `Client`, and whether it holds under kills and hostile requests.",
     "start": "How soon a broker and a pipeline are ready, and what their processes weigh.",
     "simulate": "Stage visits per second in the simulator.",
 }

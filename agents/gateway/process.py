@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 from prometheus_client.registry import Collector
 
 from spillway.agents.gateway.asking import GRACE, Pipelines, Served
+from spillway.agents.gateway.connections import allow_files
 from spillway.agents.gateway.feedback import Signer, secret_in
 from spillway.agents.gateway.page import Page
 from spillway.agents.gateway.receiving import Room
@@ -94,6 +95,7 @@ def run(config: GatewayConfig, ready: Callable[[int], None] = lambda _: None) ->
 
     Raises SpillwayError where it cannot serve.
     """
+    allow_files()
     asyncio.run(_serve(config, ready))
     return 0
 

@@ -10,6 +10,8 @@ import asyncio
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
+from aiohttp import web
+
 from spillway.agents.gateway.statuses import TOO_MANY, UNREADABLE, RefusedError
 from spillway.lineage import reasons
 from spillway.lineage.errors import WireError
@@ -18,11 +20,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from types import TracebackType
 
-    from aiohttp import web
-
 MEBIBYTE: Final = 1 << 20
 ROOM_BYTES: Final = 64 * MEBIBYTE
 BODY_SECONDS: Final = 30.0
+READ: Final = web.RequestKey("read", bool)  # its body has come, and it is being answered
 _JSON_OVERHEAD: Final = 4  # bytes of JSON for one of a message: a float32 of 4 bytes is some 12 characters, and more
 
 
@@ -75,13 +76,18 @@ class Body:
     async def __aenter__(self) -> bytes:
         try:
             async with asyncio.timeout(BODY_SECONDS):
-                return await self._read()
+                body = await self._read()
         except TimeoutError as error:
             self._room.give(self._taken)
             raise WireError(reasons.BAD_INPUT, f"the body did not come within {BODY_SECONDS:.0f} s") from error
+        except web.RequestPayloadError as error:
+            self._room.give(self._taken)
+            raise WireError(reasons.BAD_INPUT, "the body is not what its headers say; mend its encoding") from error
         except BaseException:
             self._room.give(self._taken)
             raise
+        self._request[READ] = True
+        return body
 
     async def _read(self) -> bytes:
         pieces: list[bytes] = []

@@ -1,7 +1,7 @@
 """The gateway's HTTP server: who may come in, how many, and what an error looks like.
 
-Every error is `{"error": text}` with its status, whatever raised it. Without a token health is open, and the page's own
-files, which hold nothing of a pipeline.
+Every error is `{"error": text}` with its status, whatever raised it; what is no HTTP is aiohttp's to refuse. Without a
+token health is open, and the page's own files, which hold nothing of a pipeline.
 """
 
 from __future__ import annotations
@@ -9,14 +9,14 @@ from __future__ import annotations
 import asyncio
 import logging
 from importlib.metadata import version
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from aiohttp import web
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 
 from spillway.agents.gateway import openapi, statuses
+from spillway.agents.gateway.connections import Connections, quiet_logger
 from spillway.agents.gateway.plain import Plain
-from spillway.agents.gateway.receiving import NoRoomError, Room
 from spillway.agents.gateway.rest import CALLER, Rest, caller_of
 from spillway.agents.gateway.statuses import NotFoundError
 from spillway.lineage.errors import SpillwayError, UsageError
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
     from spillway.agents.gateway.asking import Pipelines
     from spillway.agents.gateway.feedback import Signer
+    from spillway.agents.gateway.receiving import Room
     from spillway.agents.gateway.security import Gatekeeper
 
     Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -36,7 +37,6 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 VERSION: Final = version("spillway")
-CONNECTIONS: Final = 1_000
 _HEALTH: Final = frozenset({"/v2/health/live", "/v2/health/ready"})
 _OPEN: Final = _HEALTH | {"/", "/page/page.css", "/page/page.js"}  # the page asks for the token itself
 _KEEP_ALIVE: Final = 75.0
@@ -64,11 +64,17 @@ class HttpFront:
         for each in metrics:
             self._registry.register(each)
         self._runner: web.AppRunner | None = None
+        self._connections = Connections()
 
     async def start(self, host: str, port: int, tls: ssl.SSLContext | None, drain: float) -> int:
         """Listen, and return the port. `drain`: seconds for what is under way at the end. Raises UsageError."""
         runner = web.AppRunner(
-            self.app, access_log=None, keepalive_timeout=_KEEP_ALIVE, shutdown_timeout=drain, handler_cancellation=False
+            self.app,
+            access_log=None,
+            logger=quiet_logger(),
+            keepalive_timeout=_KEEP_ALIVE,
+            shutdown_timeout=drain,
+            handler_cancellation=False,
         )
         await runner.setup()
         try:
@@ -78,19 +84,22 @@ class HttpFront:
                 f"cannot listen on {host}:{port} for HTTP: {error.strerror or error}; choose another --http"
             ) from error
         self._runner = runner
+        self._connections.watch(runner)
         chosen: int = runner.addresses[0][1]
         return chosen
 
     async def stop(self) -> None:
         """Take no new connections, and wait for what is under way."""
+        self._connections.close()
         if self._runner is not None:
             await self._runner.cleanup()
 
     @web.middleware
     async def _guarded(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         try:
-            self._let_in(request)
-            return await handler(request)
+            with self._connections.answering(request):
+                self._let_in(request)
+                return await handler(request)
         except SpillwayError as error:
             return self._refused(error)
         except web.HTTPException as error:
@@ -104,9 +113,6 @@ class HttpFront:
             return _error(500, "the gateway failed at this request; its log says why")
 
     def _let_in(self, request: web.Request) -> None:
-        server: Any = self._runner.server if self._runner is not None else None
-        if server is not None and len(server.connections) > CONNECTIONS:
-            raise NoRoomError(f"{CONNECTIONS} connections are open; try again later")
         if request.path in _OPEN:
             return
         authorization = request.headers.get("Authorization", "")

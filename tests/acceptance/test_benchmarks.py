@@ -31,6 +31,9 @@ RUNS = [
     "hop --repeats 1 --seconds 1 --messages 3000",
     "overhead --only chain-nspb --rates 40 --seconds 1",
     "overhead examples/applications/tm.yaml --seconds 1 --repeats 1",
+    "gateway --only latency --rate 20 --seconds 2 --repeats 1",
+    "gateway --only hostile --hostile 500",
+    "gateway --only kill --requests 1000 --kill-rate 20",
     "start --repeats 1",
     "simulate --requests 500 --repeats 1",
 ]

@@ -1,0 +1,1 @@
+"""What the gateway costs and withstands: `python -m benchmarks gateway`."""
