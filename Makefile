@@ -91,7 +91,7 @@ lint: env
 unit integration acceptance: env
 	$(BIN)/python -m pytest tests/$@
 
-# Every figure that the README speaks of; about half an hour, on a machine that does nothing else.
+# Every figure of docs/results/overhead.md; about half an hour, on a machine that does nothing else.
 bench: bench-hop
 	$(BIN)/python -m benchmarks overhead
 	$(BIN)/python -m benchmarks overhead examples/plates/pipeline.yaml --payload examples.plates.payload:scene

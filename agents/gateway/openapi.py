@@ -161,10 +161,9 @@ def _plain_paths(name: str) -> Schema:
 _MEANING: Final = {
     400: "The request is not as it must be; the text says what to change.",
     401: "A token is needed.",
-    403: "The token is not for this pipeline.",
+    403: "The Host header names another host.",
     404: "There is no such pipeline, version or path.",
     415: "The body is of another content type.",
-    421: "The Host header names another host.",
     413: "Over one of the pipeline's limits.",
     429: "Too much is under way; ask again later.",
     500: "The pipeline failed.",

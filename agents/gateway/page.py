@@ -53,25 +53,6 @@ _HEADERS: Final = {
 }
 
 
-def add_page(
-    app: web.Application,
-    gather: Callable[[], dict[str, Any]],
-    pipelines: Iterable[Pipeline],
-    settings: ClientSettings,
-) -> None:
-    """Add the page of these pipelines to an application that has put each request's caller where `caller_of` looks.
-
-    `gather` (`spillway.agents.supervise.view.Gatherer`) is called in a thread, by one at a time.
-    """
-    page = Page(gather, pipelines, settings)
-    for path, (name, kind) in _FILES.items():
-        app.router.add_get(path, _static(name, kind))
-    app.router.add_get("/v1/status", page.status)
-    app.router.add_get("/v1/status/stream", page.stream)
-    app.router.add_get("/v1/pipelines/{name}/queries/{id}", page.query)
-    app.on_shutdown.append(page.end)
-
-
 def _static(name: str, kind: str) -> Callable[[web.Request], Awaitable[web.Response]]:
     text = resources.files("spillway.agents.gateway").joinpath(name).read_text(encoding="utf-8")
 
@@ -84,13 +65,10 @@ def _static(name: str, kind: str) -> Callable[[web.Request], Awaitable[web.Respo
 
 
 class Page:
-    """The handlers of one gateway's page."""
+    """The page of a gateway's pipelines. `gather` (`View.gather` of agents/supervise) runs in a thread, alone."""
 
     def __init__(
-        self,
-        gather: Callable[[], dict[str, Any]],
-        pipelines: Iterable[Pipeline],
-        settings: ClientSettings,
+        self, gather: Callable[[], dict[str, Any]], pipelines: Iterable[Pipeline], settings: ClientSettings
     ) -> None:
         self._gather, self._settings = gather, settings
         self._served: dict[str, PipelineSpec] = {}  # the learners after their pipeline
@@ -108,6 +86,15 @@ class Page:
         self._ended = asyncio.Event()
         self._viewers = 0
         self._searches = 0
+
+    def add(self, app: web.Application) -> None:
+        """Add the page to an application that puts each request's caller where `caller_of` looks."""
+        for path, (name, kind) in _FILES.items():
+            app.router.add_get(path, _static(name, kind))
+        app.router.add_get("/v1/status", self.status)
+        app.router.add_get("/v1/status/stream", self.stream)
+        app.router.add_get("/v1/pipelines/{name}/queries/{id}", self.query)
+        app.on_shutdown.append(self.end)
 
     async def status(self, request: web.Request) -> web.Response:
         """Answer once, with the last minutes."""

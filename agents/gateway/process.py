@@ -18,13 +18,13 @@ from prometheus_client.registry import Collector
 from spillway.agents.gateway.asking import GRACE, Pipelines, Served
 from spillway.agents.gateway.connections import allow_files
 from spillway.agents.gateway.feedback import Signer, secret_in
-from spillway.agents.gateway.page import add_page
+from spillway.agents.gateway.page import Page
 from spillway.agents.gateway.receiving import Room
 from spillway.agents.gateway.security import Gatekeeper, read_tokens, tls_context
 from spillway.agents.gateway.server import HttpFront
 from spillway.agents.live.metrics import Families
 from spillway.agents.live.registry import Address, serve_metrics, turns
-from spillway.agents.supervise.view import Gatherer
+from spillway.agents.supervise.view import View
 from spillway.lineage import metric_names as names
 
 if TYPE_CHECKING:
@@ -111,8 +111,8 @@ async def _serve(config: GatewayConfig, ready: Callable[[int], None]) -> None:
     tls = tls_context(config.tls_cert, config.tls_key, config.tls_client_ca)
     everything = [GatewayMetrics(served, config.replica, room) for served in pipelines.served.values()]
     front = HttpFront(pipelines, gatekeeper, signer, room, everything)
+    Page(View(config.run_dir, pipelines.served).gather, config.pipelines, config.settings).add(front.app)
     calls = _grpc_front(config, pipelines, gatekeeper, room)
-    add_page(front.app, Gatherer(config.run_dir, pipelines.served), config.pipelines, config.settings)
     registrations = [
         serve_metrics(config.run_dir, each, _port(config, number), turns(loop))
         for number, each in enumerate(everything)

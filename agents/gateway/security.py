@@ -13,7 +13,7 @@ import ssl
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from spillway.agents.gateway.statuses import MISDIRECTED, UNAUTHENTICATED, RefusedError
+from spillway.agents.gateway.statuses import FORBIDDEN, UNAUTHENTICATED, RefusedError
 from spillway.lineage.errors import UsageError
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ class UnauthenticatedError(RefusedError):
 class ForeignHostError(RefusedError):
     """A request is for another host than this one."""
 
-    status = MISDIRECTED
+    status = FORBIDDEN
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """The gateway's HTTP server: who may come in, how many, and what an error looks like.
 
-Every error is `{"error": text}` with its status, whatever raised it; what is no HTTP is aiohttp's to refuse. Health
-alone is open without a token.
+Every error is `{"error": text}` with its status, whatever raised it; what is no HTTP is aiohttp's to refuse. Without a
+token health is open, and the page's own files, which hold nothing of a pipeline.
 """
 
 from __future__ import annotations

@@ -31,23 +31,6 @@ _Whose = tuple[str, str, int]
 _AT_WORK: Final = frozenset({"stage", "member", _GATE})
 
 
-class Gatherer:
-    """Gathers the JSON of `View` again and again, by one caller at a time."""
-
-    def __init__(self, run_dir: Path, pipelines: Iterable[str]) -> None:
-        self._view = View(run_dir, pipelines)
-        self._asked = -math.inf
-
-    def __call__(self) -> dict[str, Any]:
-        """Read the processes of the pipelines and of their learners. Rates are since the last call."""
-        self._view.read()
-        now = time.monotonic()
-        if now - self._asked >= _ASK_EVERY_SECONDS:
-            self._view.ask_kafka()
-            self._asked = now
-        return self._view.as_json()
-
-
 class View:
     """The entries of a run directory, each with its last two readings."""
 
@@ -63,6 +46,15 @@ class View:
         self._gone: dict[str, str] = {}  # by pipeline whose Kafka does not answer: what to say
         self._unanswered: dict[str, float] = {}  # by pipeline, seconds
         self._recent: dict[_Whose, list[dict[str, Any]]] = {}  # of gates
+        self._asked = -math.inf  # when Kafka was
+
+    def gather(self) -> dict[str, Any]:
+        """Read everything, now and then ask Kafka, and tell. Rates are since the last call; by one caller at a time."""
+        self.read()
+        if time.monotonic() - self._asked >= _ASK_EVERY_SECONDS:
+            self.ask_kafka()
+            self._asked = time.monotonic()
+        return self.as_json()
 
     @property
     def healthy(self) -> bool:

@@ -63,6 +63,10 @@ _ENVELOPE_BYTES = 64 << 10  # headers, key and framing around a value of the lar
 class OutcomeTimeoutError(SpillwayError, TimeoutError):
     """No outcome came in time. The query may still be on its way, and its outcome still be written."""
 
+    def __init__(self, text: str, request_id: str = "") -> None:
+        super().__init__(text)
+        self.request_id = request_id
+
 
 class TooManyInFlightError(SpillwayError):
     """As many queries as the client may have in flight already wait for their outcomes."""
@@ -361,7 +365,8 @@ class Exchange:
                 if there is None or there[1] != number:
                     continue
                 self._removed(request_id)
-            there[0].failed(OutcomeTimeoutError(f"no outcome of query {request_id.decode()} came in time{hint}"))
+            name = request_id.decode()
+            there[0].failed(OutcomeTimeoutError(f"no outcome of query {name} came in time{hint}", name))
 
     def _fail(self, request_id: bytes, error: SpillwayError) -> None:
         waiter = self._forget(request_id)

@@ -4,8 +4,10 @@ import concurrent.futures
 import json
 import struct
 import subprocess
+import sys
 import urllib.error
 import urllib.request
+from pathlib import Path
 
 import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
@@ -217,7 +219,7 @@ def egress_ids(broker, name):
 
 def test_what_a_web_page_could_have_a_browser_send_is_refused(gateway):
     path = f"/v1/pipelines/{gateway.name}/predict"
-    assert gateway.ask(path, {"inputs": {}}, [("Host", "evil.example")])[0] == 421
+    assert gateway.ask(path, {"inputs": {}}, [("Host", "evil.example")])[0] == 403
     assert gateway.ask(path, b'{"inputs": {}}', [("Content-Type", "text/plain")])[0] == 415
     assert gateway.ask(path, None, [("Origin", "http://evil.example")], "OPTIONS")[0] == 405
     assert gateway.ask("/nowhere")[0] == 404
@@ -276,3 +278,64 @@ def under_way(gateway):
     return any(
         line.startswith("spillway_gateway_requests_under_way{") and line.endswith(" 1.0") for line in text.split("\n")
     )
+
+
+def test_grpc_beside_http(gateway, project, broker):
+    grpc = pytest.importorskip("grpc", reason="pip install 'spillway[grpc]'")
+    from spillway.agents.gateway.protocol import inference_pb2 as pb
+
+    command = [SPILLWAY, "gateway", "pipeline.yaml", "--bootstrap", broker, "--run-dir", "run3", "--replica", "2"]
+    listening = [*command, "--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0"]
+    with subprocess.Popen(listening, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=project) as run:
+        said = "".join(lines_to(run.stdout, "http://"))
+        port = said.partition("gRPC at port ")[2].split()[0]
+        with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
+            infer = channel.unary_unary(
+                "/inference.GRPCInferenceService/ModelInfer",
+                request_serializer=pb.ModelInferRequest.SerializeToString,
+                response_deserializer=pb.ModelInferResponse.FromString,
+            )
+            query = pb.ModelInferRequest(model_name=gateway.name, id="7")
+            query.inputs.add(name="name", datatype="BYTES", shape=[1]).contents.bytes_contents.append(b"Ada")
+            query.outputs.add(name="said")
+            answer = infer(query, timeout=20)
+            assert (answer.id, list(answer.raw_output_contents)) == ("7", [b"\x0b\0\0\0Hello, Ada!"])
+            with pytest.raises(grpc.RpcError) as refused:
+                infer(pb.ModelInferRequest(model_name="nobody"), timeout=20)
+            assert refused.value.code() is grpc.StatusCode.NOT_FOUND
+        run.terminate()
+        assert run.wait(30) == 0
+
+
+def lines_to(stream, mark):
+    for line in stream:
+        yield line
+        if mark in line:
+            return
+
+
+@pytest.mark.nightly
+def test_tritons_own_client(gateway, project, broker, tmp_path):
+    python = tmp_path / "venv" / "bin" / "python"
+    subprocess.run([sys.executable, "-m", "venv", tmp_path / "venv"], check=True)
+    subprocess.run([python, "-m", "pip", "install", "-q", "tritonclient[http,grpc]==2.73.0"], check=True)
+    command = [SPILLWAY, "gateway", "pipeline.yaml", "--bootstrap", broker, "--run-dir", "run4", "--replica", "3"]
+    listening = [*command, "--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0"]
+    with subprocess.Popen(listening, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=project) as run:
+        said = "".join(lines_to(run.stdout, "http://"))
+        addresses = [
+            said.rpartition("http://")[2].strip(),
+            f"127.0.0.1:{said.partition('gRPC at port ')[2].split()[0]}",
+        ]
+        asked = [python, Path(__file__).with_name("foreign_client.py"), *addresses, gateway.name]
+        done = subprocess.run(asked, capture_output=True, text=True, check=False, timeout=120)
+        run.terminate()
+        assert run.wait(30) == 0
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout)
+    alike = {"live": True, "said": "Hello, Ada!", "twice": [2, 4, 6]}
+    assert told == {
+        "http": {**alike, "refused": ["404", "404"]},
+        "grpc": {**alike, "refused": ["StatusCode.NOT_FOUND", "StatusCode.UNIMPLEMENTED"]},
+        "json": "Hello, Bob!",
+    }

@@ -219,13 +219,16 @@ def test_torch_comes_with_an_extra_alone(wheel, serves):
 def test_the_first_minute_of_the_readme(copied, environment):
     ensure_jars(cache_dir(), notice=lambda _text: None)
     ask = re.search(r"^\$ (echo .*) \| \.venv/bin/(spillway predict .*)$", README, re.MULTILINE)
-    serve = re.search(r"^\$ \.venv/bin/(spillway serve \S+)", README, re.MULTILINE)
+    curl = re.search(r"^\$ (curl -s )localhost:8080(/.*)$", README, re.MULTILINE)
+    serve = re.search(r"^\$ \.venv/bin/(spillway serve \S+ --http )127.0.0.1:8080", README, re.MULTILINE)
     assert ask is not None
+    assert curl is not None
     assert serve is not None
     said(["spillway", "check", "examples/hello/pipeline.yaml", "--models"], cwd=copied, env=environment)
     output = copied / "serve.out"
     with output.open("wb") as out:
-        process = subprocess.Popen(serve[1].split(), cwd=copied, env=environment, stdout=out, stderr=out)
+        words = [*serve[1].split(), "127.0.0.1:0"]
+        process = subprocess.Popen(words, cwd=copied, env=environment, stdout=out, stderr=out)
     try:
         until(
             lambda: b"ready" in output.read_bytes() or process.poll() is not None,
@@ -235,6 +238,9 @@ def test_the_first_minute_of_the_readme(copied, environment):
         assert process.poll() is None, output.read_text()
         told = said(["sh", "-c", f"{ask[1]} | {ask[2]} --deadline 300"], cwd=copied, env=environment)
         assert "Hello, Ada!" in told
+        log = (copied / ".spillway/run/hello/logs/gateway.0.log").read_text()
+        asked = f"{curl[1]}{log.rpartition('http://')[2].split()[0]}{curl[2]}"
+        until(lambda: "Hello, Ada!" in said(["sh", "-c", asked]), SECONDS, "an answer within the SLO")
         assert CLIENT_SAYS in said(["python", "-c", CLIENT], cwd=copied, env=environment)
         process.send_signal(signal.SIGINT)
         until(lambda: process.poll() is not None, STOP_SECONDS, "drained and ended")

@@ -10,7 +10,7 @@ from spillway.agents.live.operator.inspection import Search
 from tests.chromium import PROGRAM, a_tab
 from tests.unit.gateway.test_page import EVIL, EVIL_ID, ONE, a_gateway
 
-BROWSER = pytest.mark.skipif(
+pytestmark = pytest.mark.skipif(
     PROGRAM is None, reason="needs Chromium (apt install chromium), or its path in SPILLWAY_CHROMIUM"
 )
 

@@ -1,4 +1,4 @@
-"""`spillway gateway`: HTTP clients ask pipelines that are served."""
+"""`spillway gateway`: HTTP and gRPC clients ask pipelines that are served."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ _FILE = click.Path(path_type=Path, dir_okay=False, exists=True)
 @click.option("--tls-client-ca", type=_FILE, help="Ask clients for a certificate of this authority.")
 @click.option("--parent", type=int, hidden=True)
 def gateway(pipelines: tuple[Path, ...], parent: int | None, **options: Any) -> int:
-    """Answer HTTP requests with predictions of pipelines that are served.
+    """Answer HTTP and gRPC requests with predictions of pipelines that are served.
 
     \b
     POST /v2/models/NAME/infer          the Open Inference Protocol (v2), as JSON or with binary tensors
     POST /v1/pipelines/NAME/predict     plain JSON: {"inputs": {...}}
     GET  /openapi.json                  what else there is
 
-    It asks for no token unless a file of tokens is given, and then listens on this machine alone unless told otherwise.
+    Without a file of tokens it answers whoever asks, and listens on this machine alone unless --allow-host names it.
     Any number of gateways may run beside one another.
 
     \b

@@ -47,13 +47,6 @@ def test_new_measurements_displace_old_ones():
     assert estimate(1) == pytest.approx(2.0, rel=1e-3)
 
 
-def test_larger_batches_are_never_expected_to_be_faster_and_none_ends_before_it_starts():
-    estimate = RunningEstimate()
-    estimate.observe(1, 5.0)
-    estimate.observe(10, 0.1)
-    assert estimate(100) >= estimate(5) >= 0.0
-
-
 def profile(count: int) -> float:
     return 0.010 + 0.005 * count
 
@@ -72,17 +65,6 @@ def test_one_slow_batch_says_little_against_a_profile():
     assert estimate(8) == pytest.approx(1.1 * profile(8))
 
 
-@pytest.mark.parametrize(("factor", "batches"), [(2.0, 75), (0.5, 75), (10.0, 150)])
-def test_a_lasting_departure_from_the_profile_is_followed_at_all_sizes(factor, batches):
-    estimate = ProfiledEstimate(profile)
-    for number in range(batches):
-        size = (1, 4, 8)[number % 3]
-        estimate.observe(size, factor * profile(size))
-    for size in (1, 4, 8):
-        assert estimate(size) == pytest.approx(factor * profile(size), rel=0.15)
-    assert estimate(16) == pytest.approx(factor * profile(16), rel=0.25)  # a size that was never run
-
-
 def test_a_profile_of_the_wrong_shape_is_mended_where_batches_show_it():
     estimate = ProfiledEstimate(profile)
     for _ in range(100):
@@ -90,19 +72,6 @@ def test_a_profile_of_the_wrong_shape_is_mended_where_batches_show_it():
         estimate.observe(16, 1.5 * profile(16))
     assert estimate(1) == pytest.approx(profile(1), rel=0.01)
     assert estimate(16) == pytest.approx(1.5 * profile(16), rel=0.01)
-
-
-def test_what_is_expected_is_never_negative_and_follows_what_was_measured_last():
-    estimate = ProfiledEstimate(profile)
-    for seconds in (0.0, 0.0, 5.0, 0.0, 0.1):
-        estimate.observe(2, seconds)
-        assert 0 < estimate(2) < 5.0
-
-
-def test_without_a_profile_the_first_measurement_counts_whole():
-    estimate = estimate_of(None)
-    estimate.observe(2, 9.0)
-    assert estimate(2) == 9.0
 
 
 def test_a_size_that_was_not_run_for_long_is_expected_as_the_others_are_now():
@@ -160,23 +129,3 @@ def test_it_lets_requests_in_again_after_a_period_of_nothing_but_drops(profile):
         synchronise(made, now + 2.0 + period)
         run_one(made, now + 2.5 + period, 0.03)
     assert all(run_one(made, now + 50 + turn, 0.03) for turn in range(5))
-
-
-def test_a_duration_is_not_doubted_while_a_batch_is_at_work():
-    made, now = slowed()
-    synchronise(made, now + 1.0)
-    made.push(now + 1.5, Request("long", 0, now, now + 9.0, now, (), {}))
-    made.starts.clear()
-    synchronise(made, now + 2.0)
-    made.push(now + 2.1, Request("late", 0, now, now + 2.0, now, (), {}))
-    before = made.load().duration
-    synchronise(made, now + 3.0)
-    assert made.load().duration == before
-
-
-def test_a_quiet_period_is_no_reason_to_doubt():
-    made = batcher()
-    run_one(made, 0.0, 0.03)
-    synchronise(made, 1.0)
-    synchronise(made, 2.0)
-    assert made.load().duration == 0.03

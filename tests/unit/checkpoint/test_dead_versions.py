@@ -77,14 +77,6 @@ def test_no_claim_before_the_log_was_read_to_its_end():
 # Compacted logs (rule 4) --------------------------------------------------------------------------------------------
 
 
-def test_a_base_without_a_manifest_was_durable():
-    story = Story(caught_up=False)
-    story.reign(A, 2, Version(1, 7))
-    story.logs.caught_up(A)
-    assert story.fate(A, 1, 7) is DURABLE
-    assert story.fate(A, 1, 8) is DEAD
-
-
 def test_a_log_that_is_being_caught_up_with_makes_nothing_durable_or_dead_by_what_it_requires():
     """e1.v2 rested on something dead, and both later versions with it; its manifest is gone, that of e1.v3 not yet."""
     story = Story(caught_up=False)

@@ -4,7 +4,7 @@ import pytest
 
 from spillway.checkpoint.durability import Stateless
 from spillway.checkpoint.logs import Fate, Logs
-from spillway.checkpoint.version_log import Base, Manifest, Void
+from spillway.checkpoint.version_log import Base, Void
 from spillway.checkpoint.versions import INITIAL, Mark, Version
 from spillway.lineage.errors import CheckpointError
 from tests.unit.checkpoint.stories import A, B, Story, fig_6, mark
@@ -13,10 +13,6 @@ DURABLE, DEAD, OPEN, UNREAD = Fate.DURABLE, Fate.DEAD, Fate.OPEN, Fate.UNREAD
 
 
 # Durable (rule 6) ---------------------------------------------------------------------------------------------------
-
-
-def test_the_initial_state_is_durable():
-    assert Logs([A]).fate(Mark("a", 0, INITIAL)) is DURABLE
 
 
 def test_earlier_versions_do_not_wait_for_later_ones():
@@ -28,13 +24,6 @@ def test_earlier_versions_do_not_wait_for_later_ones():
     assert story.fate(B, 1, 2) is OPEN
     assert story.logs.newest_durable(B) == Version(1, 1)
     assert story.logs.candidate(B) == Version(1, 2)
-
-
-def test_a_manifest_that_requires_an_earlier_version_of_its_own_shard_does_not_wait_for_itself():
-    story = Story()
-    story.complete(B, 1)
-    story.complete(B, 3, mark(B, 1, 1), mark(B, 1, 3))
-    assert story.fate(B, 1, 3) is DURABLE
 
 
 # Epochs (rules 1 and 7) ---------------------------------------------------------------------------------------------
@@ -100,14 +89,6 @@ def test_a_manifest_that_rests_on_a_foreign_shard_counts_for_nobody_and_stops_no
     assert story.logs.log(B).void == {Void.FOREIGN: 1}
     assert story.complete(B, 2)  # the primary's own; no key is appended twice, but this is another's doing
     assert story.logs.newest_durable(B) == Version(1, 2)
-
-
-def test_what_would_be_void_anyhow_is_not_doubted():
-    story = Story()
-    foreign = Manifest(Version(1, 2), story.logs.log(B).history.links, (mark(("away", 0), 1, 1),), "a stranger")
-    assert not story.logs.take(B, foreign)
-    assert story.logs.log(B).void == {Void.OTHER_CLAIMANT: 1}
-    assert story.logs.doubtful(B) is None
 
 
 def test_a_claimant_is_told_of_a_foreign_manifest_above_its_base():

@@ -54,6 +54,7 @@ async def ask(body, headers, largest=1 << 20):
         (b"\x78 no deflate", "deflate", reasons.BAD_INPUT),
         (gzip.compress(bytes(8 << 20)), "gzip", reasons.TOO_LARGE),
     ],
+    ids=["packed", "no-gzip", "no-deflate", "bomb"],
 )
 def test_a_packed_body_is_read_or_refused(body, encoding, reason):
     assert asyncio.run(ask(body, {"Content-Encoding": encoding})) == (reason, 0)

@@ -10,7 +10,6 @@ from aiohttp.test_utils import TestClient, TestServer
 from spillway.agents.gateway import page as module
 from spillway.agents.gateway.asking import Pipelines
 from spillway.agents.gateway.feedback import Signer
-from spillway.agents.gateway.page import add_page
 from spillway.agents.gateway.receiving import Room
 from spillway.agents.gateway.rest import CALLER
 from spillway.agents.gateway.security import Caller, Gatekeeper, read_tokens
@@ -66,7 +65,7 @@ async def a_gateway(tmp_path, *, tokens=True):
     pipelines = [a_pipeline("flowers"), a_pipeline("birds")]
     gatekeeper = Gatekeeper(read_tokens(file) if tokens else None, "127.0.0.1")
     front = HttpFront(Pipelines(pipelines, settings), gatekeeper, Signer(b"x" * 32), Room(), [])
-    add_page(front.app, gathered, pipelines, settings)
+    module.Page(gathered, pipelines, settings).add(front.app)
     async with TestClient(TestServer(front.app)) as client:
         yield client
 

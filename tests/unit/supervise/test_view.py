@@ -11,7 +11,7 @@ from spillway.agents.live.metrics import StageMetrics
 from spillway.agents.live.registry import serve_metrics
 from spillway.agents.supervise import view
 from spillway.agents.supervise.scrape import Snapshot, figures
-from spillway.agents.supervise.view import Gatherer, counted, finite, mean, together, total
+from spillway.agents.supervise.view import View, counted, finite, mean, together, total
 from spillway.lineage import metric_names as names
 from spillway.lineage.message import Outcome
 from tests.unit.supervise.test_readings import GATE, STAGE, a_stage, reading
@@ -54,7 +54,7 @@ def test_the_gate_and_the_stages_of_the_pipelines_that_are_named(tmp_path, monke
     registrations = [serve_metrics(tmp_path, gate, recent=gate.recent)]
     registrations += [serve_metrics(tmp_path, each) for each in (stage, GateMetrics("other"))]
     try:
-        gather = Gatherer(tmp_path, ["p"])
+        gather = View(tmp_path, ["p"]).gather
         gather()
         told = json.loads(json.dumps(gather(), allow_nan=False))["pipelines"]
     finally:
@@ -69,7 +69,7 @@ def test_the_gate_and_the_stages_of_the_pipelines_that_are_named(tmp_path, monke
 
 
 def test_replicas_of_other_machines_are_named(tmp_path):
-    seen = view.View(tmp_path, ["p"])
+    seen = View(tmp_path, ["p"])
     seen.found = [STAGE]
     words = [({names.OF_STAGE: "detect", names.OF_REPLICA: n, names.WHAT: "age"}, 1.0) for n in ("0", "1")]
     seen._now = {view._whose(STAGE): Snapshot(0.0, {names.PLAN_WORD: words})}

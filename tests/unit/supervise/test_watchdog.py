@@ -106,15 +106,6 @@ def test_a_backup_keeps_up_as_long_as_nobody_of_its_shard_is_further():
     assert keeps_up(ahead, [behind, ahead])
 
 
-def test_one_that_waits_for_anothers_versions_is_not_wedged_and_has_the_stall_time_anew():
-    dog = Watchdog(30.0, longest_gap=15.0)
-    for n in range(20):
-        assert not dog.observe(n * 10.0, STUCK, {0: -100.0}, waits={0})
-    for n in range(20, 22):
-        assert not dog.observe(n * 10.0, STUCK, {0: -100.0})
-    assert dog.observe(220.0, STUCK, {0: -100.0}) == {0}
-
-
 def test_waiting_on_one_partition_excuses_no_other():
     sights = [sight((7, 9, 0), (5, 6, 1), members=(0, 1))] * 7
     dog, verdicts = Watchdog(30.0, longest_gap=15.0), []

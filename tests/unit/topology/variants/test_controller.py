@@ -8,7 +8,7 @@ from benchmarks.infaas.family import HOSTS, of
 from spillway.topology.variants.controller import Controller, Order, Report, Standing
 from spillway.topology.variants.hosts import Fleet
 from spillway.topology.variants.scaling import PUBLISHED, Weights
-from spillway.topology.variants.states import State, Told
+from spillway.topology.variants.states import Told
 
 RESNET = of("ResNet50")
 BY_NAME = {each.name: each for each in RESNET}
@@ -127,14 +127,6 @@ def test_what_a_query_names_is_loaded_beside_what_serves_and_stays_while_it_is_a
     assert sum(idle.ready.values()) == 1
 
 
-def test_a_stricter_latency_is_met_by_a_faster_variant():
-    stage = Stage()
-    stage.go(10, 4)
-    stage.slo = 0.05
-    stage.go(10)
-    assert stage.ready == {NEURON.name: 1}
-
-
 def test_a_latency_that_nothing_keeps_is_met_by_the_fastest():
     stage = Stage()
     stage.slo = 0.001
@@ -178,44 +170,6 @@ def test_workers_that_never_come_are_late_and_others_are_ordered():
     finally:
         BY_NAME[CPU.name] = CPU
     assert stage.ready == {NEURON.name: 1}
-
-
-def test_a_worker_that_is_killed_is_its_fronts_to_replace():
-    stage = Stage([CPU])
-    stage.go(10, 8)
-    assert stage.ready == {CPU.name: 2}
-    ordered = len(stage.log)
-    stage.kill(CPU.name)
-    stage.step()
-    assert stage.controller.lives[CPU.name].state is State.ACTIVE
-    stage.workers[CPU.name].clear()
-    stage.step()
-    assert stage.controller.lives[CPU.name].state is State.LOADING
-    stage.go(10)
-    assert stage.ready == {CPU.name: 2}
-    assert [each for each in stage.log[ordered:] if each[1] == CPU.name] == []
-
-
-def test_an_upgrade_that_is_cut_in_half_leaves_what_served_and_ends_by_another_controller():
-    stage = Stage()
-    stage.go(10, 4)
-    [before] = stage.ready
-    stage.load = 80
-    stage.step()
-    upgraded = next(name for name in stage.table.orders if BY_NAME[name].hardware == "inferentia")
-    assert stage.ready == {before: 1}
-    assert upgraded not in stage.ready
-    stage.controller = stage.another(2)  # the first died between the order and the end of what it replaces
-    stage.go(20)
-    assert stage.ready == {upgraded: 1}
-
-
-def test_an_upgrade_whose_new_workers_die_leaves_what_served():
-    stage = Stage([CPU, NEURON])
-    stage.go(10, 4)
-    stage.broken = {NEURON.name}
-    stage.go(20, 80)
-    assert stage.ready.get(CPU.name, 0) >= 1
 
 
 def test_of_two_controllers_the_higher_epoch_stands_and_the_other_ends_its_orders():
