@@ -167,19 +167,6 @@ class World:
         return list(self.versions[-1].taken)
 
 
-def test_what_is_done_behind_one_that_waits_is_told_in_a_few_numbers():
-    share = StatefulShare(0, 0, None)
-    share.cover(())
-    for offset in range(20_000):
-        share.offsets.taken(offset)
-    for offset in range(1, 20_000):
-        if offset != 8_000:
-            share.offsets.done(offset)
-    place = share.place()
-    assert place.covered == ((1, 8_000), (8_001, 20_000))
-    assert len(pack_contents(Contents(inputs=(place,)), Limits())["inputs"][0]["runs"]) == 4
-
-
 @given(st.integers(0, 2**32), st.sampled_from(["hops", "gaps", "clients"]), st.integers(0, 200))
 def test_a_takeover_in_a_backlog_keeps_memory_and_coverage(seed, kind, steps):
     random = Random(seed)

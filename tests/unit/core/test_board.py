@@ -52,31 +52,6 @@ def test_a_word_is_given_to_policies_as_the_state_it_tells():
     assert "b" not in there.states(NOW)
 
 
-def test_the_newest_word_of_each_replica_counts():
-    there = board()
-    there.hear(NOW, at(0.0, queueing=0.1))
-    there.hear(NOW, at(0.0, replica=1, queueing=0.2))
-    assert there.hear(NOW, at(-0.5, queueing=0.3)) == OUTDATED
-    assert there.hear(NOW, at(0.0, queueing=0.3)) == OUTDATED  # said twice
-    assert there.hear(NOW + 1, at(1.0, queueing=0.4)) is None
-    assert [state.queueing for state in there.states(NOW + 1)["a"]] == [0.4, 0.2]
-    assert there.refused == {OUTDATED: 2}
-    assert there.words == 3
-
-
-def test_a_word_ages_out_and_the_stage_goes_missing_when_its_last_replica_does():
-    there = board()
-    there.hear(NOW, at(0.0))
-    there.hear(NOW + 1, at(1.0, replica=1))
-    assert len(there.states(NOW + 3.4)["a"]) == 2
-    assert [state.replica for state in there.states(NOW + 3.6)["a"]] == [1]
-    assert "a" not in there.states(NOW + 4.6)
-    assert [(heard.age > 3.5, heard.silent) for heard in there.heard(NOW + 4.6)] == [(True, True)] * 2
-    assert not there.states(NOW + 4.6)
-    there.hear(NOW + 5, at(5.0))
-    assert len(there.states(NOW + 5)["a"]) == 1
-
-
 def test_a_restart_replaces_what_it_was_before_even_if_its_clock_went_back():
     there = board()
     there.hear(NOW, at(0.0))

@@ -1,7 +1,5 @@
 """With how much care a record is run that processes may have died of."""
 
-import pytest
-
 from spillway.agents.core.batching import Batch
 from spillway.agents.core.deaths import Care, Deaths, Suspects, place_of
 from spillway.agents.core.request import Delivery, Request
@@ -12,25 +10,6 @@ ALONE, TOGETHER = frozenset({(0, 7)}), frozenset({(0, 6), (0, 7), (0, 8)})
 def request(offset, *more, partition=0):
     parts = tuple(Delivery(f"r{offset}", partition, each, 1.0, 9.0, "", None) for each in (offset, *more))
     return Request(f"r{offset}", partition, 1.0, 9.0, 1.0, parts, {})
-
-
-@pytest.mark.parametrize(
-    ("testimonies", "care"),
-    [
-        ([], Care.NONE),
-        ([TOGETHER], Care.NONE),
-        ([ALONE], Care.NONE),
-        ([TOGETHER, TOGETHER], Care.ALONE),
-        ([TOGETHER, ALONE], Care.ALONE),
-        ([ALONE, ALONE], Care.ALONE),  # once it was alone by chance: nobody knew yet
-        ([TOGETHER] * 9, Care.ALONE),  # however often: a neighbour may be it
-        ([TOGETHER, TOGETHER, ALONE], Care.ALONE),
-        ([TOGETHER, TOGETHER, ALONE, ALONE], Care.FAIL),
-        ([ALONE] * 4, Care.FAIL),
-    ],
-)
-def test_a_record_fails_only_after_it_has_died_alone(testimonies, care):
-    assert Deaths(testimonies).care(request(7)) is care
 
 
 def test_neighbours_are_run_alone_and_never_fail_by_it():

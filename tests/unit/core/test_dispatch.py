@@ -332,20 +332,6 @@ def test_a_default_comes_earlier_by_what_lies_behind_the_stage():
     assert wake == pytest.approx(NOW + 1 - 0.05 - 0.005)
 
 
-def test_what_was_lost_after_its_last_moment_is_not_run_again():
-    core = stage_core("chain", "b", default=True)
-    core.deliver(NOW, delivery("1", 0, "a"))
-    core.take_runs()
-    core.advance(NOW + 1)
-    ((work, _),) = core.take_hits()
-    core.lose(NOW + 1, 0)
-    core.attach(NOW + 1, 1)
-    assert (core.take_runs(), core.unsettled) == ([], 1)
-    core.revoke(NOW + 1, 0)
-    core.answered(NOW + 1, [(work, Ok({"c": "default"}))])
-    assert (core.take_emits(), core.unsettled) == ([], 0)
-
-
 def test_followers_of_a_cached_query_have_last_moments_of_their_own():
     cache = PredictionCache(10_000)
     core = stage_core("chain", "b", default=True, cache=cache, key_of=lambda _work: b"same")
@@ -375,21 +361,6 @@ def started(width, batches, workers, **more):
     for n in range(batches):
         core.deliver(NOW, delivery(str(n), n, "a"))
     return dispatch, core, core.take_runs()
-
-
-def test_a_group_prefers_distinct_workers():
-    dispatch, core, (first, second, third) = started(2, 3, 3, wait=1.0)
-    core.complete(NOW, first, [Ok({"c": 0})], 0.01)
-    core.deliver(NOW, delivery("3", 3, "a"))
-    (fourth,) = core.take_runs()
-    assert fourth.worker == first.worker
-    dispatch.attach(0, 0)
-    (extra,) = dispatch.take_extras()
-    assert extra.group.batches == [first, second]
-    core.advance(NOW + 1.0)
-    dispatch.done(extra)
-    (other,) = dispatch.take_extras()
-    assert other.group.batches == [third, fourth]
 
 
 def test_a_group_that_waits_too_long_is_coded_as_it_is():

@@ -6,8 +6,7 @@ import pytest
 
 from spillway.agents.core.gate import GateCore
 from spillway.agents.core.joins import MIN_WAIT_SECONDS
-from spillway.agents.core.outcomes import RELEASED_SECONDS, ReleasedMemory, merged
-from spillway.checkpoint.notes import decode
+from spillway.agents.core.outcomes import ReleasedMemory, merged
 from spillway.lineage import reasons
 from spillway.lineage.message import DROPPED, FAILED, PREDICTION, Outcome, StageTiming
 from tests.unit.core.builders import NOW, delivery
@@ -181,18 +180,6 @@ def test_a_new_gate_reads_what_was_released_behind_a_hole():
     assert commits[0][0] == 4
 
 
-def test_the_note_names_where_the_released_outcomes_begin():
-    core = gate(released_seconds=10.0)
-    for offset in range(100):
-        core.deliver(NOW, report(f"q{offset}", offset, "c", appended=NOW + offset))
-        _, commits = turn(core, NOW + offset, egress=2 * offset)  # transactions leave markers
-    offset, note = commits[0]
-    assert offset == 100
-    start = decode(note, offset).egress
-    assert start <= 2 * 89
-    assert start >= 2 * 85
-
-
 def test_a_new_partition_commits_at_once_so_that_its_egress_position_is_known():
     core = gate()
     assert core.commits() == {0: (0, "r1:;e0")}
@@ -217,36 +204,6 @@ def test_memory_is_bounded_by_number_but_keeps_what_is_not_committed():
     memory.committed(100)
     assert len(memory) == 10
     assert memory.egress <= 90
-
-
-@pytest.mark.parametrize("held", [1.0, 301.0, 3_000.0])
-def test_an_outcome_is_remembered_from_its_release_on_however_long_it_was_held(held):
-    """An earlier stage that restarts then may drop the query, by another way: that is no second outcome."""
-    memory = ReleasedMemory(0)
-    memory.taken(0, NOW)
-    memory.decide("q", NOW, NOW)
-    memory.taken(1, NOW + held)
-    memory.written(0, "q", NOW, NOW + held)
-    memory.committed(2)
-    assert memory.knows("q", NOW)
-    memory.taken(2, NOW + held + RELEASED_SECONDS)
-    memory.committed(3)
-    assert memory.knows("q", NOW)
-    memory.taken(3, NOW + held + RELEASED_SECONDS + 1)
-    memory.committed(4)
-    assert not memory.knows("q", NOW)
-
-
-def test_what_is_held_is_neither_forgotten_nor_keeps_others_from_being_forgotten():
-    memory = ReleasedMemory(0, seconds=10.0, limit=5)
-    memory.decide("held", NOW, NOW)
-    for offset in range(100):
-        memory.taken(offset, NOW + offset)
-        memory.decide(f"q{offset}", NOW, NOW + offset)
-        memory.written(offset, f"q{offset}", NOW, NOW + offset)
-        memory.committed(offset + 1)
-    assert memory.knows("held", NOW)
-    assert (len(memory), memory.egress) == (5, 95)
 
 
 def test_a_successor_remembers_as_long_as_its_predecessor():

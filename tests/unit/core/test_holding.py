@@ -37,18 +37,6 @@ def ran(core, now=NOW):
     return [emit.request_id for emit in finish(core, "c", now=now)]
 
 
-def test_what_waits_takes_no_room_and_enters_when_it_may(core, behind):
-    assert core.depth == 0
-    assert core.room
-    assert core.unsettled == 3
-    assert ran(core) == ["q2"]
-    assert core.next_wake(NOW) == pytest.approx(NOW, abs=0.1)
-    behind.discard("q1")
-    core.advance(NOW + 0.1)
-    assert ran(core, NOW + 0.1) == ["q1"]
-    assert ran(core, NOW + 0.1) == []
-
-
 def test_it_enters_after_half_of_what_its_deadline_leaves_or_a_second(core):
     assert ran(core) == ["q2"]
     core.advance(NOW + 0.49)

@@ -147,28 +147,6 @@ def test_one_record_comes_back_by_its_offset_whatever_gaps_there_are(tail, held)
     assert tail.at(0, 17).offset == 17
 
 
-def test_values_beyond_a_bound_are_not_kept_where_they_can_be_read_again():
-    tail = InputTail(
-        strip=lambda record: replace(record, value=None),
-        envelope=lambda record: record,
-        most_bytes=99,
-        most_values=20,
-        record_bytes=10,
-    )
-    tail.start(0, 10, "")
-    for offset in range(10, 18):
-        assert not tail.full
-        tail.append(0, Rec(offset), 10)
-    assert tail.full  # 20 of values, 80 of records
-    assert [record.value for record in tail.since(0, 10)] == [b"x"] * 2 + [None] * 6
-    assert [offset for offset in range(10, 18) if tail.at(0, offset) is not None] == [10, 11]
-    tail.trim(0, 11, "")
-    tail.append(0, Rec(18), 10)
-    assert tail.at(0, 18) is not None
-    tail.trim(0, 18, "")
-    assert (tail.held, tail.values) == (1, 10)
-
-
 def test_what_is_held_for_a_join_does_not_make_it_full(tail):
     fill(tail, range(10, 22))
     assert tail.full

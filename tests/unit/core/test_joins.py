@@ -92,28 +92,6 @@ def test_paths_of_all_parts_go_on_and_the_nearest_deadline_counts():
     assert entry.deadline == NOW + 1
 
 
-@pytest.mark.parametrize(
-    ("rule", "heard", "verdict"),
-    [
-        ("all", [("b", True)], Verdict.TIMEOUT),
-        ("partial", [("b", True)], Verdict.READY),
-        ("partial", [("b", False)], Verdict.TIMEOUT),
-        ("any", [("b", False)], Verdict.TIMEOUT),
-    ],
-)
-def test_time_runs_out(rule, heard, verdict):
-    join = table(rule)
-    for offset, (sender, result) in enumerate(heard):
-        hear(join, offset, sender, lost=() if result else (sender,))
-    assert join.next_expiry() == NOW + joins.MIN_WAIT_SECONDS
-    assert join.expire(NOW + joins.MIN_WAIT_SECONDS - 0.001) == []
-    ((got, entry),) = join.expire(NOW + joins.MIN_WAIT_SECONDS)
-    assert got is verdict
-    assert entry.request_id == "q"
-    assert join.expire(NOW + 1e6) == []
-    assert hear(join, 9, "d")[0] is Verdict.LATE
-
-
 def test_a_late_deadline_is_waited_for_with_its_grace():
     join = table()
     hear(join, 1, "b", deadline=NOW + 100)
@@ -139,32 +117,6 @@ def test_expiries_of_closed_requests_take_no_memory():
         join.hear(NOW, delivery(f"q{offset}", offset, "b"))
         join.committed(offset + 1)
     assert len(join._expiries) <= 257
-    assert len(join) == 0
-
-
-def test_the_lowest_offset_of_what_waits():
-    join = JoinTable(Rule(), lambda path: ("b", "c"))
-    hears = [(0, "b", "q0"), (1, "b", "q1"), (2, "c", "q0"), (3, "b", "q2")]
-    lowest = []
-    for offset, sender, request_id in hears:
-        join.hear(NOW, delivery(request_id, offset, sender))
-        lowest.append(join.oldest)
-    assert lowest == [0, 0, 1, 1]
-    _, entry = join.hear(NOW, delivery("q3", 9, "b"))
-    join.reopen(entry)
-    assert join.oldest == 1
-
-
-def test_a_closed_request_is_remembered_until_all_were_heard_and_that_is_committed():
-    join = table("any")
-    hear(join, 5, "b")
-    join.committed(100)
-    assert join.spans() == [(5, 6)]
-    assert hear(join, 100, "c")[0] is Verdict.LATE
-    assert hear(join, 101, "d")[0] is Verdict.LATE
-    join.committed(101)
-    assert join.spans() == [(5, 102)]
-    join.committed(102)
     assert len(join) == 0
 
 

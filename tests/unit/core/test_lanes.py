@@ -10,13 +10,11 @@ from spillway.agents.core.actions import DEFAULT, Failed, Ok
 from spillway.agents.core.batching import Batcher
 from spillway.agents.core.cache import PredictionCache
 from spillway.agents.core.laned_stage import LanedCore
-from spillway.agents.core.lanes import Lanes, Query, number_of, parts_of
+from spillway.agents.core.lanes import Lanes, number_of, parts_of
 from spillway.agents.core.policies import make
 from spillway.agents.core.policy import StageView
-from spillway.agents.core.request import Request
 from spillway.agents.core.routes.ensemble import Ensemble, Joint, Rules, Weights
 from spillway.agents.learning.selection import POLICIES
-from spillway.lineage.flags import bounded, checked
 from tests.unit.core.builders import NOW, delivery
 from tests.unit.core.shapes import SHAPES
 
@@ -314,19 +312,6 @@ def test_a_member_that_is_down_is_not_drawn_and_a_full_one_stops_nothing():
     assert {parts_of(batch.worker)[0] for batch in core.take_runs()} == {0, 1}
 
 
-def test_where_all_raise_the_query_has_failed_and_each_was_asked():
-    core = started(laned(route(selection="exp3"))[0])
-    deliver(core, 0)
-    asked = []
-    while runs := core.take_runs():
-        asked += [parts_of(batch.worker)[0] for batch in runs]
-        for batch in runs:
-            core.complete(NOW, batch, [Failed("model-raised", "no")], 0.001)
-    assert sorted(asked) == [0, 1, 2]
-    letter, end = core.take_emits()
-    assert (letter.kind.value, end.loss.reason) == ("dead-letter", "model-raised")
-
-
 def test_below_the_threshold_the_default_is_the_answer():
     core = started(laned(route(threshold=0.6), default=True)[0])
     deliver(core, 0)
@@ -413,15 +398,3 @@ def test_a_query_keeps_the_rules_under_which_it_came():
     assert answer(core, first, 1, "cat", NOW + 0.2) == []
     (joint,) = answer(core, first, 2, "cat", NOW + 0.2)
     assert joint.flags["rules"] == {"epoch": 1}
-
-
-def test_flags_of_many_members_that_say_much_stay_within_their_bounds():
-    members = [f"member-number-{n}" for n in range(32)]
-    told = {"epoch": 1_000_000, "selection": {"name": "exp4", "eta": 0.123, "floor": 0.01}, "members": members}
-    rules = Rules(POLICIES["exp4"](), told=told)
-    ensemble = Ensemble(rules, lambda *_: Weights({}), random.Random(0), learner="stage-weights")
-    query = Query(Request("q" * 36, 0, NOW, NOW + 1, NOW, (), {}), NOW)
-    query.asked = ensemble.select(query, members)
-    query.answers = {member: member * 50 for member in members}
-    flags = {"stage": checked(ensemble.combine(query).flags)}
-    assert bounded(flags, "stage") is flags

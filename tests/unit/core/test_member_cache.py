@@ -3,10 +3,9 @@
 import pytest
 
 from spillway.agents.core.actions import Failed, Ok
-from spillway.agents.core.cache import PredictionCache
 from spillway.agents.core.lanes import number_of, parts_of
 from tests.unit.core.builders import NOW, delivery
-from tests.unit.core.test_lanes import answer, batcher, laned, route
+from tests.unit.core.test_lanes import answer, laned, route
 
 
 def serving(*cached, members=("linear", "forest"), **options):
@@ -29,20 +28,6 @@ def counts(lanes, name="linear"):
 
 def asked(runs):
     return [parts_of(batch.worker)[0] for batch in runs]
-
-
-def test_what_every_member_has_answered_needs_no_worker_and_is_no_load():
-    core, lanes = serving("linear", "forest")
-    _, runs = ask(core, 0, "x")
-    assert asked(runs) == [0, 1]
-    answer(core, runs, 0, "cat")
-    answer(core, runs, 1, "dog")
-    before = core.load(), [lane.batcher.load() for lane in lanes._lanes.values()]
-    (joint,), runs = ask(core, 1, "x", NOW + 5)
-    assert runs == []
-    assert {name: told["answer"] for name, told in joint.flags["members"].items()} == {"linear": "cat", "forest": "dog"}
-    assert (core.load(), [lane.batcher.load() for lane in lanes._lanes.values()]) == before
-    assert counts(lanes) == counts(lanes, "forest") == (1, 1, 0)
 
 
 def test_a_member_without_a_cache_is_asked_anew():
@@ -88,19 +73,6 @@ def test_where_an_evaluation_fails_the_next_equal_query_is_evaluated():
     assert counts(lanes) == (0, 2, 0)  # what failed is not remembered
 
 
-def test_what_comes_late_is_remembered_and_answers_those_that_wait_for_it():
-    core, lanes = serving("linear", "forest", wait=0.1)
-    _, runs = ask(core, 0, "x")
-    answer(core, runs, 1, "dog")
-    core.advance(NOW + 0.1)
-    ((_, joint),) = core.take_hits()
-    assert "answer" not in joint.flags["members"]["linear"]
-    assert ask(core, 1, "x", NOW + 0.15) == ([], [])
-    (joint,) = answer(core, runs, 0, "cat", NOW + 0.2)
-    assert joint.flags["members"]["linear"]["answer"] == "cat"
-    assert (core._route.stats.late, counts(lanes)) == (1, (1, 1, 1))
-
-
 def test_the_last_worker_gone_those_that_wait_for_its_answer_wait_no_more():
     core, lanes = serving("linear")
     _, runs = ask(core, 0, "x")
@@ -111,18 +83,6 @@ def test_the_last_worker_gone_those_that_wait_for_its_answer_wait_no_more():
     answers += answer(core, core.take_runs(), 1, "dog")
     assert [joint.outputs["label"] for joint in answers] == ["dog", "dog"]
     assert lanes.refused == {("linear", "no-worker"): 2}
-
-
-def test_a_lane_that_comes_anew_under_a_name_knows_nothing_of_the_one_before():
-    core, lanes = serving("linear", "forest")
-    _, runs = ask(core, 0, "x")
-    lanes.retire(NOW, "linear")
-    number = lanes.add("linear", batcher(), PredictionCache(10_000))
-    core.attach(NOW, number_of(number, 0))
-    answer(core, runs, 0, "old")  # a worker of the lane before
-    answer(core, runs, 1, "dog")
-    _, runs = ask(core, 1, "x")
-    assert asked(runs) == [number]
 
 
 @pytest.mark.parametrize("size", [1_000, 100_000])

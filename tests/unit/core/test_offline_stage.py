@@ -87,19 +87,6 @@ class Beside(Stage):
         return identity
 
 
-def test_of_variants_it_is_answered_by_what_meets_its_needs_and_is_no_load():
-    stage = Beside()
-    asked = stage.ask_offline(accuracy=0.8)
-    joint = stage.answer()[asked]
-    assert joint.flags["variant"] == "large"
-    assert joint.flags["met"]
-    assert not stage.route.stats.asked
-    assert not stage.route.stats.unmet
-    assert stage.route.stats.answered == 0
-    assert stage.lanes.load().arrived == 0
-    assert stage.lanes.load().running == 0
-
-
 def test_of_variants_it_waits_for_what_has_to_be_loaded_rather_than_take_a_worse_one():
     stage = Beside(workers=("small",))
     asked = stage.ask_offline(accuracy=0.8)

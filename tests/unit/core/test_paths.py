@@ -9,13 +9,10 @@ from hypothesis import strategies as st
 
 from spillway.agents.core.calibration import (
     EXECUTION,
-    KEPT,
     QUEUEING,
-    REFUSED,
     TERMS,
     VISIT,
     WAIT,
-    Budgets,
     Calibration,
     Histogram,
 )
@@ -165,16 +162,3 @@ def test_a_histogram_counts_everything_once_and_cumulates(values):
     for bound, count in buckets[:-1]:
         assert count == sum(value <= float(bound) for value in values)
     assert histogram.total == pytest.approx(sum(values))
-
-
-def test_budgets_are_counted_by_fate():
-    budgets = Budgets()
-    budgets.kept(0.3)
-    budgets.refused(-0.1)
-    budgets.refused(0.2, short=0.04)
-    budgets.consumed(0.05)
-    assert budgets.left[KEPT].count == 1
-    assert budgets.left[REFUSED].count == 2
-    assert budgets.left[REFUSED].total == pytest.approx(0.1)
-    assert budgets.shortfall.count == 1  # a policy without an estimate is short of nothing
-    assert budgets.consumption.total == pytest.approx(0.05)

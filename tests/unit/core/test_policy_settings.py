@@ -75,21 +75,6 @@ class Loose(Fifo):
     parameters_type = dict
 
 
-def test_a_policy_of_the_users_own_is_what_load_finds():
-    asked = []
-
-    def load(name):
-        asked.append(name)
-        return Mine
-
-    chosen = selected("mine: Mine: longest=.2", load)
-    made = make(chosen, StageView("stage"))
-    assert (type(made), made.longest, made.setting) == (Mine, 0.2, "mine:Mine:longest=.2")
-    assert period_of(["mine:Mine", "pard"], load) == 0.5
-    assert asked == ["mine:Mine", "mine:Mine"]
-    assert isinstance(make(selected("naive", load), StageView("stage")), POLICIES["naive"])
-
-
 @pytest.mark.parametrize(
     ("setting", "found", "said"),
     [
@@ -107,29 +92,6 @@ def test_a_class_that_is_no_policy_is_refused_with_what_it_lacks(setting, found,
     with pytest.raises(UsageError) as caught:
         selected(setting, lambda _name: found)
     assert said in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    ("policy", "said"),
-    [
-        ("no_such_place:Mine", "policy 'no_such_place:Mine': there is no module 'no_such_place' in"),
-        ("spillway.agents.core.policy:Mine", "module 'spillway.agents.core.policy' has no 'Mine'"),
-        ("spillway.agents.core.policy:Load", "policy 'spillway.agents.core.policy:Load' is no policy"),
-    ],
-)
-def test_a_policy_of_ones_own_is_looked_up_with_load_and_before_it_is_run(tmp_path, monkeypatch, capsys, policy, said):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "p.yaml").write_text(written(policy))
-    assert run(["check", "p.yaml"]) == 0
-    for command in (["check", "p.yaml", "--load"], ["whatif", "p.yaml", "poisson:5", "--duration", "1", "--once"]):
-        capsys.readouterr()
-        assert run(command) == 2
-        told = capsys.readouterr().err
-        assert "p.yaml:6:13: stages[0].policy: " in told
-        assert said in told
-    (tmp_path / "p.yaml").write_text(written("naive"))
-    assert run(["whatif", "p.yaml", "poisson:5", "--duration", "1", "--policy", policy]) != 0
-    assert said in capsys.readouterr().err
 
 
 SPEC = """name: p

@@ -128,32 +128,6 @@ def test_what_a_lost_worker_ran_is_run_by_another_and_answered_once():
     assert core.unsettled == 1
 
 
-def test_without_another_worker_it_waits_for_one():
-    core = core_of("q0", "q1", "q2")
-    (batch,) = core.take_runs()
-    core.lose(NOW, batch.worker, blamed=range(1), why=ENDS)
-    assert core.take_runs() == []
-    assert core.depth == 3
-    core.attach(NOW, 7)
-    (again,) = core.take_runs()
-    assert (sorted(ids(again)), again.worker) == (["q0", "q1", "q2"], 7)
-    assert core.depth == 0
-
-
-def test_what_was_answered_before_the_end_stays_answered():
-    core = core_of("q0", "q1", "q2", "q3")
-    first = core.take_runs()[0]
-    core.complete(NOW, first, [Ok({"c": "out"})], 0.01)
-    (batch,) = core.take_runs()
-    assert ids(batch) == ["q1", "q2", "q3"]
-    core.take_emits()
-    core.lose(NOW, batch.worker, [Ok({"c": "out"}), None, None], blamed=range(1, 2), why=ENDS)
-    assert [emit.request_id for emit in core.take_emits()] == ["q1"]
-    core.attach(NOW, 1)
-    (again,) = core.take_runs()
-    assert {request.request_id: request.deaths for request in again.requests} == {"q2": 1, "q3": 0}
-
-
 def test_a_query_that_ends_every_worker_costs_its_own_outcome_alone():
     core = core_of("fatal", "q1")
     core.take_runs()

@@ -2,12 +2,11 @@
 
 import pytest
 
-from spillway.agents.core.actions import Ok
 from spillway.agents.core.joins import MIN_WAIT_SECONDS, Fetch
 from spillway.agents.core.request import Loss
 from spillway.lineage import reasons
 from spillway.lineage.message import FAILED
-from tests.unit.core.builders import NEW, NOW, OLD, Known, delivery, finish, marked, stage_core
+from tests.unit.core.builders import NOW, delivery, finish, stage_core
 from tests.unit.core.test_gate import gate, report, turn
 
 GONE = Loss(FAILED, reasons.PART_GONE, "the log does not have it any more")
@@ -34,44 +33,6 @@ def test_however_many_wait_none_fails_before_its_time():
     assert core.waiting == 30_000
 
 
-def test_a_part_beyond_the_bound_is_read_again_when_its_join_is_complete():
-    core = diamond()
-    waits(core, 5)
-    core.deliver(NOW, delivery("q0", 10, "c", size=100))
-    (batch,) = core.take_runs()
-    assert payloads(batch) == ["b:q0", "c:q0"]  # among the first, which are kept
-    core.deliver(NOW, delivery("q4", 11, "c", size=100))
-    assert core.take_runs() == []
-    assert core.take_fetches() == [Fetch(0, 4)]
-    assert core.take_fetches() == []
-    assert core.unsettled == 2
-    core.complete(NOW, batch, [finish_ok() for _ in batch.requests], 0.01)
-    core.fetched(NOW, Fetch(0, 4), "again:q4")
-    (batch,) = core.take_runs()
-    assert payloads(batch) == ["again:q4", "c:q4"]
-    core.complete(NOW, batch, [finish_ok()], 0.01)
-    for emit in core.take_emits():
-        core.acked(emit)
-    assert core.unsettled == 0
-    assert core.commits()[0][0] == 1  # the others wait
-
-
-def finish_ok():
-    return Ok({None: "out"})
-
-
-def test_what_is_complete_makes_room_for_what_comes():
-    core = diamond()
-    waits(core, 3)
-    for offset in range(3):
-        core.deliver(NOW, delivery(f"q{offset}", 10 + offset, "c"))
-    assert core.take_fetches() == [Fetch(0, 2)]
-    waits(core, 2, first=20)
-    for offset in (20, 21):
-        core.deliver(NOW, delivery(f"q{offset}", 10 + offset, "c"))
-    assert core.take_fetches() == []
-
-
 def test_requests_go_on_in_the_order_in_which_their_payloads_come():
     core = diamond(payload_bytes=0)
     waits(core, 4)
@@ -84,18 +45,6 @@ def test_requests_go_on_in_the_order_in_which_their_payloads_come():
     for _ in range(4):
         emits += finish(core, None)
     assert [emit.request_id for emit in emits] == ["q0", "q1", "q2", "q3"]
-
-
-def test_reading_waits_while_many_payloads_are_on_their_way():
-    core = diamond(payload_bytes=0, queue_limit=3)
-    waits(core, 5)
-    assert core.room  # what waits takes none
-    for offset in range(3):
-        core.deliver(NOW, delivery(f"q{offset}", 10 + offset, "c"))
-    assert not core.room
-    core.fetched(NOW, Fetch(0, 0), "again")
-    finish(core, None)
-    assert core.room
 
 
 def test_a_record_that_is_gone_fails_its_query_with_that_reason():
@@ -153,25 +102,6 @@ def test_a_late_part_of_a_parked_request_is_late():
     (emit,) = core.take_emits()
     core.acked(emit)
     assert core.commits()[0][0] == 2
-
-
-def test_a_parked_request_with_a_dead_part_waits_for_the_live_one():
-    known = Known()
-    core = diamond(payload_bytes=0, durability=known)
-    core.deliver(NOW, marked("q", 0, "b", OLD, size=1))
-    core.deliver(NOW, delivery("q", 1, "c", size=1))
-    assert core.take_fetches() == [Fetch(0, 0)]
-    known.gone = {OLD}
-    core.durability_changed(NOW)
-    core.fetched(NOW, Fetch(0, 0), "again")
-    assert (core.take_runs(), core.take_emits(), core.unsettled) == ([], [], 0)
-    known.alive = {NEW}
-    core.deliver(NOW, marked("q", 2, "b", NEW, sequence=0, size=1))
-    for fetch in core.take_fetches():
-        core.fetched(NOW, fetch, f"again {fetch.offset}")
-    (batch,) = core.take_runs()
-    assert sorted(part.offset for part in batch.requests[0].parts) == [1, 2]
-    assert None not in payloads(batch)
 
 
 @pytest.mark.parametrize("gone", [None, GONE])

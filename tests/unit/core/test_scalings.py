@@ -10,7 +10,7 @@ from spillway.agents.core.pool import Pool, Start
 from spillway.agents.core.workers import Phase
 from spillway.checkpoint.owners import Candidate, Claim, Leave, Owner, Tenure
 from spillway.topology.capacity.tuner import Basis, Planned, Tuner
-from spillway.topology.sizes import Size, claimed_as, key_of
+from spillway.topology.sizes import Size, claimed_as
 
 TICK = 0.5
 STAGES = {"a": Planned(2, 36.0), "b": Planned(3, 24.0)}
@@ -284,23 +284,3 @@ def test_whatever_dies_sizes_have_one_owner_and_every_query_is_answered_once(see
         assert world.sizes[name].count == stage.workers, f"back at the plan: {world.sizes[name].text}"
         assert fronts[name].pool.there == stage.workers
     assert tuners[-1].writer.tenure is not None
-
-
-def test_a_worker_that_dies_while_it_loads_is_ordered_once():
-    world = World(0)
-    tuner, front, waiting, answered = TunerProcess(world), Front(world, "b"), deque(), Counter()
-    deaths = 0
-    while world.now < 60:
-        world.now += TICK
-        world.arrived += int((16 if world.now < 20 else 40) * TICK)
-        tuner.turn()
-        front.turn(waiting, answered)
-        loading = [w for w, phase in front.pool.phases().items() if phase is Phase.LOADING]
-        if world.now > 20 and loading and deaths < 5:
-            deaths += 1
-            front.kill(loading[0], waiting)
-    counts = [size.count for stage, size in world.records if stage == "b"][1:]
-    assert deaths == 5
-    assert counts == sorted(set(counts)), "no order twice"
-    assert front.pool.there == counts[-1] == world.sizes["b"].count
-    assert key_of("b") == b"b/main"

@@ -4,17 +4,14 @@ import pytest
 
 from spillway.agents.core import joins
 from spillway.agents.core.actions import Failed, Ok
-from spillway.agents.core.joins import MIN_WAIT_SECONDS, JoinTable
+from spillway.agents.core.joins import JoinTable
 from spillway.agents.core.share import Share
 from spillway.agents.core.speculation import Speculation
 from spillway.checkpoint.durability import Awaited, Resting
-from spillway.checkpoint.logs import Logs
-from spillway.checkpoint.versions import INITIAL
 from spillway.lineage import reasons
 from spillway.lineage.hops import Hop
 from spillway.lineage.marks import Mark, Version
-from spillway.lineage.replication import Base, Fence
-from tests.unit.core.builders import NEW, NOW, OLD, OTHER, Known, delivery, finish, marked, shown, stage_core
+from tests.unit.core.builders import NEW, NOW, OLD, OTHER, Known, delivery, finish, marked, stage_core
 
 
 def behind(shape="chain", stage="b", **options):
@@ -48,21 +45,6 @@ def test_what_is_durable_before_it_is_acknowledged_waits_for_that():
     assert position(core) == 0
     core.acked(emit)
     assert position(core) == 1
-
-
-def test_parts_are_let_go_together_and_their_marks_merged():
-    core, known = behind("diamond", "d")
-    core.deliver(NOW, marked("q", 0, "b", OLD))
-    core.deliver(NOW, marked("q", 1, "c", OTHER))
-    (emit,) = finish(core, None)
-    assert emit.hop.marks == (OLD, OTHER)
-    core.acked(emit)
-    known.alive = {OLD}
-    core.durability_changed(NOW)
-    assert position(core) == 0
-    known.alive = {OLD, OTHER}
-    core.durability_changed(NOW)
-    assert position(core) == 2
 
 
 def test_what_is_dead_when_it_comes_leaves_no_trace():
@@ -171,18 +153,6 @@ def test_a_dead_part_of_a_waiting_request_is_taken_out():
     assert (core.waiting, position(core)) == (0, 1)
 
 
-def test_a_dead_loss_did_not_end_the_request():
-    core, known = behind("diamond", "d")
-    core.deliver(NOW, delivery("q", 0, "c"))
-    core.deliver(NOW, marked("q", 1, "b", OLD, lost=("b",), payload="lost"))
-    (loss,) = core.take_emits()
-    assert loss.hop.marks == (OLD,)
-    core.deliver(NOW, marked("q", 2, "b", NEW, sequence=1))
-    known.gone = {OLD}
-    core.durability_changed(NOW)
-    assert shown(finish(core, None)) == [("outcome", None, "q", ())]
-
-
 def test_a_part_that_any_other_made_superfluous_serves_when_that_one_is_dead():
     core, known = behind("any", "d")
     core.deliver(NOW, marked("q", 0, "b", OLD))
@@ -195,19 +165,6 @@ def test_a_part_that_any_other_made_superfluous_serves_when_that_one_is_dead():
     assert emit.work.parts[0].predecessor == "c"
     core.acked(emit)
     assert position(core) == 2
-
-
-def test_a_timeout_that_a_dead_part_took_part_in_is_no_end():
-    core, known = behind("diamond", "d")
-    core.deliver(NOW, marked("q", 0, "b", OLD))
-    core.advance(NOW + MIN_WAIT_SECONDS)
-    (emit,) = core.take_emits()
-    assert (emit.loss.reason, emit.hop.marks) == (reasons.JOIN_TIMEOUT, (OLD,))
-    known.gone = {OLD}
-    core.durability_changed(NOW + 21)
-    core.deliver(NOW + 21, delivery("q", 1, "c"))
-    core.deliver(NOW + 21, marked("q", 2, "b", NEW, sequence=0))
-    assert shown(finish(core, None)) == [("outcome", None, "q", ())]
 
 
 def test_poison_is_kept_superseded_and_told_like_any_other_copy():
@@ -327,18 +284,3 @@ def test_versions_are_decided_from_both_ends():
     known.gone = set(marks[2:])
     assert awaited.decided() == ([], [things[3], things[2]])
     assert awaited._lines == {}
-
-
-def test_the_logs_answer_as_is_asked():
-    logs = Logs([("s", 0)])
-    logs.caught_up(("s", 0))
-    core = stage_core("chain", "b", durability=logs)
-    core.deliver(NOW, marked("q", 0, "a", Mark("s", 0, Version(1, 1))))
-    core.acked_all(finish(core, "c"))
-    for epoch, claimant in ((1, "one"), (2, "two")):
-        assert position(core) == 0
-        logs.take(("s", 0), Fence(epoch, claimant))
-        chain = logs.log(("s", 0)).history.begun(epoch, INITIAL).links
-        logs.take(("s", 0), Base(epoch, claimant, INITIAL, chain))
-        core.durability_changed(NOW)
-    assert (core.stats.dead, position(core)) == (1, 1)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from spillway.agents.core.actions import EmitKind, Failed, Loss, Ok, timing_of
+from spillway.agents.core.actions import EmitKind, Loss, Ok, timing_of
 from spillway.agents.core.stage import StageCore
 from spillway.checkpoint.notes import decode
 from spillway.lineage import reasons
@@ -59,18 +59,6 @@ def test_the_hop_tells_what_is_committed():
     assert (emit.hop.sequence, emit.hop.committed) == (1, 1)
 
 
-def test_a_repetition_runs_nothing_and_waits_for_the_first_copy():
-    core = stage_core("chain", "b")
-    core.deliver(NOW, delivery("q", 0, "a", sequence=7))
-    core.deliver(NOW, delivery("q", 1, "a", sequence=7))
-    assert core.stats.duplicates == 1
-    emits = finish(core, "c")
-    assert len(emits) == 1
-    assert core.commits() == {}
-    core.acked_all(emits)
-    assert core.commits()[0][0] == 2
-
-
 def test_a_record_handed_out_again_or_of_a_foreign_partition_is_not_touched():
     core = stage_core("chain", "b")
     core.deliver(NOW, delivery("q", 0, "a"))
@@ -89,23 +77,6 @@ def test_a_choice_goes_on_with_the_path():
     (emit,) = core.take_emits()
     assert emit.kind is EmitKind.OUTCOME
     assert emit.path == {"x": ("y",), "a": ()}
-
-
-def test_a_failed_execution_is_told_and_its_record_kept():
-    core = stage_core("chain", "b", batch=2, instances=1)
-    for offset in range(3):
-        core.deliver(NOW, delivery(f"q{offset}", offset, "a"))
-    core.acked_all(finish(core, "c"))  # q0 alone; q1 and q2 follow together
-    (batch,) = core.take_runs()
-    core.complete(NOW, batch, [Failed(reasons.MODEL_RAISED, "boom"), Ok({"c": "out"})], 0.01)
-    emits = core.take_emits()
-    assert shown(emits) == [("dead-letter", None, "q1", ()), ("outcome", None, "q1", ("c",)), ("result", "c", "q2", ())]
-    assert emits[1].loss == Loss("failed", reasons.MODEL_RAISED, "boom")
-    core.acked_all(emits[1:])
-    assert core.commits()[0][0] == 1
-    core.acked(emits[0])
-    assert core.commits()[0][0] == 3
-    assert core.stats.failed == core.stats.dead_letters == {reasons.MODEL_RAISED: 1}
 
 
 def test_a_drop_is_told_to_the_joins_that_would_wait():
@@ -154,37 +125,6 @@ def test_repeated_poison_is_told_once():
 # Joins --------------------------------------------------------------------------------------------------------------
 
 
-def test_parts_become_one_request_with_the_first_offset_as_its_sequence():
-    core = stage_core("diamond", "d")
-    core.deliver(NOW, delivery("q", 0, "c"))
-    core.deliver(NOW, delivery("other", 1, "c"))
-    assert core.take_runs() == []
-    assert core.waiting == 2
-    core.deliver(NOW + 1, delivery("q", 2, "b"))
-    (batch,) = core.take_runs()
-    (request,) = batch.requests
-    assert [part.predecessor for part in request.parts] == ["c", "b"]
-    assert request.arrived == NOW + 1
-    core.complete(NOW, batch, [Ok({None: "out"})], 0.01)
-    (emit,) = core.take_emits()
-    assert emit.hop.sequence == 0
-    core.acked(emit)
-    assert core.commits()[0][0] == 1  # the other still waits
-
-
-def test_a_tombstone_goes_on_as_it_came():
-    core = stage_core("diamond", "d")
-    tombstone = delivery("q", 0, "a", lost=("b", "c"), payload="the loss of a")
-    core.deliver(NOW, tombstone)
-    (emit,) = core.take_emits()
-    assert shown([emit]) == [("outcome", None, "q", ("d",))]
-    assert emit.loss is None
-    assert emit.payload == "the loss of a"
-    assert emit.source is tombstone
-    core.acked(emit)
-    assert core.commits()[0][0] == 1
-
-
 def test_a_poisoned_part_is_its_senders_loss():
     core = stage_core("partial", "d")
     core.fail(NOW, delivery("q", 0, "b"), reasons.CORRUPT, "bits")
@@ -208,19 +148,6 @@ def test_a_poisoned_part_of_an_unknown_sender_ends_the_request():
     assert core.commits()[0][0] == 1
 
 
-def test_a_sender_that_decides_otherwise_the_second_time_is_heard_for_what_is_new():
-    # `a` sent its result here, crashed before `b` had its copy, and now drops the request: that is also b's loss.
-    core = stage_core("uneven", "c")
-    core.deliver(NOW, delivery("q", 0, "a", sequence=6))
-    core.deliver(NOW, delivery("q", 1, "a", sequence=6, lost=("a", "b"), payload="the drop"))
-    (emit,) = core.take_emits()
-    assert shown([emit]) == [("tombstone", "e", "q", ("d",))]
-    core.deliver(NOW, delivery("q", 2, "a", sequence=6, lost=("a", "b")))
-    assert core.stats.duplicates == 1
-    core.acked(emit)
-    assert core.commits()[0][0] == 3
-
-
 def test_a_part_that_comes_too_late_is_done():
     core = stage_core("any", "d")
     core.deliver(NOW, delivery("q", 0, "b"))
@@ -228,24 +155,6 @@ def test_a_part_that_comes_too_late_is_done():
     core.acked_all(finish(core, "e"))
     assert core.commits()[0][0] == 2
     assert core.stats.duplicates == 1
-
-
-def test_room_ends_with_the_queue_and_with_what_is_not_acknowledged():
-    core = stage_core("chain", "b", queue_limit=2)
-    for offset in range(3):
-        core.deliver(NOW, delivery(f"q{offset}", offset, "a"))
-    assert core.depth == 2  # one runs
-    assert not core.room
-    sent = finish(core, "c")
-    assert core.room
-    for offset in range(3, 8):
-        core.deliver(NOW, delivery(f"q{offset}", offset, "a"))
-        sent += finish(core, "c")
-    while core.depth:
-        sent += finish(core, "c")
-    assert not core.room  # nothing is queued, but too much is under way
-    core.acked_all(sent)
-    assert core.room
 
 
 # Partitions come and go ---------------------------------------------------------------------------------------------

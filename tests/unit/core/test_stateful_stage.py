@@ -154,26 +154,6 @@ def test_a_divided_batch_is_a_version_for_each_part():
     assert core.depth == 0
 
 
-def test_what_leads_to_no_version_is_covered_by_one_where_reading_waits_for_it():
-    """A member reads no further before its tail is covered; were all of it dead, nothing else would ever cover it."""
-    core, logs = core_of("b", "chain")
-    for epoch in (1, 2):
-        logs.take(("a", 0), Fence(epoch, "a"))
-        logs.take(("a", 0), Base(epoch, "a", INITIAL, ((epoch, INITIAL),)))
-    dead = (Mark("a", 0, Version(1, 7)),)
-    for offset in range(3):
-        delivery = part(offset, "a", f"q{offset}")
-        delivery.hop = replace(delivery.hop, marks=dead)
-        core.deliver(0.0, delivery)
-    assert core.stats.dead == 3
-    assert core.take_orders() == []
-    core.cover()
-    core.cover()
-    assert [entry.inputs[0].position for entry in core.reign._entries] == [3]
-    (copy,) = core.take_orders()
-    assert copy == Copy(Version(1, 1))
-
-
 def test_what_a_running_batch_will_cover_is_left_to_it():
     core, _ = core_of("a", "chain")
     core.deliver(0.0, part(0))

@@ -7,11 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spillway.agents.core.actions import Failed, Ok
-from spillway.agents.core.dispatch import Extra
 from spillway.agents.core.request import Delivery, Request
 from spillway.agents.live.stage.batch_work import BatchWork, UserFunctions
 from spillway.agents.live.stage.emission import Carried
-from spillway.agents.live.stage.extras import CopyWork
 from spillway.agents.live.stage.intake import Signature
 from spillway.agents.models.flagged import Flagged, answered
 from spillway.lineage import reasons
@@ -91,20 +89,6 @@ def test_an_answer_has_the_version_of_the_model_that_made_it(fixed, cached, said
         assert told_version(result) == expected
         if cached:
             assert told_version(work.remembered(request(9), result.value, 4.0)) == expected
-
-
-def test_a_copys_answer_has_the_version_of_the_copy():
-    work = batch_work(square, functions())
-    for model, expected in (("", "2"), ("m:Small", "")):
-        batch = SimpleNamespace(requests=[request(1)])
-        group = SimpleNamespace(batches=[batch], rows={})
-        extra = group.rows[0] = Extra(group, 0)
-        copies = CopyWork(work, model)
-        prepared = copies.prepare(extra)
-        prepared.version = "2"
-        copies.result(prepared, 0, {"outputs": {"y": 1}}, 0.1)
-        ((_, (result,)),) = copies.recover(SimpleNamespace(group=group))
-        assert told_version(result) == expected
 
 
 def test_a_fan_out_sends_one_encoding_to_all_and_keeps_parameters():

@@ -1,5 +1,4 @@
 import asyncio
-from itertools import pairwise
 from unittest.mock import Mock
 
 import pytest
@@ -100,18 +99,3 @@ def test_it_is_set_anew_once_it_has_rung_or_was_cancelled(monkeypatch):
     made.within(1.0)
     timers.pass_until(3.0)
     assert rung == [0.0, 3.0]
-
-
-def test_it_may_be_set_while_it_rings(monkeypatch):
-    timers = Timers(monkeypatch)
-    rung = []
-
-    def ring():
-        rung.append(timers.now)
-        made.within(1.0)
-
-    made = Alarm(ring)
-    made.within(1.0)
-    for now in (1.0, 2.0, 3.0):
-        timers.pass_until(now)
-    assert [after - before for before, after in pairwise(rung)] == [1.0, 1.0]

@@ -11,7 +11,7 @@ from spillway.agents.live.states import log_reader
 from spillway.agents.live.states.log_reader import CONTROL, LogRecords, LogsFeed
 from spillway.checkpoint import version_log
 from spillway.checkpoint.claims import Claims
-from spillway.checkpoint.damage import Damage, DamageError
+from spillway.checkpoint.damage import DamageError
 from spillway.checkpoint.logs import Fate, Logs
 from spillway.lineage.errors import CheckpointError
 from spillway.lineage.marks import INITIAL, Mark, Version
@@ -136,22 +136,6 @@ def damaged_at(at, history=HISTORY):
     return [*log[:at], (key, flipped(value, 4 * len(value))), *log[at + 1 :]]
 
 
-def test_what_rests_on_the_shard_waits_and_what_was_durable_stays():
-    logs = read(log_of(HISTORY[:7]))
-    assert logs.newest_durable(PLACE) == Version(2, 5)
-    logs.take(PLACE, Damage(b"manifest/2/6", "the record in p.learn.versions[0] at offset 7", "rubbish"))
-    later = Manifest(Version(2, 7), SECOND, (), "b")
-    assert logs.take(PLACE, later)
-    assert logs.fate(Mark(*PLACE, Version(2, 5))) is Fate.DURABLE
-    assert logs.fate(Mark(*PLACE, Version(2, 7))) is Fate.UNREAD  # what 2.6 required is not known
-    with pytest.raises(DamageError, match="offset 7"):
-        logs.candidate(PLACE)
-    assert logs.doubtful(PLACE).key == b"manifest/2/6"
-    logs.tombstoned(PLACE, b"manifest/2/6")  # by an owner who has read it, and has a durable version above
-    assert logs.fate(Mark(*PLACE, Version(2, 7))) is Fate.DURABLE
-    assert logs.doubtful(PLACE) is None
-
-
 def test_a_base_does_not_pass_the_manifest_that_it_starts_from():
     """What e1.v4 requires is in no other record; that its manifest is gone would mean that it was durable."""
     logs = read(damaged_at(3, HISTORY[:6]))
@@ -175,23 +159,6 @@ def test_a_late_record_of_the_reign_before_does_not_pass_a_damaged_fence():
     logs = read([*log, *log_of([HISTORY[5]])])
     assert logs.candidate(PLACE) == Version(1, 4)
     assert logs.dead(Mark(*PLACE, Version(1, 5)))
-
-
-def test_who_goes_back_on_purpose_ends_the_damage_for_everybody():
-    """An operator's reign: fence, base, one version, and tombstones for what was damaged."""
-    log = damaged_at(7)
-    logs = read(log)
-    passed = logs.accept(PLACE)
-    base = logs.candidate(PLACE)
-    assert base == Version(2, 5)
-    links = (*SECOND, (3, base))
-    written = [Fence(3, "op"), Base(3, "op", base, links), Manifest(Version(3, 6), links, (), "op")]
-    log += log_of(written)
-    assert "offset 7" in refuses(log)  # who comes too early does not take a half of it for the whole
-    log += [(damage.key, None) for damage in passed]
-    logs = read(log)
-    assert logs.newest_durable(PLACE) == Version(3, 6)
-    assert logs.dead(Mark(*PLACE, Version(2, 6)))
 
 
 @pytest.mark.parametrize("key", [b"hello", b"\xff\xfe", b"manifold", b"fence/", b""])

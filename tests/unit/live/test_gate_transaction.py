@@ -165,36 +165,6 @@ def test_nothing_is_committed_where_a_record_was_not_stored_whatever_a_commit_wo
     assert "commit" not in made.producers[0].calls
 
 
-def test_offsets_that_are_never_answered_hold_nobody_up(made):
-    """librdkafka may wait for the group's coordinator for good, whatever the time limit of the call."""
-    gate = writer()
-    gate.open(1.0)
-    never = threading.Event()
-    made.producers[0].send_offsets_to_transaction = lambda *_call: never.wait(60)
-    with pytest.raises(AbortedError, match=r"could not commit its offsets .* no answer"):
-        gate.write(TURN, None, 1.0)
-    assert made.producers[0].calls[-1] == "purge"
-    gate.write(TURN, None, 1.0)
-    assert made.producers[1].calls[-1] == "commit"
-    never.set()
-
-
-def test_a_coordinator_that_died_is_not_waited_for(made, monkeypatch):
-    """librdkafka forgets a node that is not listed any more, and what it was asked."""
-    monkeypatch.setattr(transaction, "_KEPT_SECONDS", 600.0)
-    gate = writer()
-    gate.open(1.0)
-    never = threading.Event()
-    made.producers[0].send_offsets_to_transaction = lambda *_call: never.wait(600)
-    made.producers[0].nodes = [{1, 2, 3}, None, {1, 3}]  # nobody answers for a moment
-    with pytest.raises(AbortedError, match=r"could not commit its offsets because a node is gone: no answer"):
-        gate.write(TURN, None, 600.0)
-    assert made.producers[0].calls[-1] == "purge"
-    gate.write(TURN, None, 600.0)
-    assert made.producers[1].calls[-1] == "commit"
-    never.set()
-
-
 def test_a_coordinator_that_came_after_the_gate_and_died_is_not_waited_for(made, monkeypatch):
     """A node that was away as the gate connected is known once it is back, and so is missed when it goes again."""
     monkeypatch.setattr(transaction, "_KEPT_SECONDS", 600.0)

@@ -1,7 +1,5 @@
 """What is told of a query, from what was found of it."""
 
-import json
-
 import pytest
 
 from spillway.agents.cli.waterfall import lines
@@ -49,21 +47,6 @@ def told_of(outcome=None, *seen, waits_for=None, oldest=None, since=SENT / 1e6):
 
 def text_of(told, width=100):
     return "\n".join(lines(told, width))
-
-
-def test_an_answered_query_is_told_with_when_it_was_where():
-    timings = [timing("a", 2.0), timing("c", 12.0, executed=1.0), timing("b", 11.0, executed=12.0), timing("d", 30.0)]
-    outcome = Outcome(PREDICTION, {"y": 1}, stage="d", timings=timings, flags={"b": {"versions": {"taste": 9}}})
-    told = told_of(outcome, sighting(marks=[MARK]))
-    assert json.loads(json.dumps(told)) == told
-    assert told["text"] == "answered 40.0 ms after it was sent, 60.0 ms before its deadline"
-    assert (told["latency_ms"], told["margin_ms"], told["late"]) == (40.0, 60.0, False)
-    assert (told["rests_on"], told["trace_id"], told["partition"]) == (["a/0 e1.v7"], "1" * 32, 3)
-    # In the order in which it came there; each from the end of what came before it: of a join, from the last part's.
-    assert [(row["stage"], row["arrived_ms"], row["travelled_ms"]) for row in told["stages"]] == [
-        ("a", 2.0, 2.0), ("b", 11.0, 1.0), ("c", 12.0, 2.0), ("d", 30.0, 4.0),
-    ]  # fmt: skip
-    assert [row["flags"] for row in told["stages"]] == [{}, {"versions": {"taste": 9}}, {}, {}]
 
 
 def test_the_waterfall_has_a_row_of_the_scale_for_each_stage():

@@ -119,23 +119,6 @@ def test_a_client_may_ask_in_json():
     assert inputs["t"].tolist() == [1.0, 2.0]
 
 
-@pytest.mark.parametrize(
-    ("predecessors", "value", "pairs", "reason", "text"),
-    [
-        ((), JSON, (), reasons.NOT_AVRO, "needs the header content-type: application/json"),
-        ((), b'{"x": ', CONTENT_TYPE, reasons.CORRUPT, "not JSON"),
-        ((), b'{"x": {"base64": 1}}', CONTENT_TYPE, reasons.BAD_INPUT, "x: not base64"),
-        ((), b'{"x": "' + bytes(b"a" * 2_000_000) + b'"}', CONTENT_TYPE, reasons.TOO_LARGE, "over the limit"),
-        (("a",), JSON, CONTENT_TYPE, reasons.NOT_AVRO, "does not start as Avro"),
-    ],
-)
-def test_json_that_cannot_be_taken(predecessors, value, pairs, reason, text):
-    hop = HOP if predecessors else None
-    with pytest.raises(PoisonError, match=text) as caught:
-        intake(*predecessors).delivery(record(value, hop=hop, extra_pairs=pairs))
-    assert caught.value.reason == reason
-
-
 JSON_TYPES = [
     b"application/json",
     b"application/json; charset=utf-8",
@@ -155,36 +138,6 @@ def test_json_is_told_by_its_media_type_alone(said):
         message = None
         assert error.reason == reasons.NOT_AVRO  # noqa: PT017
     assert (message is not None) == (said in JSON_TYPES)
-
-
-UNFORESEEN = [RecursionError(), MemoryError(), KeyError("x"), AssertionError(), ZeroDivisionError(), StopIteration()]
-
-
-class Failing:
-    """Raises where it is used, in whatever way."""
-
-    def __init__(self, error):
-        self._error = error
-
-    def __getattr__(self, _name):
-        raise self._error
-
-
-@pytest.mark.parametrize("error", UNFORESEEN, ids=repr)
-def test_an_error_that_nobody_foresaw_is_one_records_alone(error, monkeypatch):
-    taking = intake()
-    monkeypatch.setattr(taking, "_decoder", Failing(error))
-    with pytest.raises(PoisonError, match=type(error).__name__) as caught:
-        taking.delivery(record())
-    assert (caught.value.reason, caught.value.delivery.request_id) == (reasons.CORRUPT, "r1")
-    for name in ("_placed", "_settle_times"):
-        taking = intake()
-        monkeypatch.setattr(taking, name, lambda *_: Failing(error).any)
-        with pytest.raises(PoisonError):
-            taking.envelope(record())
-    monkeypatch.setattr(headers, "decode", lambda *_, **__: Failing(error).any)
-    with pytest.raises(PoisonError):
-        intake().delivery(record())
 
 
 @pytest.mark.parametrize("accept", [*JSON_TYPES, *OTHERS])

@@ -108,25 +108,6 @@ def played(play):
     asyncio.run(run())
 
 
-def test_the_logs_are_read_to_their_ends_at_each_assignment_before_anything_is_remembered():
-    async def play(stage, core, logs):
-        await stage.assigned(frozenset({0}))
-        await settle()
-        assert (logs.asked, core.told) == (1, [])
-        logs.read.set()
-        await settle()
-        assert core.told == [("assign", 0), ("remember", (0, 4))]
-        logs.read.clear()
-        await stage.assigned(frozenset({0, 1}))
-        await settle()
-        assert (logs.asked, len(core.told)) == (2, 2)
-        logs.read.set()
-        await settle()
-        assert core.told[2:] == [("assign", 1), ("remember", (1, 4))]
-
-    played(play)
-
-
 def test_what_is_owned_goes_on_while_another_partition_is_taken_over():
     async def play(stage, core, logs):
         logs.read.set()

@@ -204,29 +204,6 @@ def test_workers_are_counted_by_the_version_of_their_model_and_each_new_one_is_l
     run(test)
 
 
-def test_what_formed_for_a_worker_that_is_over_may_start_on_another_that_is_over_next():
-    async def test():
-        bench = Bench()
-        bench.threads.resize(3)
-        await until(lambda: bench.driver.attached == {0, 1, 2})
-        plain = bench.driver.drain
-
-        def drain(worker):
-            if worker == 2:  # the core starts what formed for it on the next one
-                bench.driver.running = {1}
-                bench.threads.submit(1, SimpleNamespace(worker=1, n=7))
-            return plain(worker)
-
-        bench.driver.drain = drain
-        bench.threads.resize(1)
-        bench.going.set()
-        await until(lambda: set(bench.models) == {0})
-        assert bench.driver.done == [(1, 7)]
-        assert bench.threads.close(5.0)
-
-    run(test)
-
-
 def test_a_policy_hears_how_many_workers_each_stage_is_to_have():
     pipeline = parse("{name: p, slo: 1, stages: [{name: a, model: 'm:M'}, {name: b, after: a, model: 'm:M'}]}")
     core = build_core(pipeline, pipeline.spec.stage("a"), 0, None)

@@ -39,19 +39,6 @@ def test_before_anything_was_said_only_durations_count_along_the_longer_path():
     assert made.later("d") == Later()
 
 
-def test_every_term_is_summed_along_the_path():
-    made = outlook()
-    made.hear(
-        1.0,
-        states(
-            b=[told("b", 0, queueing=0.010, entered=30, waits=[0.020] * 5), told("b", 1, queueing=0.030, entered=10)],
-            d=[told("d", queueing=0.002, entered=1, waits=[0.005] * 9)],
-        ),
-    )
-    assert near(made.later("a")) == ((0.017, 0.06, 0.025), ("b", "d"))
-    assert near(made.later("c")) == ((0.002, 0.02, 0.005), ("d",))
-
-
 def test_the_worst_path_is_that_with_the_largest_sum():
     made = outlook()
     made.hear(1.0, states(c=[told("c", queueing=0.011, entered=1)]))

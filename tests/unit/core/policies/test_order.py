@@ -26,20 +26,6 @@ def waiting(policy, *budgets):
     return policy
 
 
-@pytest.mark.parametrize(
-    ("name", "rate", "order"),
-    [
-        ("pard", 150.0, ["300", "400", "500"]),
-        ("pard", 250.0, ["500", "400", "300"]),  # mu = 250 / 200
-        ("spillway", 250.0, ["300", "400", "500"]),
-    ],
-)
-def test_who_comes_first(name, rate, order):
-    policy = waiting(told_policy(name, rate=rate), 400, 500, 300)
-    entered, _ = taken(policy)
-    assert [each for each in entered if each in order] == order[: len(entered)]
-
-
 def test_within_the_band_the_order_stays():
     policy = told_policy("pard", rate=250.0)
     policy.tick(3.0, IDLE, states(rate=190.0))  # T_s = 220, eps = 30 / 440: the band begins at .932

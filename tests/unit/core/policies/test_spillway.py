@@ -176,18 +176,6 @@ def test_it_tells_what_waits_now_not_what_waited():
     assert made.report(4.0, replace(load, queued=0)).queueing == 0.0
 
 
-def test_delays_of_calm_times_do_not_count():
-    made = policy()
-    before = sorted(made.report(3.0, IDLE).waits)
-    assert before[0] == pytest.approx(0.04, abs=0.001)
-    assert before[-1] == pytest.approx(0.09, abs=0.001)  # waits spread over [0, d], and d - d(1)
-    calm = {name: [replace(state, queueing=0.0) for state in some] for name, some in states().items()}
-    made.tick(3.0, IDLE, calm)
-    for _ in range(3000):
-        run(made, [0.0])
-    assert sorted(made.report(4.0, IDLE).waits) == before
-
-
 def run(made, waits, now=100.0):
     """Start a batch of requests that waited so long in it, in seconds."""
     batch = [request(sent=now - 0.1) for _ in waits]

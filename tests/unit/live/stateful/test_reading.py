@@ -88,20 +88,6 @@ async def turns(count: int = 5) -> None:
         await asyncio.sleep(0)
 
 
-def test_who_is_full_reads_on_when_a_version_is_durable(on_a_loop):
-    async def story(bench):
-        await bench.reads(*range(4))
-        more = bench.reads(4, 5)
-        await turns()
-        assert bench.input.waits
-        assert bench.fed == [0, 1, 2, 3]
-        bench.input.durable([place(2)])
-        await more
-        return bench.input.waits, bench.fed
-
-    assert on_a_loop(story) == (False, [0, 1, 2, 3, 4, 5])
-
-
 def test_what_a_base_remembers_beyond_what_was_read_is_read_again(on_a_loop):
     async def story(bench):
         await bench.reads(*range(4))  # it is full, and knows of no version

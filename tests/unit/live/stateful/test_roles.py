@@ -8,7 +8,7 @@ from spillway.checkpoint.promotion import Role
 from spillway.checkpoint.versions import INITIAL
 from spillway.lineage.errors import BrokerError, CheckpointError
 from spillway.lineage.marks import Mark, Version
-from spillway.lineage.replication import Base, Claim, Fence, Report, Yield
+from spillway.lineage.replication import Claim, Fence, Report, Yield
 from tests.unit.live.stateful.shard_doubles import PLACE, Shard
 
 
@@ -18,20 +18,6 @@ def shard(monkeypatch):
 
 
 # Promotion ----------------------------------------------------------------------------------------------------------
-
-
-def test_a_promotion_is_claim_fence_base_load_and_each_waits_for_what_was_read(shard):
-    member, doer = shard.members[0], shard.doers[0]
-    member.begin()
-    steps = []
-    assert shard.active == [[True], []]  # a backup needs no news soon, a claimant does
-    while doer.appended:
-        steps.append((member.core.role, type(doer.appended[0])))
-        assert not doer.done
-        shard.append(CONTROL if len(steps) == 1 else PLACE, doer.appended.pop(0))
-    assert steps == [(Role.CLAIMING, Claim), (Role.FENCING, Fence), (Role.BASING, Base)]
-    assert doer.done == [("load", 1, INITIAL)]
-    assert member.core.role is Role.PRIMARY
 
 
 def test_the_others_wait_a_lease_for_member_0(shard):
@@ -66,22 +52,6 @@ def test_who_takes_part_after_somebody_has_followed_follows_nobody(shard):
     shard.append(CONTROL, Claim(*PLACE, 2, "p.learn.0.2@1"))
     second.begin()
     assert not shard.doers[1].appended
-
-
-def test_a_claim_that_comes_second_loses_and_its_member_watches_the_winner(shard):
-    for member in shard.members:
-        member.begin()
-        member.want("a test")
-    first, second = (doer.appended.pop() for doer in shard.doers)
-    assert first.epoch == second.epoch == 1
-    shard.append(CONTROL, second)
-    shard.append(CONTROL, first)
-    shard.settle()
-    assert [member.core.role for member in shard.members] == [Role.BACKUP, Role.PRIMARY]
-    assert shard.doers[0].done == ["stand down"]
-    for _ in range(12):
-        shard.beat(0)  # the winner is silent, while the own beats come back
-    assert shard.doers[0].appended[0].epoch == 2
 
 
 def test_what_is_wanted_while_the_logs_are_not_read_is_done_then(shard):

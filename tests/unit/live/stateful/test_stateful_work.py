@@ -9,10 +9,8 @@ import pytest
 from spillway.agents.core.actions import Failed, Ok
 from spillway.agents.core.deaths import Deaths
 from spillway.agents.core.request import Delivery, Request
-from spillway.agents.live.stage import guard
 from spillway.agents.live.stage.batch_work import UserFunctions
 from spillway.agents.live.stage.emission import Carried
-from spillway.agents.live.stage.guard import Guard
 from spillway.agents.live.stateful.work import StatefulWork, UpdateError
 from spillway.agents.models.bare import BareModel
 from spillway.agents.models.stateful import Machine
@@ -212,26 +210,6 @@ def test_a_backup_rehearses_with_no_query_that_a_member_may_have_died_of(made):
     assert model.computed == []
     work.rehearse(machine, request(3))
     assert model.computed == [[3]]
-
-
-def test_what_computes_and_what_updates_is_under_way(made, tmp_path):
-    work, _machine, model = made
-    work.guard = Guard("s", folder=tmp_path, most=8)
-    noted = []
-
-    def look(*_):
-        (file,) = tmp_path.iterdir()
-        noted.append(guard._places(file.read_bytes()))
-        return {"seen": ()}
-
-    compute_, model.compute = model.compute, lambda state, batch: look() and compute_(state, batch)
-    model.update = look
-    requests = [request(1), request(2)]
-    compute(made, *requests)
-    update(made, *requests)
-    assert noted == [{(0, 1), (0, 2)}] * 2
-    work.guard.close()
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_query_off_the_partition_of_its_key_fails_where_states_are_looked_up(made):
