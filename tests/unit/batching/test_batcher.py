@@ -11,7 +11,6 @@ from spillway.agents.core.policies.fifo import Fifo
 from spillway.agents.core.policy import Refusal, StageState, StageView
 from spillway.agents.core.request import Delivery, Request
 from spillway.agents.core.workers import BATCH_BYTES
-from spillway.lineage import reasons
 
 
 def request(name: str, deadline: float = 1e9, partition: int = 0) -> Request:
@@ -49,23 +48,6 @@ def test_entered_and_started_are_noted():
     made.complete(23.0, 0)
     (last,) = made.starts[2:]
     assert [(each.request_id, each.entered, each.started) for each in last.requests] == [("d", 11.0, 23.0)]
-
-
-def test_expired_drops_what_is_past_its_deadline_when_it_would_enter():
-    made = batcher(batch=1, policy="expired")
-    push(made, 0.0, "runs")
-    push(made, 0.0, "forming", deadline=5.0)  # enters at 0, in time; its batch starts at 11, which is not asked
-    push(made, 0.0, "late", deadline=10.0)  # waits
-    push(made, 0.0, "on-time", deadline=11.0)  # waits; at 11 it has not passed its deadline
-    made.complete(11.0, 0)
-    assert [(each.request_id, refusal.reason) for each, refusal in made.drops] == [("late", reasons.EXPIRED)]
-    assert "1000.0 ms past its deadline" in made.drops[0][1].text
-    made.complete(22.0, 0)
-    assert [names(batch.requests) for batch in made.starts] == [["runs"], ["forming"], ["on-time"]]
-    push(made, 30.0, "too-late", deadline=29.0)
-    assert names(each for each, _ in made.drops) == ["late", "too-late"]
-    assert made.depth == 0
-    assert made.load().dropped == 2
 
 
 def test_an_instance_that_ends_early_takes_over_what_forms_for_one_that_still_runs():
@@ -151,24 +133,6 @@ class Listening(Fifo):
 
     def tick(self, now, load, states):
         self.heard = states
-
-
-def test_every_request_is_judged_once_when_it_enters_with_the_time_at_which_its_batch_starts():
-    policy = Listening(StageView("stage"))
-    made = Batcher(policy, 2, 0.0, 1, lambda n: 10.0 + n)
-    push(made, 0.0, "a")
-    push(made, 1.0, "b", "x1")
-    push(made, 2.0, "c", "x2", "d")
-    made.complete(11.0, 0)
-    assert policy.asked == [
-        ("a", 0.0, 0.0),  # an idle instance: t_e = t_b
-        ("b", 1.0, 11.0),
-        ("x1", 1.0, 11.0),  # takes no room
-        ("c", 2.0, 11.0),  # fills it
-        ("x2", 11.0, 23.0),  # the batch of b and c runs now, until 23
-        ("d", 11.0, 23.0),
-    ]
-    assert names(each for each, _ in made.drops) == ["x1", "x2"]
 
 
 def test_with_a_delay_the_expected_start_is_its_end_or_now_for_the_one_that_fills_the_batch():

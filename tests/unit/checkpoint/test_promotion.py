@@ -2,14 +2,11 @@
 
 from itertools import combinations
 
-import pytest
-
 from spillway.checkpoint.claims import Claim, Claims
 from spillway.checkpoint.logs import Logs
 from spillway.checkpoint.promotion import TABLE, Append, Event, Load, Member, Role, StandDown
 from spillway.checkpoint.version_log import Base, Fence, Manifest
 from spillway.checkpoint.versions import INITIAL, Mark, Version
-from spillway.lineage.errors import CheckpointError
 
 A = ("a", 0)
 
@@ -62,24 +59,6 @@ class Shard:
         member = self[name]
         links = self.logs(name).log(A).history.links
         self.versions.append(Manifest(Version(member.epoch, n), links, requires, name))
-
-
-def test_from_claim_to_load():
-    shard = Shard("x")
-    action = shard["x"].wanted()
-    assert action == Append(Claim("a", 0, 1, "x"))
-    assert shard["x"].role is Role.CLAIMING
-    shard.append(action)
-    (action,) = shard.read_control("x")
-    assert action == Append(Fence(1, "x"))
-    assert shard["x"].role is Role.FENCING
-    shard.append(action)
-    (action,) = shard.read_versions("x")
-    assert action == Append(Base(1, "x", INITIAL, ((1, INITIAL),)))
-    assert shard["x"].role is Role.BASING
-    shard.append(action)
-    assert shard.read_versions("x") == [Load(1, INITIAL)]
-    assert shard["x"].role is Role.PRIMARY
 
 
 def test_the_loser_of_a_claim_stays_a_backup():
@@ -135,24 +114,6 @@ def test_the_base_may_be_a_version_that_is_not_durable_yet_and_is_none_that_is_d
     shard.append(shard["y"].wanted())
     shard.append(shard.read_control("y")[0])
     assert shard.read_versions("y")[0].record.version == INITIAL
-
-
-def test_the_last_version_that_was_applied_is_no_base():
-    """Mutation: the gate may have seen a newer one become durable."""
-
-    class Mutated(Member):
-        def choose(self):
-            return Version(1, 1)
-
-    shard = Shard("x", "y", member_type=Mutated)
-    shard["x"].choose = lambda: INITIAL
-    shard.promote("x")
-    shard.complete("x", 1)
-    shard.complete("x", 2)
-    shard.read_versions("y")
-    shard.read_control("y")
-    with pytest.raises(CheckpointError, match="older than the durable"):
-        shard.promote("y")
 
 
 def test_a_primary_may_begin_a_new_reign_to_go_back():

@@ -42,16 +42,6 @@ def at(seconds, **changes):
     return replace(WORD, at_us=int(1e6 * (NOW + seconds)), **changes)
 
 
-def test_a_word_is_given_to_policies_as_the_state_it_tells():
-    there = board()
-    assert there.hear(NOW, WORD) is None
-    (state,) = there.states(NOW)["a"]
-    assert state == StageState(
-        "a", 0, NOW, 0.01, 5.0, (0.0, 0.02), 9, 8, 6.5, 0.03, 0.025, 10.0, 0.0, 0.0, 0, hbf=False, span=1.0
-    )
-    assert "b" not in there.states(NOW)
-
-
 def test_a_restart_replaces_what_it_was_before_even_if_its_clock_went_back():
     there = board()
     there.hear(NOW, at(0.0))

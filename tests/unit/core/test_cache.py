@@ -11,7 +11,7 @@ from spillway.agents.live.stage.cached import Keys, kept
 from spillway.lineage import reasons
 from spillway.lineage.message import Query
 from spillway.lineage.values.tensors import Bfloat16
-from tests.unit.core.builders import NOW, delivery, shown, stage_core
+from tests.unit.core.builders import NOW, delivery, stage_core
 
 
 def core_with(max_bytes=10_000, **options):
@@ -51,33 +51,12 @@ def answer(core):
     return [work.request_id for work, _ in hits]
 
 
-def test_what_was_answered_is_not_evaluated_again():
-    core, cache = core_with()
-    send(core, ("one", "x"))
-    assert run(core) == ["one"]
-    send(core, ("two", "x"), ("three", "z"))
-    assert (answer(core), run(core)) == (["two"], ["three"])
-    assert [emit.payload for emit in core.take_emits()] == ["x", "x", "z"]
-    assert (cache.hits, cache.misses, cache.shared, len(cache)) == (1, 2, 0, 2)
-
-
 def test_a_hit_is_no_arrival_to_the_policy():
     core, _ = core_with()
     send(core, ("one", "x"))
     run(core)
     send(core, ("two", "x"))
     assert (core.load().arrived, core.depth, core.unsettled) == (1, 0, 2)
-
-
-def test_equal_queries_under_way_share_one_evaluation():
-    core, cache = core_with()
-    send(core, ("one", "x"), ("two", "x"), ("three", "x"))
-    assert (core.load().arrived, core.unsettled) == (1, 3)
-    assert run(core) == ["one"]
-    assert answer(core) == ["two", "three"]
-    told = shown(core.take_emits())
-    assert told == [("result", "c", name, ()) for name in ("one", "two", "three")]
-    assert (cache.hits, cache.shared) == (2, 2)
 
 
 def test_a_failure_is_the_first_ones_own_and_the_next_is_evaluated():
@@ -112,16 +91,6 @@ def test_a_revoked_partition_takes_its_followers_and_hands_the_lead_on():
     assert run(core) == ["busy"]
     assert run(core) == ["other"]
     assert answer(core) == []
-
-
-def test_an_answer_to_a_query_that_is_gone_is_kept_all_the_same():
-    core, _ = core_with()
-    core.assign(1, 0)
-    core.deliver(NOW, delivery("mine", 0, "a", payload="x", partition=1))
-    core.revoke(NOW, 1)
-    send(core, ("other", "x"))
-    assert run(core) == ["mine"]
-    assert answer(core) == ["other"]
 
 
 def test_a_lost_worker_leaves_its_query_in_the_lead():

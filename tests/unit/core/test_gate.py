@@ -85,17 +85,6 @@ def test_any_sink_is_lost_when_all_are():
     assert release.outcome.reason == "first"
 
 
-def test_all_sinks_make_one_outcome():
-    core = gate("sinks-all")
-    core.deliver(NOW, report("q", 0, "d", outputs={"x": 1}))
-    assert turn(core) == ([], {0: (0, "r1:;e0")})
-    core.deliver(NOW, report("q", 1, "b", outputs={"x": 2}))
-    ((release,), commits) = turn(core)
-    assert release.own
-    assert release.outcome.outputs == {"b.x": 2, "d.x": 1}
-    assert commits[0][0] == 2
-
-
 def test_all_sinks_are_lost_with_one_and_the_others_come_too_late():
     core = gate("sinks-all")
     core.deliver(NOW, report("q", 0, "a", FAILED, lost=("b", "d"), reason="model-raised"))

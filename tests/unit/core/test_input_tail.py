@@ -121,16 +121,6 @@ def test_what_was_recalled_comes_before_what_was_read(tail):
     assert offsets(tail.remembered(1, 21, ((5, 8), (20, 21)))) == [5, 6, 20]
 
 
-def test_a_position_beyond_what_was_read_leaves_reading_where_it_is(tail):
-    fill(tail, [10, 11])
-    tail.trim(0, 16, Note(((11, 14),)).encode(16))
-    assert tail.next(0) == 12
-    assert fill(tail, range(12, 18)) == [True] * 6  # a reign remembers what its base covers as it is read
-    assert tail.held == 2
-    assert offsets(tail.remembered(0, 16, ((11, 14),))) == [11, 12]  # 13 is of no use to memory
-    assert offsets(tail.since(0, 16)) == [16, 17]
-
-
 def test_what_a_base_remembers_and_was_not_read_is_told(tail):
     fill(tail, range(10, 14))
     assert tail.missing(0, 20, ((9, 12), (13, 16), (18, 20))) == ((14, 16), (18, 20))

@@ -1,7 +1,5 @@
 """Members' caches: asked after the route, one for each member; what is known there costs no batch."""
 
-import pytest
-
 from spillway.agents.core.actions import Failed, Ok
 from spillway.agents.core.lanes import number_of, parts_of
 from tests.unit.core.builders import NOW, delivery
@@ -42,17 +40,6 @@ def test_a_member_without_a_cache_is_asked_anew():
     assert list(lanes.caches()) == ["forest"]
 
 
-def test_only_what_the_route_names_is_asked():
-    core, lanes = serving("linear", "forest", selection="exp3")
-    for n in range(20):
-        _, runs = ask(core, n, "x")
-        for batch in runs:
-            core.complete(NOW, batch, [Ok({}, value="cat")], 0.001)
-    told = core._route.stats.asked
-    assert {name: sum(counts(lanes, name)) for name in told} == told
-    assert sum(told.values()) == 20
-
-
 def test_equal_queries_under_way_share_an_evaluation():
     core, lanes = serving("linear", members=("linear",))
     _, runs = ask(core, 0, "x")
@@ -83,14 +70,3 @@ def test_the_last_worker_gone_those_that_wait_for_its_answer_wait_no_more():
     answers += answer(core, core.take_runs(), 1, "dog")
     assert [joint.outputs["label"] for joint in answers] == ["dog", "dog"]
     assert lanes.refused == {("linear", "no-worker"): 2}
-
-
-@pytest.mark.parametrize("size", [1_000, 100_000])
-def test_an_answer_that_does_not_fit_is_not_kept(size):
-    core, lanes = serving("linear", members=("linear",))
-    _, (batch,) = ask(core, 0, "x")
-    core.complete(NOW, batch, [Ok({}, value="cat", size=size)], 0.001)
-    core.take_hits()
-    _, runs = ask(core, 1, "x")
-    assert len(runs) == (size > 10_000)
-    assert len(lanes.caches()["linear"]) == (size < 10_000)

@@ -4,7 +4,6 @@ from spillway.agents.core.actions import Ok
 from spillway.agents.core.cache import PredictionCache
 from spillway.agents.core.dispatch import Dispatch
 from spillway.agents.core.offline import HELD_SECONDS
-from spillway.lineage.message import DROPPED
 from spillway.lineage.reasons import NO_SPARE_TIME
 from tests.unit.core.builders import NOW, delivery, finish, shown, stage_core
 from tests.unit.core.test_variants_route import Stage
@@ -14,17 +13,6 @@ def test_an_offline_query_is_run_and_emitted_as_any_other():
     core = stage_core("chain", "a")
     core.deliver(NOW, delivery("q", 0, offline=True))
     assert shown(finish(core, "b")) == [("result", "b", "q", ())]
-
-
-def test_one_that_is_handed_back_is_dropped_and_holds_the_commit_no_longer():
-    core = stage_core("chain", "a", instances=0, queue_limit=1)
-    core.deliver(NOW, delivery("q", 0, offline=True))
-    assert core.room
-    core.advance(NOW + HELD_SECONDS)
-    (emit,) = core.take_emits()
-    assert (emit.loss.kind, emit.loss.reason) == (DROPPED, NO_SPARE_TIME)
-    core.acked(emit)
-    assert core.commits()[0][0] == 1
 
 
 def test_as_many_as_fit_beside_the_queue_do_not_stop_the_reading():

@@ -55,17 +55,6 @@ def test_a_choice_of_several_and_one_of_none():
     assert learned((ANY, NONE, 50), (ANY, POSE, 50)).expected(ANY, 0.9) == {"person": POSE}
 
 
-def test_classes_are_told_apart_and_strangers_go_by_all():
-    predictor = learned(("cars", FACE, 90), ("cars", POSE, 10), ("crowd", POSE, 190), ("crowd", FACE, 10))
-    assert predictor.expected("cars", 0.5) == {"person": FACE}
-    assert predictor.expected("crowd", 0.5) == {"person": POSE}
-    assert predictor.expected("new", 0.5) == {"person": POSE}
-    chances = predictor.chances("new", "person")
-    assert chances == pytest.approx({POSE: 200 / 300, FACE: 100 / 300})
-    # Ten choices' worth of all: (90 + 10 / 3) / 110.
-    assert predictor.chances("cars", "person")[FACE] == pytest.approx((90 + 10 / 3) / 110)
-
-
 def test_a_class_of_which_little_was_seen_borrows():
     predictor = learned(("crowd", POSE, 100))
     predictor.observe("new", "person", FACE)

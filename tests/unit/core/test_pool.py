@@ -117,17 +117,6 @@ def ids(batch):
     return [request.request_id for request in batch.requests]
 
 
-def test_what_a_lost_worker_ran_is_run_by_another_and_answered_once():
-    core = core_of("q0", workers=2)
-    (batch,) = core.take_runs()
-    core.lose(NOW, batch.worker, blamed=range(1), why=ENDS)
-    (again,) = core.take_runs()
-    assert (ids(again), again.worker) == (["q0"], 1 - batch.worker)
-    core.complete(NOW, again, [Ok({"c": "out"})], 0.01)
-    assert shown(core.take_emits()) == [("result", "c", "q0", ())]
-    assert core.unsettled == 1
-
-
 def test_a_query_that_ends_every_worker_costs_its_own_outcome_alone():
     core = core_of("fatal", "q1")
     core.take_runs()

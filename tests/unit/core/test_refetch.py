@@ -59,17 +59,6 @@ def test_a_record_that_is_gone_fails_its_query_with_that_reason():
     assert core.commits()[0][0] == 2
 
 
-def test_a_join_that_waits_in_vain_has_its_part_read_again_for_its_headers():
-    core = diamond(payload_bytes=0)
-    core.deliver(NOW, delivery("q", 0, "b", size=1))
-    core.advance(NOW + MIN_WAIT_SECONDS)
-    assert core.take_emits() == []
-    core.fetched(NOW, *core.take_fetches(), "again")
-    (emit,) = core.take_emits()
-    assert emit.loss.reason == reasons.JOIN_TIMEOUT
-    assert emit.source.payload == "again"
-
-
 def test_a_tombstone_that_waited_passes_its_own_loss_on():
     core = diamond(payload_bytes=0)
     core.deliver(NOW, delivery("q", 0, "b", size=1))

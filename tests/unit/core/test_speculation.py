@@ -4,7 +4,6 @@ import pytest
 
 from spillway.agents.core import joins
 from spillway.agents.core.actions import Failed, Ok
-from spillway.agents.core.joins import JoinTable
 from spillway.agents.core.share import Share
 from spillway.agents.core.speculation import Speculation
 from spillway.checkpoint.durability import Awaited, Resting
@@ -34,17 +33,6 @@ def test_messages_carry_the_marks_and_the_offset_waits_for_them():
     assert position(core) == 0  # nobody has told it
     core.durability_changed(NOW)
     assert (core.resting, position(core)) == (0, 1)
-
-
-def test_what_is_durable_before_it_is_acknowledged_waits_for_that():
-    core, known = behind("chain", "b")
-    core.deliver(NOW, marked("q", 0, "a", OLD))
-    (emit,) = finish(core, "c")
-    known.alive = {OLD}
-    core.durability_changed(NOW)
-    assert position(core) == 0
-    core.acked(emit)
-    assert position(core) == 1
 
 
 def test_what_is_dead_when_it_comes_leaves_no_trace():
@@ -115,17 +103,6 @@ def test_the_dead_leave_the_queue_and_what_runs_is_not_sent():
     assert core.unsettled == 1
 
 
-def test_dead_messages_that_are_acknowledged_later_change_nothing():
-    core, known = behind("chain", "b")
-    core.deliver(NOW, marked("q", 0, "a", OLD))
-    emits = finish(core, "c")
-    known.gone = {OLD}
-    core.durability_changed(NOW)
-    assert position(core) == 1
-    core.acked_all(emits)
-    assert (core.unsettled, core.resting, position(core)) == (0, 0, 1)
-
-
 def test_a_sent_request_with_a_dead_part_waits_again_for_its_sender():
     core, known = behind("diamond", "d")
     core.deliver(NOW, marked("q", 0, "b", OLD))
@@ -181,17 +158,6 @@ def test_poison_is_kept_superseded_and_told_like_any_other_copy():
     known.alive = {NEW}
     core.durability_changed(NOW)
     assert position(core) == 2
-
-
-def test_dead_poison_is_let_go_with_its_letter():
-    core, known = behind("diamond", "d")
-    core.fail(NOW, marked("q", 0, "b", OLD), reasons.CORRUPT)
-    letter, _ = core.take_emits()
-    known.gone = {OLD}
-    core.durability_changed(NOW)
-    assert position(core) == 0
-    core.acked(letter)
-    assert position(core) == 1
 
 
 def test_failures_tell_what_they_rest_on():
@@ -252,17 +218,6 @@ def test_without_durability_nothing_of_it_is_there():
     core.acked(emit)
     core.durability_changed(NOW)
     assert position(core) == 1
-
-
-def test_reopening_forgets_open_and_closed_requests_and_no_others():
-    table = JoinTable(joins.Rule(), lambda path: ("b", "c"))
-    _, waiting = table.hear(NOW, delivery("q", 0, "b"))
-    table.reopen(waiting)
-    table.reopen(waiting)
-    assert (len(table), table.waiting) == (0, 0)
-    table.hear(NOW, delivery("q", 1, "b"))
-    table.reopen(waiting)  # another one by now
-    assert table.waiting == 1
 
 
 # What waits for versions ---------------------------------------------------------------------------------------------

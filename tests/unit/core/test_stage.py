@@ -92,18 +92,6 @@ def test_a_drop_is_told_to_the_joins_that_would_wait():
     assert core.unsettled == 0
 
 
-def test_poison_with_an_id_fails_the_query_and_is_done_after_both_messages():
-    core = stage_core("chain", "b")
-    core.fail(NOW, delivery("q", 0, "a"), reasons.CORRUPT, "bits")
-    letter, outcome = core.take_emits()
-    assert shown([letter, outcome]) == [("dead-letter", None, "q", ()), ("outcome", None, "q", ("c",))]
-    core.acked(outcome)
-    assert core.commits() == {}
-    core.acked(letter)
-    assert core.commits()[0][0] == 1
-    assert core.unsettled == 0
-
-
 def test_poison_without_an_id_is_only_kept():
     core = stage_core("chain", "b")
     core.fail(NOW, delivery("", 0), reasons.BAD_HEADERS)
@@ -123,17 +111,6 @@ def test_repeated_poison_is_told_once():
 
 
 # Joins --------------------------------------------------------------------------------------------------------------
-
-
-def test_a_poisoned_part_is_its_senders_loss():
-    core = stage_core("partial", "d")
-    core.fail(NOW, delivery("q", 0, "b"), reasons.CORRUPT, "bits")
-    (letter,) = core.take_emits()
-    core.acked(letter)
-    assert core.commits() == {}  # the request goes on, and this record with it
-    core.deliver(NOW, delivery("q", 1, "c"))
-    core.acked_all(finish(core, None))
-    assert core.commits()[0][0] == 2
 
 
 def test_a_poisoned_part_of_an_unknown_sender_ends_the_request():
@@ -195,18 +172,6 @@ def test_a_revoked_partition_leaves_the_queue_and_its_messages_change_nothing():
     core.acked_all(finish(core, "c"))
     assert core.unsettled == 0
     assert core.commits() == {1: (1, core.commits()[1][1])}
-
-
-def test_late_acknowledgements_do_not_touch_a_partition_that_came_back():
-    core = stage_core("chain", "b")
-    core.deliver(NOW, delivery("q", 0, "a"))
-    emits = finish(core, "c")
-    core.revoke(NOW, 0)
-    core.assign(0, 0)
-    core.deliver(NOW, delivery("q", 0, "a"))
-    core.acked_all(emits)
-    assert core.commits() == {}
-    assert core.unsettled == 1
 
 
 # Misuse -------------------------------------------------------------------------------------------------------------

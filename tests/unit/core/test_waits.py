@@ -19,17 +19,6 @@ def looked_twice(core):
     return core.waits()
 
 
-def test_a_stage_waits_for_the_versions_that_its_oldest_record_rests_on():
-    core, known = behind()
-    core.deliver(NOW, marked("q", 0, "a", OLD))
-    core.acked_all(finish(core, "c"))
-    assert core.waits() == frozenset()  # it may have come this moment
-    assert core.waits() == {0}
-    known.alive = {OLD}
-    core.durability_changed(NOW)
-    assert looked_twice(core) == frozenset()
-
-
 def test_one_whose_oldest_record_rests_on_nothing_does_not_wait():
     core, _ = behind()
     core.deliver(NOW, delivery("first", 0, "a"))  # nobody answers for it: its model hangs
@@ -69,18 +58,6 @@ def test_what_is_dead_is_not_waited_for():
     known.gone = {OLD}
     core.durability_changed(NOW)
     assert looked_twice(core) == frozenset()
-
-
-def test_progress_between_two_looks_is_no_waiting():
-    core, known = behind()
-    core.deliver(NOW, marked("q", 0, "a", OLD))
-    core.deliver(NOW, marked("r", 1, "a", OTHER))
-    core.acked_all(finish(core, "c") + finish(core, "c"))
-    core.waits()
-    known.alive = {OLD}
-    core.durability_changed(NOW)
-    assert core.waits() == frozenset()
-    assert core.waits() == {0}
 
 
 def test_the_gate_waits_with_the_partition_whose_outcomes_it_holds():

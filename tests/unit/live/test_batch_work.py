@@ -11,7 +11,7 @@ from spillway.agents.core.request import Delivery, Request
 from spillway.agents.live.stage.batch_work import BatchWork, UserFunctions
 from spillway.agents.live.stage.emission import Carried
 from spillway.agents.live.stage.intake import Signature
-from spillway.agents.models.flagged import Flagged, answered
+from spillway.agents.models.flagged import Flagged
 from spillway.lineage import reasons
 from spillway.lineage.errors import WireError
 from spillway.lineage.limits import Limits
@@ -208,19 +208,6 @@ def test_what_a_model_says_of_an_answer_goes_on_with_what_came():
     assert told == [{**came, "s": {"confidence": 0.5}}, came]
     assert [result.flags for result in results[:2]] == [{"confidence": 0.5}, {}]
     assert results[2] == Failed(reasons.BAD_RESULT, "flag mine: a value of type object cannot travel")
-
-
-@pytest.mark.parametrize("flags", [{"mine": 1}, [1], None])
-def test_a_copys_answer_has_its_flags_as_its_own_workers_has(flags):
-    work = batch_work(square, functions())
-    batch = SimpleNamespace(requests=[request(1)])
-    answer = {"outputs": {"y": 1}} | ({} if flags is None else {"flags": flags})
-    own, (copied,) = work.result(work.prepare(batch), 0, answer, 0.5), work.made(batch, [answered(answer)], 0.5, "m")
-    for result in (own, copied):
-        if flags == [1]:
-            assert result == Failed(reasons.BAD_RESULT, "the flags are list, not a mapping of names to values")
-        else:
-            assert DECODER.outcome(result.payloads[None]).flags == ({} if flags is None else {"s": flags})
 
 
 def test_a_join_merges_what_came():

@@ -184,19 +184,6 @@ def test_an_outcome_that_is_too_large_in_json_fails_instead():
     assert (told["kind"], told["reason"]) == (FAILED, reasons.TOO_LARGE)
 
 
-@pytest.mark.parametrize("error", [RecursionError(), MemoryError(), KeyError("x"), AssertionError()], ids=repr)
-def test_an_error_that_nobody_foresaw_is_one_reports_alone(error, monkeypatch):
-    def fails(*_, **__):
-        raise error
-
-    reading = wire()
-    monkeypatch.setattr(reading, "_outcome", fails)
-    poison = reading.read(Message())
-    assert (poison.reason, poison.stand_in.payload.outcome.kind) == (reasons.CORRUPT, FAILED)
-    monkeypatch.setattr(headers, "decode", fails)
-    assert isinstance(wire().read(Message()), Poison)
-
-
 @pytest.mark.parametrize("accept", [b"application/json", b"Application/Json; q=1", b"text/html, application/json"])
 @pytest.mark.parametrize(
     "message",

@@ -191,33 +191,6 @@ def test_of_a_shard_only_its_own_partitions_are_read(run):
     run(scenario, reads=lambda partition: partition % 2 == 1)
 
 
-def test_what_an_owner_says_of_an_epoch_that_is_over_is_void(run):
-    async def scenario(one):
-        await begin(one, {0: 0})
-        one.broker.lay(revoked)
-        await until(lambda: one.broker.told("unassign"))
-        one.reader.read(1, {0: 5})
-        one.reader.read_on(1, 0, 6)
-        await begin(one, {1: 3}, epoch=2)
-        assert [places for (places,) in one.broker.told("assign")] == [{}, {0: 0}, {}, {1: 3}]
-
-    run(scenario)
-
-
-def test_messages_of_an_assignment_that_ends_among_them_are_dropped(run):
-    async def scenario(one):
-        await begin(one, {0: 0})
-        one.broker.lay(Message(0, 0), Message(0, 1), revoked, assigned(0))
-        await until(lambda: one.receiver.turns == [[0], "revoked", [0]])
-        one.reader.read(2, {0: 0})
-        await until(lambda: len(one.broker.told("assign")) == 4)
-        one.broker.lay(Message(0, 0))
-        await until(lambda: one.receiver.got)
-        assert one.receiver.got == [(2, {0: [0]})]
-
-    run(scenario)
-
-
 def test_no_more_than_two_chunks_wait_for_the_agent_and_one_is_held(run):
     async def scenario(one):
         await begin(one, {0: 0})

@@ -90,20 +90,6 @@ def without(came, *names):
     return dataclasses.replace(came, headers=tuple(pair for pair in came.headers if pair[0] not in names))
 
 
-@pytest.mark.parametrize(
-    ("missing", "sent", "deadline"),
-    [
-        ((headers.SENT, headers.DEADLINE), APPENDED_MS / 1000, APPENDED_MS / 1000 + 0.4),
-        ((headers.DEADLINE,), SENT_US / 1e6 - 0.5, SENT_US / 1e6 - 0.1),
-        ((headers.SENT,), APPENDED_MS / 1000, APPENDED_MS / 1000 + 0.9),
-    ],
-)
-def test_a_client_may_leave_out_its_times(missing, sent, deadline):
-    came = record(sent_us=SENT_US - 500_000, deadline_us=SENT_US + 900_000)
-    delivery = intake().delivery(without(came, *missing))
-    assert (delivery.sent, delivery.deadline) == pytest.approx((sent, deadline))
-
-
 def test_a_stage_may_not():
     with pytest.raises(PoisonError, match="spillway-sent is missing"):
         intake("a").delivery(without(record(hop=HOP), headers.SENT))

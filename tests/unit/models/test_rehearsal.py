@@ -49,23 +49,6 @@ def test_a_model_that_is_said_to_be_random_may_go_on_otherwise():
     assert rehearse("here", models.Total, SHARED, random=True).repeats
 
 
-def test_a_model_that_forgets_nothing_when_rolled_back_is_found_out():
-    class Sticky(models.Total):
-        """Goes on with its own state when it has one, whatever it is given."""
-
-        own = None
-
-        def compute(self, state, batch):
-            return super().compute(self.own or state, batch)
-
-        def update(self, state, batch, outputs):
-            self.own = super().update(self.own or state, batch, outputs)
-            return self.own
-
-    with pytest.raises(ModelError, match="Sticky: the same model, rolled back does not continue"):
-        rehearse("here", Sticky, SHARED)
-
-
 def counting(state, query):
     return {"seen": state["seen"]}, {"seen": state["seen"] + 1}
 

@@ -1,16 +1,12 @@
 """What a recording says of each query."""
 
-import numpy as np
 import pytest
 
 from spillway.lineage.errors import UsageError
 from spillway.lineage.limits import DEFAULT_LIMITS
-from spillway.lineage.message import DROPPED, FAILED, StageTiming
+from spillway.lineage.message import StageTiming
 from spillway.producers.recording import read_recording
 from spillway.producers.recording.history import history
-from spillway.producers.report import DROPPED as DROP
-from spillway.producers.report import FAILED as FAIL
-from spillway.producers.report import MISSING, PREDICTION
 from tests.unit.whatif.recordings import Taken
 
 CHAIN = {"a": (), "b": ("a",)}
@@ -18,35 +14,6 @@ CHAIN = {"a": (), "b": ("a",)}
 
 def read(path, predecessors=None):
     return history(read_recording(path), predecessors or CHAIN, DEFAULT_LIMITS)
-
-
-def test_queries_meet_their_outcomes(tmp_path):
-    with Taken(tmp_path / "r", "spec") as taken:
-        taken.query("late", 0.5, budget=0.3, partition=2)
-        taken.query("first", 0.0)
-        taken.query("lost", 1.0)
-        taken.query("broken", 1.5)
-        taken.query("open", 2.0)
-        a, b = StageTiming("a", 0.01, 0.02, 0.1, 2), StageTiming("b", 0, 0, 0.2, 4)
-        taken.outcome("first", 0.4, [a, b])
-        taken.outcome("late", 1.5, [a, b])
-        taken.outcome("lost", 1.25, [a, StageTiming("b", 0.3, 0, 0, 0)], kind=DROPPED, stage="b")
-        taken.outcome("broken", 1.75, [a], kind=FAILED, stage="a", reason="model-raised")
-    found = read(tmp_path / "r")
-    assert found.due.tolist() == [0, 0.5, 1, 1.5, 2]
-    assert found.budget.tolist() == pytest.approx([0.1, 0.3, 0.1, 0.1, 0.1])
-    assert found.partition.tolist() == [0, 2, 0, 0, 0]
-    assert found.kind.tolist() == [PREDICTION, PREDICTION, DROP, FAIL, MISSING]
-    assert found.latency[:4].tolist() == pytest.approx([0.4, 1.0, 0.25, 0.25], abs=1e-6)
-    assert np.isnan(found.latency[4])
-    assert found.lost_at == ["", "", "b", "a", ""]
-    assert found.spent.tolist() == pytest.approx([0.1, 0.1, 0.05, 0.05, 0])
-    stage = found.stages["b"]
-    assert (stage.queries, stage.batches) == (2, 0.5)
-    assert stage.executed == {4: [0.2, 0.2]}
-    # Latency .4 and 1 s, of which the stages' times explain .33 s; three hops each.
-    assert found.hop[:2].tolist() == pytest.approx([0.07 / 3, 0.67 / 3], abs=1e-6)
-    assert np.isnan(found.hop[2:]).all()
 
 
 def test_the_longest_path_explains_a_latency(tmp_path):

@@ -52,23 +52,6 @@ def fork(slow: float):
     ]
 
 
-def test_a_drop_in_one_branch_drops_the_request_and_does_not_cancel_the_other():
-    small = pipeline(fork(30.0), slo_ms=69.5)
-    # They leave a at 10, 20, 30, 40, 50 and enter c at 10, 20, 40, 70, 100, where the last is past its deadline of
-    # 73.5. Its sibling in b is served. c ends at 40, 70, 100, 130: at d the third and the fourth are too late.
-    result = simulate(small, [0.0, 0.001, 0.002, 0.003, 0.004], policy="expired")
-    assert ms(result) == [41.0, 71.0, None, None, None]
-    assert (1000 * result.finished[2:]).round(6).tolist() == [100.0, 130.0, 100.0]
-    assert {name: (totals.received, totals.queries, totals.dropped) for name, totals in result.stages.items()} == {
-        "a": (5, 5, 0), "b": (5, 5, 0), "c": (5, 4, 1), "d": (4, 2, 2)
-    }  # fmt: skip
-    report = result.report("by hand")
-    assert (report.good, report.late, report.outcomes.dropped) == (1, 1, 3)
-    assert report.drop_rate == pytest.approx(0.8)
-    assert report.invalid_rate == pytest.approx(1 - 46 / (50 + 25 + 120 + 2))
-    assert report.emulated
-
-
 def test_hops_take_their_time():
     small = pipeline([("a", 10.0, 0.0, 1, ()), ("b", 5.0, 0.0, 1, ("a",))])
     result = simulate(small, [0.0, 0.100], hop_delay=0.002)

@@ -1,7 +1,6 @@
 """A child's life: restarts with growing delays, giving up, stopping, with the clock in the test's hands."""
 
 import itertools
-from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -134,29 +133,6 @@ def test_one_of_a_pipeline_that_has_served_before_is_tried_for_ever():
         assert look(life, now) is Action.START
     look(life, now, exit_code=2)
     assert life.state is State.FAILED  # its input has become wrong
-
-
-@pytest.mark.parametrize(
-    ("give_up", "served", "established", "code", "state", "stopped"),
-    [
-        (None, False, False, 2, State.FAILED, State.FAILED),  # bad input is not tried again
-        (None, True, True, 2, State.BACKING_OFF, State.STOPPED),  # but it may be mended once all were ready
-        (None, True, False, 0, State.BACKING_OFF, State.STOPPED),  # a clean exit that nobody asked for is a death
-        (None, False, False, FENCED, State.BACKING_OFF, State.STOPPED),
-        (None, False, False, 1, State.BACKING_OFF, State.STOPPED),
-        (1, False, False, 1, State.FAILED, State.FAILED),  # also before all were ready
-    ],
-)
-def test_what_an_exit_means_and_what_stopping_makes_of_it(give_up, served, established, code, state, stopped):
-    life = born(replace(POLICY, give_up=give_up))
-    if served:
-        look(life, 1.0, ready=True)
-    if established:
-        life.established()
-    look(life, 2.0, exit_code=code)
-    assert life.state is state
-    assert life.stop(2.1) is Action.NOTHING
-    assert life.state is stopped
 
 
 def test_a_place_flaps_from_the_third_death_until_service_has_made_it_good():

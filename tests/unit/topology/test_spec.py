@@ -11,8 +11,8 @@ from spillway.lineage.errors import SpecError, UsageError
 from spillway.lineage.limits import Limits
 from spillway.topology.load import load, parse, remarks
 from spillway.topology.quantities import duration, show_duration, size
-from spillway.topology.sections import BatchingSpec, WorkersSpec
-from spillway.topology.spec import EmulatedSpec, InputSpec, JoinSpec, LimitsSpec, PipelineSpec, StageSpec
+from spillway.topology.sections import WorkersSpec
+from spillway.topology.spec import EmulatedSpec, LimitsSpec, PipelineSpec, StageSpec
 from spillway.topology.topics import table_of, topic_plan
 
 FULL = """
@@ -40,36 +40,6 @@ stages:
   - {name: right, after: [detect], emulated: {alpha: 20ms, beta: 500us}}
   - {name: both, after: [left, right], emulated: {table: {1: 1ms, 64: 8ms}}, join: {mode: any}}
 """
-
-
-def test_a_file_with_everything():
-    pipeline = parse(FULL)
-    spec = pipeline.spec
-    assert (spec.name, spec.slo, spec.partitions, spec.sinks) == ("plates", 0.4, 6, "all")
-    detect = spec.stage("detect")
-    assert detect == StageSpec(
-        name="detect",
-        model="models:Detect",
-        arguments={"size": [1, 2], "name": "x"},
-        version="1.2",
-        queue=100,
-        policy="expired",
-        choose="routes:choose",
-        split="routes:split",
-        inputs={
-            "image": InputSpec(dtype="uint8", shape=(40, None, "channels")),
-            "hint": InputSpec(dtype="str"),
-            "any": InputSpec(),
-        },
-        batching=BatchingSpec(limit="planned", size=8, max=16, delay=0.002),
-        workers=WorkersSpec(fronts=2, count=6, device="cuda:0", where="process"),
-    )
-    assert (detect.batching.most, detect.worker_count) == (8, 6)
-    assert spec.stage("left").after == ("detect",)
-    assert spec.stage("right").emulated == EmulatedSpec(alpha=0.02, beta=0.0005)
-    assert spec.stage("both").join == JoinSpec(mode="any", on_loss="drop")
-    assert pipeline.graph.sinks == ("both",)
-    assert spec.limits.merged() == Limits(max_message_bytes=2 << 20, max_rank=4)
 
 
 def test_workers_are_dealt_out_to_fronts():

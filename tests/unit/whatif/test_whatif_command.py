@@ -147,28 +147,6 @@ def test_each_query_keeps_its_own_deadline(files, capsys):
     assert [row["drop_rate"] for row in told["alternatives"]] == [0.0]
 
 
-def test_choices_are_as_likely_as_recorded(files, capsys):
-    spec = (
-        "name: small\nslo: 1\nsinks: any\nstages:\n"
-        "  - {name: a, choose: 'm:f', batching: {size: 1}, emulated: {alpha: 1ms, beta: 0}}\n"
-        "  - {name: b, after: a, batching: {size: 1}, emulated: {alpha: 100ms, beta: 0}}\n"
-        "  - {name: c, after: a, batching: {size: 1}, emulated: {alpha: 1ms, beta: 0}}\n"
-    )
-    (files / "small.yaml").write_text(spec)
-    with Taken(files / "taken", spec) as taken:
-        for number in range(400):
-            chosen = "b" if number % 10 == 0 else "c"
-            timing = StageTiming(chosen, 0, 0, 0.1 if chosen == "b" else 0.001, 1)
-            taken.query(f"q{number}", number / 10, budget=1)
-            done = number / 10 + 0.001 + timing.executed
-            taken.outcome(f"q{number}", done, [StageTiming("a", 0, 0, 0.001, 1), timing], path={"a": (chosen,)})
-    _, out, _ = whatif(capsys, "small.yaml", "taken", "--json")
-    told = json.loads(out)
-    assert told["verdict"]["level"] == "close"
-    assert told["predicted"]["p90_ms"] < 60  # equally likely, half would take 100 ms
-    assert told["notes"] == []
-
-
 def test_a_trace_has_no_verdict_and_says_so(files, capsys):
     code, out, _ = whatif(capsys, "small.yaml", "poisson:50", "--duration", "5s")
     assert code == 0

@@ -139,23 +139,6 @@ def test_what_an_authors_function_changes_is_its_own():
 
 
 @pytest.mark.parametrize(
-    "error", [Panic(), SilentError(), KeyboardInterrupt(), GeneratorExit(), SystemExit(1), KeyError(SilentError())]
-)
-@pytest.mark.parametrize("role", ["finish", "choose", "split", "join"])
-def test_an_authors_function_may_raise_anything(role, error):
-    def function(_argument):
-        raise error
-
-    made = functions(**{role: function})
-    work = BatchWork(
-        "s", [SimpleNamespace(predict=lambda batch: [{"y": 1} for _ in batch])], made, joins=role == "join",
-        model_name="m", version="1", signature=None, limits=Limits(),
-    )  # fmt: skip
-    (result,) = work.run(0, SimpleNamespace(requests=[request(1, {"x": 1})])).results
-    assert result.reason == reasons.BAD_ROUTE
-
-
-@pytest.mark.parametrize(
     "returned",
     [
         {1: 2},

@@ -158,17 +158,6 @@ def hear(pressure, now, *rates, high=(), capacity=10.0):
     return pressure.hear(now, states, capacity)
 
 
-def test_the_load_is_that_of_all_replicas_over_the_whole_stages_capacity():
-    pressure = Pressure()
-    assert not hear(pressure, 1.0, 3.0, 4.0)
-    assert pressure.load == pytest.approx(0.7)
-    assert pressure.band == 0.0
-    assert hear(pressure, 2.0, 11.0, 12.0)
-    # T_s = (7 + 23) / 2 = 15: |23 - 15| / (7 + 23)
-    assert pressure.band == pytest.approx(8 / 30)
-    assert pressure.load == pytest.approx(2.3)
-
-
 def test_the_smoothed_rate_is_of_five_seconds_and_the_band_of_thirty():
     pressure = Pressure()
     for second in range(40):

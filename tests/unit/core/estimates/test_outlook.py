@@ -78,16 +78,6 @@ def test_a_silent_stage_is_taken_for_idle_with_waits_spread_over_its_batch():
     assert later.waits == pytest.approx(0.02, abs=0.005)  # the median of what is spread over [0, .04]
 
 
-def test_the_same_states_are_taken_in_once_for_all_queues():
-    made, said = outlook(), states()
-    made.hear(1.0, said)
-    found = made.later("a")
-    made.hear(1.0, said)
-    assert made.later("a") is found
-    made.hear(2.0, said)
-    assert made.later("a") is not found
-
-
 def test_too_many_paths_are_a_users_mistake():
     wide = {}
     for layer in range(8):

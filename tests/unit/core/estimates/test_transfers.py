@@ -6,7 +6,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from spillway.agents.core.estimates.observed import LENGTH, Transfer
 from spillway.agents.core.estimates.outlook import Outlook
 from spillway.agents.core.policy import StageFacts, StageState, StageView
 from spillway.agents.sim.simulation import simulate
@@ -55,17 +54,6 @@ def test_waits_and_hops_are_one_sum():
     made.hear(1.0, {"c": [StageState("c", 0, 1.0, waits=even, waits_seen=100, hops=even)]})
     assert made.later("b").waits == pytest.approx(0.0447, abs=0.002)
     assert made.hops(("c",)) == pytest.approx(0.01, abs=0.002)
-
-
-def test_a_hop_is_remembered_for_a_while_and_none_is_longer_than_one_second():
-    hops = Transfer()
-    assert hops.samples(0.0) == []
-    hops.hear(0.0, 3600.0)  # after an outage
-    hops.hear(1.0, -0.5)  # a clock that was set back
-    hops.hear(2.0, 0.01)
-    assert hops.samples(2.0) == [1.0, 0.0, 0.01]
-    assert hops.samples(LENGTH + 1.5) == [0.01]
-    assert hops.samples(LENGTH + 2.5) == []
 
 
 PIPELINE = """\

@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 
 from spillway.agents.core.batching import Batcher
 from spillway.agents.core.policies import make
-from spillway.agents.core.policies.spillway import expected, settled
-from spillway.agents.core.policy import Load, StageFacts, StageView
+from spillway.agents.core.policy import Load
 
 from .scenes import FACTS, IDLE, request, states, told, view
 
@@ -157,16 +156,6 @@ def test_hops_that_vary_count_as_delays_do_where_others_wait_and_else_as_the_fas
     assert latest(alone) == pytest.approx(500 - 6 - 10, abs=2)
 
 
-def test_what_is_refused_in_a_deep_overload_says_so():
-    made = policy()
-    made.tick(3.0, IDLE, spread())
-    for _ in range(100):
-        made.push(99.9, request())
-    drops = []
-    made.fill(100.0, 100.42, 1, [], drops)
-    assert drops[0][1].waits == pytest.approx(0.032, abs=0.001)  # the longest
-
-
 def test_it_tells_what_waits_now_not_what_waited():
     made = policy()
     load = Load(40, 0, 10, 10, 2, 0.1, 20, 5, 5)
@@ -253,33 +242,12 @@ def test_the_smallest_budgets_come_first_however_long_an_overload_lasts():
     assert made.pop(100.1).request_id == "old"
 
 
-def test_before_a_burst_batches_are_reckoned_with_that_settle_behind_the_slowest_stage():
-    facts = {
-        "a": StageFacts(5, lambda n: 0.02 + 0.01 * n, 1),  # 71 a second: it is the slowest
-        "b": StageFacts(8, lambda n: 0.01 + 0.005 * n, 1),  # 1 in 15 ms is less than comes meanwhile, 2 in 20 are more
-        "c": StageFacts(2, lambda n: 0.01 * n, 1),
-    }
-    there = StageView("a", facts=facts, successors={"a": ("b",), "b": ("c",), "c": ()})
-    assert [settled(facts[stage], 71.5) for stage in "abc"] == [5, 2, 1]
-    assert expected(there, "b", 4) == pytest.approx([0.0025 + 0.005, 0.0075 + 0.005, 0.0125 + 0.005, 0.0175 + 0.005])
-
-
 def test_a_silent_stage_is_taken_for_what_is_expected():
     made = policy()
     there = {name: some for name, some in states().items() if name != "b"}
     made.tick(3.0, IDLE, there)
     # b: 8 ms alone, waits of up to one of these, .9 of them below 7 ms; c: 2 ms of queue, 6 ms alone, 5 ms of delays
     assert latest(made, waiting=1) == pytest.approx(500 - 50 - 8 - 7 - 2 - 6 - 5, abs=1)
-
-
-def test_it_works_where_nobody_speaks():
-    made = make("spillway", view("a"))
-    made.tick(1.0, IDLE, {})
-    assert latest(made) == pytest.approx(500 - 1000 * ALONE, abs=1)
-    made.tick(2.0, IDLE, {"a": [told("a", arrival_rate=1.0)]})
-    made.push(100.0, request("other", sent=101.0))
-    assert made.judge(100.0, 100.1, request()) is None
-    assert made.judge(100.0, 100.44, request()) is not None
 
 
 @given(st.floats(0, 0.47), st.sampled_from(["a", "b", "c"]))

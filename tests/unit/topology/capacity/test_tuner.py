@@ -139,25 +139,6 @@ def test_a_limit_that_is_reached_is_said_once_and_anew_after_it_was_enough():
     assert "of 5 of gpu 5 are left" in run.said[0]
 
 
-def test_a_successor_that_reads_the_last_minute_goes_on_as_the_one_before():
-    first = Run(STEADY)
-    first.go(61, 100)
-    first.go(58, 170)
-    second = Run(STEADY)
-    for name, count in first.sizes.items():
-        second.tuner.stands(0.0, name, count)
-    second.now, second.total = first.now, first.total
-    for age in range(60, 0, -1):
-        second.tuner.count(first.now - age, first.total - 170 * min(age, 58) - 100 * max(age - 58, 0))
-    second.go(1, 170)
-    assert second.orders == []
-    second.go(5, 260)
-    first.go(6, 260)
-    assert second.sizes.keys() == {"a", "b"}
-    second.go(60, 100)
-    assert second.sizes == {"a": 4, "b": 3}
-
-
 @given(
     st.lists(st.tuples(st.floats(0.5, 25), st.sampled_from([0, 20, 90, 105, 130, 400]), st.booleans()), max_size=12),
     st.sampled_from(["paper", "ratio"]),
