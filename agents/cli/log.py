@@ -71,8 +71,9 @@ class TextFormatter(logging.Formatter):
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - logging's name
         """Format the line; the traceback of an exception follows it."""
+        first, *more = super().formatMessage(record).split("\n", 1)
         request_id = getattr(record, "request_id", "")
-        return super().formatMessage(record) + (f" [request {request_id}]" if request_id else "")
+        return "\n".join((f"{first} [request {request_id}]" if request_id else first, *more))
 
 
 class JsonFormatter(logging.Formatter):

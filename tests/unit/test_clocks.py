@@ -256,9 +256,11 @@ COMPARES = {
     "agents/live/gate/wire.py": "the latency that is shown is never below 0",
     "agents/live/ingress.py": "what the broker has beyond our clock counts as come before",
     "agents/live/plan/planner.py": "where reading begins: a minute back; words may be 5 s apart (`APART`)",
+    "lineage/ids.py": "where a search by an id begins: 5 s earlier (`_EARLIER`)",
     "producers/offline/job.py": "since when outcomes are looked for after a crash: 10 s earlier (`_SKEW`)",
 }
 STAMPS = {
+    *("agents/cli/commands/inspect.py", "agents/gateway/page.py"),
     *("agents/cli/commands/record.py", "agents/cli/commands/scale.py", "agents/cli/members.py"),
     *("agents/live/dead_letters.py", "agents/live/gate/process.py", "agents/live/operator/changes.py"),
     *("agents/live/operator/letters.py", "agents/live/operator/switch.py", "agents/live/registry.py"),
