@@ -196,7 +196,8 @@ def _headers(query: Asked) -> dict[str, str]:
 def _trace(query: Asked) -> TraceContext | None:
     if not query.traceparent:
         return None
-    return trace.read(new_request_id(), query.traceparent.encode(), query.tracestate.encode() or None, None)
+    parent, state = (text.encode("utf-8", "replace") for text in (query.traceparent, query.tracestate))
+    return trace.read(new_request_id(), parent, state or None, None)
 
 
 def _in_numbers(outcome: Outcome, deadline: float) -> str:
@@ -210,7 +211,3 @@ def checked_key(text: str) -> str:
     if text and not is_request_id(text):
         raise WireError(BAD_INPUT, "Idempotency-Key: must have 1 to 128 visible ASCII characters")
     return text
-
-
-def shown_traffic(served: Iterable[Served]) -> list[tuple[str, str, Traffic]]:
-    return [(each.name, protocol, traffic) for each in served for protocol, traffic in each.traffic.copy().items()]

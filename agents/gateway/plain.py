@@ -94,7 +94,7 @@ class Plain:
                     raise _bad(f"queries[{number}]: must be an object, not {shown(told)}")
                 query = _query(request, served, told)
                 if query.idempotency_key:
-                    query = replace(query, idempotency_key=f"{query.idempotency_key}.{number}"[-128:])
+                    query = replace(query, idempotency_key=f"{query.idempotency_key}.{number}")
                 answered = await served.ask(query, PROTOCOL)
             except SpillwayError as error:
                 answered = Answered(status_of(error), str(error), "", None)

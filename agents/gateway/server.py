@@ -6,7 +6,6 @@ token health is open, and the page's own files, which hold nothing of a pipeline
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Final
@@ -106,8 +105,6 @@ class HttpFront:
             return _error(error.status, f"{request.method} {request.path}: {error.reason}")
         except (ConnectionError, TimeoutError):
             raise  # the client is gone, or does not read
-        except asyncio.CancelledError:
-            raise
         except Exception:
             log.exception("%s %s failed", request.method, request.path)
             return _error(500, "the gateway failed at this request; its log says why")

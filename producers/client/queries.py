@@ -9,11 +9,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from spillway.lineage.errors import UsageError
+from spillway.lineage.errors import UsageError, WireError
 from spillway.lineage.headers import AFTER, Headers, encode
 from spillway.lineage.ids import RequestIds
 from spillway.lineage.limits import DEFAULT_LIMITS
 from spillway.lineage.message import Query
+from spillway.lineage.reasons import NOT_ENCODABLE
 from spillway.lineage.trace import new_trace
 from spillway.lineage.values.codec import encode_query
 from spillway.producers.connection import ClientSettings
@@ -132,7 +133,7 @@ class QueryMaker:
             sent,
             sent + int(seconds * 1e6),
             trace=new_trace(identity) if trace is None else trace,
-            extra=[(name, text.encode()) for name, text in extra.items()] if extra else [],
+            extra=[(name, _utf8(f"header {name}", text)) for name, text in extra.items()] if extra else [],
         )
         if after is not None:
             headers.extra.append((AFTER, str(after).encode()))
@@ -141,7 +142,7 @@ class QueryMaker:
         start = time.monotonic()
         due = start + seconds
         hint = "" if request_id is None else _REUSED
-        chosen = pairs[0][1] if key is None else key.encode()
+        chosen = pairs[0][1] if key is None else _utf8("the key", key)
         return Prepared(pairs[0][1], pairs, chosen, value, start, due, due + self._grace, hint)
 
     def _new_id(self, key: str | None) -> str:
@@ -153,6 +154,13 @@ class QueryMaker:
         """
         where = self.landing() if key is None else None
         return self._ids.new() if where is None else self._ids.new_in(*where)
+
+
+def _utf8(what: str, text: str) -> bytes:
+    try:
+        return text.encode()
+    except UnicodeEncodeError as error:  # half of a surrogate pair, which JSON can hold and UTF-8 cannot
+        raise WireError(NOT_ENCODABLE, f"{what} is no text that UTF-8 can hold: {text!a:.80}") from error
 
 
 def cluster_of(settings: ClientSettings | str | None) -> ClientSettings:

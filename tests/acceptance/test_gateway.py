@@ -117,6 +117,10 @@ def test_plain_json(gateway):
         ({"inputs": {}, "timeout_ms": "soon"}, "timeout_ms"),
         ({"inputs": {"x": {"dtype": "float3", "data": []}}}, "inputs.x"),
         ([], "object"),
+        (b'{"inputs": {"x": 1}, "key": "\\ud800"}', "the key"),
+        (b'{"inputs": {"x": 1}, "id": "\\ud800"}', "x-client-id"),
+        (b'{"inputs": {"x": "\\ud800"}}', "surrogates"),
+        (b'{"inputs": {"\\ud800": 1}}', "surrogates"),
     ],
 )
 def test_bad_input_names_the_place(gateway, body, says):
@@ -196,6 +200,18 @@ def test_an_idempotency_key_makes_repetitions_one_query(gateway, broker):
     assert ids.count(told[0][1]["request_id"]) == 1
     assert len(set(ids)) == len(ids)
     assert gateway.predict(body, **{"Idempotency-Key": "ä" * 3})[0] == 400
+
+
+def test_queries_of_one_call_have_idempotency_keys_of_their_own_however_long(gateway):
+    def asked(key):
+        body = {"queries": [{"inputs": {"x": n}} for n in range(3)]}
+        path = f"/v1/pipelines/{gateway.name}/predict"
+        _, _, text = gateway.ask(path, body, [("Idempotency-Key", key)])
+        events = [json.loads(event.removeprefix("data: ")) for event in text.decode().split("\n\n")[:3]]
+        assert {each["status"] for each in events} == {200}
+        return {each["request_id"] for each in events}
+
+    assert len(asked("a" + "x" * 127) | asked("b" + "x" * 127)) == 6
 
 
 def egress_ids(broker, name):
