@@ -76,7 +76,7 @@ class Connections:
 
 
 def allow_files() -> None:
-    """Let this process have the files open that its connections are, where the system's usual 1,024 are fewer."""
+    """Raise this process's limit of open files to what its connections need; the usual 1,024 are too few."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = _FILES if hard == resource.RLIM_INFINITY else min(_FILES, hard)
     if soft != resource.RLIM_INFINITY and soft < wanted:

@@ -123,7 +123,7 @@ class Page:
         return response
 
     async def query(self, request: web.Request) -> web.Response:
-        """Tell what became of a query. `at`: unix seconds from which to search; `key`: the query's.
+        """Answer what became of a query. `at`: unix seconds from which to search; `key`: the query's.
 
         Raises NotFoundError, UsageError, NoRoomError, BrokerError.
         """

@@ -56,7 +56,7 @@ class Room:
 
     @contextmanager
     def hold(self, count: int) -> Iterator[None]:
-        """Have so many bytes under way until the context ends. Raises NoRoomError."""
+        """Count so many bytes as under way until the context ends. Raises NoRoomError."""
         self.take(count)
         try:
             yield

@@ -139,7 +139,7 @@ class View:
         return "" if served is None else served.policies
 
     def as_json(self) -> dict[str, Any]:
-        """Tell all of it. A number that is not known is None."""
+        """Return all of it. A number that is not known is None."""
         names = dict.fromkeys(entry.pipeline for entry in self.found)
         return {"pipelines": {name: finite(self._pipeline(name)) for name in names}}
 
@@ -220,7 +220,7 @@ class View:
 
 
 def _whose(entry: Entry) -> _Whose:
-    """Tell a process from others, and from the one that had its name before; a gateway has several names."""
+    """Return what identifies a process, and differs from the one that had its name before; a gateway has several names."""
     return entry.pipeline, entry.name, entry.pid
 
 

@@ -157,7 +157,7 @@ def measure(count: int, rate: float) -> dict[str, Any]:
 
 
 def allowed(asked: Asked, outages: list[Outage]) -> bool:
-    """Say whether a request ended as it may: a connection may fail while its own replica is away."""
+    """Return whether a request ended as it may: a connection may fail while its own replica is away."""
     if asked.code in ("refused", "reset"):
         own = [each for each in outages if each.victim == f"gateway.{asked.replica}"]
         return any(each.began <= asked.ended and asked.began <= each.ended for each in own)

@@ -93,7 +93,7 @@ class Replica:
             )
 
     def listens(self) -> bool:
-        """Say whether it takes connections. Raises SpillwayError where it has ended."""
+        """Return whether it takes connections. Raises SpillwayError where it has ended."""
         if self.process is not None and self.process.poll() is not None:
             raise SpillwayError(f"gateway {self.number} ended: {self.log()[-2000:]}")
         try:

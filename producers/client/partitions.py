@@ -35,7 +35,7 @@ class Partitions(Generic[_Query]):
         return self._share & self._read or self._share or frozenset(self._read) or range(self.count)
 
     def assign(self, share: Collection[int]) -> None:
-        """Have another share. What is read already goes on as it was."""
+        """Replace the share. What is read already goes on as it was."""
         self._share = frozenset(share)
 
     def admit(self, query: _Query, partition: int) -> bool:

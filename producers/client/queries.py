@@ -58,7 +58,7 @@ class Prepared:
     hint: str = ""  # what else there is to say where none comes
 
     def received(self, outcome: Outcome, at: float) -> Outcome:
-        """Note in its outcome, which came `at`, whose it is, how long it took and whether that was too long."""
+        """Return its outcome, which came `at`, with the request id, its latency and whether it is late."""
         outcome.latency, outcome.late = at - self.sent, at > self.due
         outcome.request_id = self.request_id.decode()
         return outcome

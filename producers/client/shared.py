@@ -90,7 +90,7 @@ class GroupMember:
             self._out_since = time.monotonic()
 
     def _heed(self, error: KafkaError) -> None:
-        """Say what keeps this client out of its group, once; it goes on with partitions that it borrows."""
+        """Log once what keeps this client out of its group; it goes on with partitions that it borrows."""
         known, self._trouble = self._trouble, error.code()
         if error.code() != known:
             level = logging.DEBUG if error.retriable() else logging.WARNING

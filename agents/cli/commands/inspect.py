@@ -44,7 +44,7 @@ def _moment(_context: click.Context, _parameter: click.Parameter, value: str | N
 @click.option("--key", metavar="TEXT", help="The query's key: only that key's partition is searched.")
 @json_option
 def inspect(source: Source, request_id: str, at: float | None, key: str | None, *, as_json: bool) -> int:
-    """Tell what became of one query, by its request id.
+    """Show what became of one query, by its request id.
 
     Of an answered query: its outcome and the reason in numbers; what each stage did and when, against the deadline; the
     model and batch, and what the stages' flags say (reconstructed or default answers, tables' versions). Of another

@@ -60,7 +60,7 @@ class Search:
 
 
 def describe(search: Search, spec: PipelineSpec) -> dict[str, Any]:
-    """Tell what became of a query, as a JSON object; `text` says it in a sentence or two."""
+    """Return what became of a query, as a JSON object; its `text` is a sentence or two."""
     told: dict[str, Any] = {"request_id": search.request_id, "pipeline": spec.name, "partition": search.partition}
     if search.outcome is not None:
         return {**told, **_answered(search.outcome, search.seen[0], spec)}
