@@ -220,7 +220,7 @@ class View:
 
 
 def _whose(entry: Entry) -> _Whose:
-    """Return what identifies a process, and differs from the one that had its name before; a gateway has several names."""
+    """Return what identifies a process, whoever had its name before; a gateway has several names."""
     return entry.pipeline, entry.name, entry.pid
 
 
