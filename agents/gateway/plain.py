@@ -19,7 +19,7 @@ from aiohttp import web
 from spillway.agents.gateway.asking import Answered, Asked, Served
 from spillway.agents.gateway.bodies import read_object
 from spillway.agents.gateway.parameters import ask_of
-from spillway.agents.gateway.receiving import Body, Room, require_media
+from spillway.agents.gateway.receiving import Room, body_of, require_media
 from spillway.agents.gateway.rest import asked_of, caller_of, identified, note_gone
 from spillway.agents.gateway.statuses import status_of
 from spillway.lineage import reasons
@@ -57,7 +57,7 @@ class Plain:
     async def _predict(self, request: web.Request) -> web.StreamResponse:
         served = self._served(request)
         require_media(request, _JSON)
-        async with Body(self._room, request, served.limits.max_message_bytes) as body:
+        async with body_of(request, self._room, served.limits.max_message_bytes) as body:
             told = read_object(body, served.limits)
             if "queries" in told:
                 return await self._predict_many(request, served, told)
@@ -112,7 +112,7 @@ class Plain:
     async def _feedback(self, request: web.Request) -> web.Response:
         served = self._served(request)
         require_media(request, _JSON)
-        async with Body(self._room, request, served.limits.max_message_bytes) as body:
+        async with body_of(request, self._room, served.limits.max_message_bytes) as body:
             told = read_object(body, served.limits)
             _only(told, _OF_A_TRUTH)
             learner, text = told.get("learner"), told.get("feedback")

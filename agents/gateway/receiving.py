@@ -7,7 +7,7 @@ finds none is answered 429.
 from __future__ import annotations
 
 import asyncio
-from contextlib import contextmanager
+from contextlib import asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING, Final
 
 from aiohttp import web
@@ -17,8 +17,7 @@ from spillway.lineage import reasons
 from spillway.lineage.errors import WireError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from types import TracebackType
+    from collections.abc import AsyncIterator, Iterator
 
 MEBIBYTE: Final = 1 << 20
 ROOM_BYTES: Final = 64 * MEBIBYTE
@@ -64,45 +63,30 @@ class Room:
             self.give(count)
 
 
-class Body:
-    """A request's body, whose bytes count as under way while the context is open."""
+@asynccontextmanager
+async def body_of(request: web.Request, room: Room, largest: int) -> AsyncIterator[bytes]:
+    """Give a request's body, whose bytes count as under way until the context ends.
 
-    def __init__(self, room: Room, request: web.Request, largest: int) -> None:
-        """`largest`: bytes of a message of the pipeline."""
-        self._room, self._request = room, request
-        self._largest = largest * _JSON_OVERHEAD
-        self._taken = 0
-
-    async def __aenter__(self) -> bytes:
+    `largest`: bytes of a message of the pipeline. Raises WireError (BAD_INPUT, TOO_LARGE), NoRoomError.
+    """
+    most, held, pieces = largest * _JSON_OVERHEAD, 0, []
+    try:
         try:
             async with asyncio.timeout(BODY_SECONDS):
-                body = await self._read()
+                async for piece in request.content.iter_any():
+                    if held + len(piece) > most:
+                        raise WireError(reasons.TOO_LARGE, f"the body has more than {most} bytes")
+                    room.take(len(piece))
+                    held += len(piece)
+                    pieces.append(piece)
         except TimeoutError as error:
-            self._room.give(self._taken)
             raise WireError(reasons.BAD_INPUT, f"the body did not come within {BODY_SECONDS:.0f} s") from error
         except web.RequestPayloadError as error:
-            self._room.give(self._taken)
             raise WireError(reasons.BAD_INPUT, "the body is not what its headers say; mend its encoding") from error
-        except BaseException:
-            self._room.give(self._taken)
-            raise
-        self._request[READ] = True
-        return body
-
-    async def _read(self) -> bytes:
-        pieces: list[bytes] = []
-        async for piece in self._request.content.iter_any():
-            if self._taken + len(piece) > self._largest:
-                raise WireError(reasons.TOO_LARGE, f"the body has more than {self._largest} bytes")
-            self._room.take(len(piece))
-            self._taken += len(piece)
-            pieces.append(piece)
-        return b"".join(pieces)
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self._room.give(self._taken)
+        request[READ] = True
+        yield b"".join(pieces)
+    finally:
+        room.give(held)
 
 
 def require_media(request: web.Request, *kinds: str) -> None:

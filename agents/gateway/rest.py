@@ -14,7 +14,7 @@ from spillway.agents.gateway import statuses
 from spillway.agents.gateway.asking import Asked, Pipelines, Served, checked_key
 from spillway.agents.gateway.bodies import JSON_LENGTH, InferRequest, read_request, selected, write_response
 from spillway.agents.gateway.parameters import answer_parameters, ask_of
-from spillway.agents.gateway.receiving import Body, Room, require_media
+from spillway.agents.gateway.receiving import Room, body_of, require_media
 from spillway.lineage import reasons
 from spillway.lineage.errors import WireError
 from spillway.lineage.message import PREDICTION
@@ -93,7 +93,7 @@ class Rest:
     async def _infer(self, request: web.Request) -> web.Response:
         served = self._served(request)
         require_media(request, _JSON, _BINARY)
-        async with Body(self._room, request, served.limits.max_message_bytes) as body:
+        async with body_of(request, self._room, served.limits.max_message_bytes) as body:
             told = read_request(body, _json_length(request), served.signature, served.limits)
             ask = ask_of(told.parameters, served.limits, needs=served.signature.needs)
             answered = await served.ask(asked_of(request, told.inputs, ask, told.id), PROTOCOL)

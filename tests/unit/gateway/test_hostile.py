@@ -11,7 +11,7 @@ from aiohttp import ClientSession, web
 from aiohttp.test_utils import TestClient, TestServer
 
 from spillway.agents.gateway.connections import Connections, allow_files, quiet_logger
-from spillway.agents.gateway.receiving import READ, Body, NoRoomError, Room
+from spillway.agents.gateway.receiving import READ, NoRoomError, Room, body_of
 from spillway.agents.gateway.security import Gatekeeper
 from spillway.agents.gateway.server import HttpFront
 from spillway.lineage import reasons
@@ -34,7 +34,7 @@ async def ask(body, headers, largest=1 << 20):
 
     async def read(request):
         try:
-            async with Body(room, request, largest):
+            async with body_of(request, room, largest):
                 refused.append("")
         except WireError as error:
             refused.append(error.reason)
