@@ -25,7 +25,7 @@ from spillway.lineage.errors import SpillwayError, UsageError, WireError
 from spillway.lineage.ids import is_request_id, new_request_id
 from spillway.lineage.message import PREDICTION
 from spillway.lineage.reasons import BAD_INPUT
-from spillway.producers.client import AsyncClient, TooManyInFlightError
+from spillway.producers.client import AsyncClient, ClientClosedError, TooManyInFlightError
 from spillway.topology import names
 
 if TYPE_CHECKING:
@@ -93,6 +93,7 @@ class Served:
         self.keyed = any(stage.state is not None and stage.state.kind == "keyed" for stage in spec.stages)
         self.under_way = 0
         self.traffic: dict[str, Traffic] = {}
+        self.lost = asyncio.Event()  # the client has failed for good: every query would fail from then on
         self.client = AsyncClient(pipeline, settings, grace=GRACE, in_flight=QUERIES, replies="shared")
 
     def of(self, protocol: str) -> Traffic:
@@ -105,6 +106,8 @@ class Served:
         try:
             answered = await self._ask(query)
         except SpillwayError as error:
+            if isinstance(error, ClientClosedError):
+                self.lost.set()
             answered = Answered(statuses.status_of(error), str(error), getattr(error, "request_id", "") or "", None)
         finally:
             self.under_way -= 1
@@ -172,7 +175,14 @@ class Pipelines:
 
     @property
     def ready(self) -> bool:
-        return not self.draining
+        return not self.draining and not any(served.lost.is_set() for served in self.served.values())
+
+    async def wait_for_loss(self) -> None:
+        """Wait until a client has failed for good."""
+        await asyncio.wait(
+            [asyncio.ensure_future(served.lost.wait()) for served in self.served.values()],
+            return_when=asyncio.FIRST_COMPLETED,
+        )
 
     def find(self, name: str, version: str, allowed: frozenset[str] | None) -> Served:
         """Return a pipeline by its name and, where one is given, its version.

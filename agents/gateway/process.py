@@ -26,6 +26,7 @@ from spillway.agents.live.metrics import Families
 from spillway.agents.live.registry import Address, serve_metrics, turns
 from spillway.agents.supervise.view import View
 from spillway.lineage import metric_names as names
+from spillway.lineage.errors import BrokerError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -128,10 +129,13 @@ async def _serve(config: GatewayConfig, ready: Callable[[int], None]) -> None:
         log.info("gateway.%d: %s at %s:%d", config.replica, ", ".join(pipelines.served), config.http.host, port)
         ready(port)
         gc.freeze()
-        await stop.wait()
+        loss = asyncio.create_task(pipelines.wait_for_loss())
+        await asyncio.wait([loss, asyncio.create_task(stop.wait())], return_when=asyncio.FIRST_COMPLETED)
         log.info("gateway.%d: draining", config.replica)
         pipelines.draining = True
         await asyncio.gather(front.stop(), *([] if calls is None else [calls.stop(slowest + GRACE)]))
+        if loss.done():
+            raise BrokerError("the gateway's Kafka client has failed for good (see above): start the gateway again")
     finally:
         await pipelines.close()
         for registration in registrations:
