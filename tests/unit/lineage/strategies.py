@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
 from spillway.lineage.message import DROPPED, FAILED, PREDICTION, DeadLetter, Outcome, PlanWord, Query, StageTiming
-from spillway.lineage.values.tensors import DTYPES, Bfloat16
+from spillway.lineage.values.plain import is_tensor, is_torch
+from spillway.lineage.values.tensors import DTYPES, Bfloat16, named
 
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 names = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
@@ -74,7 +75,15 @@ plan_words = st.builds(
 
 
 def same(one, other):  # noqa: PLR0911  one for each type
-    """Deep equality with NaN equal to itself, types and dtypes (but not byte orders) the same."""
+    """Deep equality with NaN equal to itself, types and dtypes (but not byte orders) the same.
+
+    A bfloat16 tensor is torch's where a test before has imported torch, and equals one of the same bits.
+    """
+    if is_torch(one) or is_torch(other):
+        if not (is_tensor(one) and is_tensor(other)):
+            return False
+        (dtype, bits), (other_dtype, other_bits) = named(one), named(other)
+        return dtype == other_dtype and np.array_equal(bits, other_bits)
     if isinstance(one, np.ndarray):
         return (
             isinstance(other, np.ndarray)
