@@ -12,6 +12,9 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from tests.waiting import until
+
+SECONDS = 60.0
 FORK = multiprocessing.get_context("fork")
 ACTS = ("pool", "executor", "program", "shell", "threads", "lost_thread", "exits", "comes_back", "interrupted")
 
@@ -36,6 +39,9 @@ class Forks:
             child.terminate()  # some before they have begun
         for child in children:
             child.join()
+        # Another thread that starts a process looks after this one's children, too: between its wait for one and its
+        # note of how that ended, `join` returns here without knowing.
+        until(lambda: all(child.exitcode is not None for child in children), SECONDS)
         return x if all(child.exitcode == -signal.SIGTERM for child in children) else -1
 
     def program(self, x):
