@@ -52,6 +52,7 @@ if TYPE_CHECKING:
 
 
 HELD_LIMIT = 20_000
+HELD_BYTES = 32 << 20  # of the reports that those were made from
 
 
 class GateGauges:
@@ -83,7 +84,11 @@ class GateGauges:
     @property
     def room(self) -> bool:
         """Whether more reports should be delivered. Waiting for a sink takes no room: only reading ends it."""
-        return self.pending + sum(len(share.refetch) for share in self._shares.values()) < HELD_LIMIT
+        shares = self._shares.values()
+        if self.pending + sum(len(share.refetch) for share in shares) >= HELD_LIMIT:
+            return False
+        held = sum(share.held_bytes + share.refetch.held for share in shares)
+        return held + sum(release.size for release in self._decided) < HELD_BYTES
 
     def waits(self) -> frozenset[int]:
         """The partitions that have stood still for other stages' versions since this was asked before."""
@@ -106,6 +111,7 @@ class GateShare(Share):
         self.released = released
         self.settled = settled
         self.held = 0  # outcomes that are decided and rest on what is not durable
+        self.held_bytes = 0  # of the reports that they were made from
         self._queries: dict[str, Release] = {}  # the same, the newest of an id
 
     def confirm(self, offset: int) -> bool:
@@ -118,10 +124,12 @@ class GateShare(Share):
 
     def hold(self, release: Release) -> None:
         self.held += 1
+        self.held_bytes += release.size
         self._queries[release.request_id] = release
 
     def let_go(self, release: Release) -> None:
         self.held -= 1
+        self.held_bytes -= release.size
         if self._queries.get(release.request_id) is release:
             del self._queries[release.request_id]
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from spillway.agents.core.actions import FAILED, Loss, Work
-from spillway.agents.core.joins import Verdict
+from spillway.agents.core.joins import PAYLOAD_BYTES, Verdict
 from spillway.agents.core.request import Taken
 from spillway.agents.core.share import Waits
 from spillway.lineage import reasons
@@ -54,7 +54,9 @@ class Gauges:
     @property
     def room(self) -> bool:
         """Whether more records may be delivered. They may, in any case: nothing is lost, the bound is just passed."""
-        return self._batcher.depth + self.parked < self.queue_limit and self._few_under_way
+        if self._batcher.depth + self.parked >= self.queue_limit or not self._few_under_way:
+            return False
+        return sum(share.refetch.held for share in self._shares.values()) < PAYLOAD_BYTES
 
     @property
     def _few_under_way(self) -> bool:

@@ -57,7 +57,8 @@ __all__ = [
 # time, and for how long the topic keeps its records. Invariants:
 #
 # * A parked request is closed: what comes for it later is late. It holds its input offsets, and counts as under way.
-# * Whoever parks many is not given more records (`room`), so that what comes back finds room in the queue.
+# * Whoever parks many, or many bytes, is not given more records (`room`), so that what comes back finds room in the
+#   queue and in memory.
 # * A record that is gone is told as a loss; its request fails with that reason, whatever its join had made of it.
 # * A request of which a part turns out dead meanwhile is dropped here: its live parts were heard again.
 
@@ -99,12 +100,13 @@ class PayloadRoom:
 class Parked:
     """A closed request of which payloads are missing; `loss` says why one of them will not come."""
 
-    __slots__ = ("entry", "loss", "missing", "verdict")
+    __slots__ = ("entry", "held", "loss", "missing", "verdict")
 
     def __init__(self, verdict: Verdict, entry: Entry, missing: dict[int, Delivery]) -> None:
         self.verdict = verdict
         self.entry = entry
         self.missing = missing
+        self.held = sum(part.size for part in entry.results if not part.dropped)  # bytes of the payloads that are here
         self.loss: Loss | None = None
 
     @property
@@ -120,6 +122,7 @@ class Refetch:
         self._partition = partition
         self._parked: dict[int, Parked] = {}  # by each offset that is missing
         self._wanted: list[Fetch] = []
+        self.held = 0  # bytes of payloads that parked requests keep
 
     def park(self, verdict: Verdict, entry: Entry) -> bool:
         """Park a request that was closed; False if nothing of it is missing."""
@@ -127,7 +130,11 @@ class Refetch:
         missing = {part.offset: part for part in parts if part.dropped}
         if not missing:
             return False
-        self._parked |= dict.fromkeys(missing, Parked(verdict, entry, missing))
+        for offset in self._parked.keys() & missing.keys():  # of a request that was opened again
+            self._found(offset)
+        parked = Parked(verdict, entry, missing)
+        self.held += parked.held
+        self._parked |= dict.fromkeys(missing, parked)
         self._wanted += [Fetch(self._partition, offset, part) for offset, part in missing.items()]
         return True
 
@@ -137,14 +144,25 @@ class Refetch:
 
     def fetched(self, offset: int, payload: Any, loss: Loss | None) -> Parked | None:
         """Take a payload, with `loss` a stand-in for one that is gone; give the request if it was the last."""
-        parked = self._parked.pop(offset, None)
+        parked = self._parked.get(offset)
         if parked is None:
             return None  # it was asked for twice, as its request was opened again meanwhile
-        part = parked.missing.pop(offset)
+        part = parked.missing[offset]
         part.payload = payload
         part.dropped = loss is not None
+        if loss is None:
+            parked.held += part.size
+            self.held += part.size
         parked.loss = parked.loss or loss
+        self._found(offset)
         return None if parked.missing or parked.dead else parked
+
+    def _found(self, offset: int) -> None:
+        """Wait no longer for an offset. A request of which nothing is missing counts no more."""
+        parked = self._parked.pop(offset)
+        del parked.missing[offset]
+        if not parked.missing:
+            self.held -= parked.held
 
     def __len__(self) -> int:
         return len(self._parked)

@@ -140,6 +140,12 @@ class Release:
     case: Any = None  # what waits for the versions that it rests on (`spillway.agents.core.speculation`)
     message: Any = None  # what the driver makes of it beforehand
 
+    @property
+    def size(self) -> int:
+        """Bytes that its reports take in memory."""
+        parts = self.parts
+        return parts[0].size if len(parts) == 1 else sum(part.size for part in parts)
+
 
 @dataclass(slots=True)
 class GateStats:

@@ -45,14 +45,14 @@ class Conversions:
     def ready(self, release: Release) -> bool:
         """Whether a release's message can be had at once; else it is being made."""
         if release.message is None:
-            if _size(release) <= LONG or not json_asked(release.source.payload.headers):
+            if release.size <= LONG or not json_asked(release.source.payload.headers):
                 return True
             if len(self._begun) < _AT_ONCE:
                 release.message = self._thread.submit(self._message, release)
                 self._begun.append(release)
         elif release.message.done():
             return True
-        self._waiting += _size(release)
+        self._waiting += release.size
         return False
 
     def message(self, release: Release) -> tuple[bytes, Pairs]:
@@ -61,8 +61,3 @@ class Conversions:
 
     def close(self) -> None:
         self._thread.shutdown(wait=False, cancel_futures=True)
-
-
-def _size(release: Release) -> int:
-    parts = release.parts
-    return parts[0].size if len(parts) == 1 else sum(part.size for part in parts)

@@ -71,3 +71,14 @@ def test_a_partition_takes_what_is_held_along():
     known.alive = {OLD}
     core.durability_changed(NOW)
     assert (core.pending, core.collect(NOW)) == (0, [])
+
+
+def test_the_bytes_that_are_held_are_bounded_too():
+    core, known = gate()
+    for offset in range(32):
+        assert core.room
+        core.deliver(NOW, report(f"q{offset}", offset, "c", OLD, size=1 << 20))
+    assert not core.room
+    known.gone = {OLD}
+    core.durability_changed(NOW)
+    assert core.room

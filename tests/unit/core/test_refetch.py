@@ -108,3 +108,40 @@ def test_the_gate_has_reports_read_again_too(gone):
         assert release.outcome.outputs == {"b.x": 7, "d.y": 1}
     else:
         assert (release.outcome.kind, release.outcome.reason) == (FAILED, reasons.PART_GONE)
+
+
+MIB = 1 << 20
+
+
+def closing(core, count, arrive):
+    """Deliver both parts of `count` queries, of a MiB each, of which the first finds no room to wait in."""
+    for offset in range(count):
+        core.deliver(NOW, arrive(f"q{offset}", offset, "b", size=MIB))
+    for offset in range(count):
+        core.deliver(NOW, arrive(f"q{offset}", count + offset, "d" if arrive is report else "c", size=MIB))
+
+
+def test_a_stage_reads_no_more_while_what_it_has_read_again_fills_its_room():
+    core = diamond(payload_bytes=0)
+    closing(core, 31, delivery)
+    assert core.room  # 31 MiB of 32 wait for their other parts
+    first, *others = core.take_fetches()
+    core.deliver(NOW, delivery("q31", 62, "b", size=MIB))
+    core.deliver(NOW, delivery("q31", 63, "c", size=MIB))
+    assert not core.room
+    for fetch in (first, *others, *core.take_fetches()):
+        core.fetched(NOW, fetch, "again")
+    assert core.room
+    core.revoke(NOW, 0)
+    assert core.room
+
+
+def test_the_gate_reads_no_more_while_what_it_has_read_again_fills_its_room():
+    core = gate("sinks-all", payload_bytes=0)
+    closing(core, 20, report)
+    assert core.room
+    for fetch in core.take_fetches():
+        core.fetched(fetch, report("q", fetch.offset, "b").payload)
+    assert not core.room  # 40 MiB are decided and not yet written
+    assert len(turn(core)[0]) == 20
+    assert core.room
