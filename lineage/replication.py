@@ -51,7 +51,7 @@ class ChunkRef(NamedTuple):
     digest: bytes  # DIGEST_BYTES of blake2b of the record's value
 
 
-class Record(NamedTuple):
+class InputRecord(NamedTuple):
     """One input record: whose request, and where it stands in the stage's input."""
 
     request: str
@@ -64,8 +64,8 @@ class Batch:
     """What became of the inputs that one version took, in the order in which they were taken."""
 
     n: int  # the version after this batch
-    taken: tuple[Record, ...] = ()
-    dropped: tuple[Record, ...] = ()
+    taken: tuple[InputRecord, ...] = ()
+    dropped: tuple[InputRecord, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

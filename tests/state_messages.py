@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from spillway.checkpoint.logs import Logs
     from spillway.lineage.headers import Headers
-    from spillway.lineage.replication import Batch, Record
+    from spillway.lineage.replication import Batch, InputRecord
     from tests.state_topics import Recording, Written
 
 
@@ -75,7 +75,7 @@ class Messages:
             self.spec.stage(stage), self.graph.successors[stage], partial(self.graph.expected, stage)
         )
         for batch in batches:
-            parts: dict[str, list[Record]] = {}
+            parts: dict[str, list[InputRecord]] = {}
             for record in batch.taken:
                 parts.setdefault(record.request, []).append(record)
             made = []

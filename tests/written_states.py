@@ -13,7 +13,7 @@ from spillway.checkpoint.pages import Pages
 from spillway.checkpoint.version_log import key
 from spillway.checkpoint.versions import History
 from spillway.lineage.marks import INITIAL, Version
-from spillway.lineage.replication import Base, Batch, Beat, Claim, Fence, InputPlace, Manifest, Record
+from spillway.lineage.replication import Base, Batch, Beat, Claim, Fence, InputPlace, InputRecord, Manifest
 from spillway.lineage.values.replication import encode
 from spillway.producers.connection import ClientSettings
 from spillway.producers.schema_log import SchemaLog
@@ -66,7 +66,7 @@ class ShardWriter:
         topic = topics.state(self.spec.name, self.stage)
         for name, value in writing.records():
             self.append(topic, name, bytes(value))
-        batch = Batch(version.n, (Record(f"r{version.n}", self.shard, version.n),))
+        batch = Batch(version.n, (InputRecord(f"r{version.n}", self.shard, version.n),))
         contents = describe(
             captured,
             writing,

@@ -16,7 +16,7 @@ from spillway.agents.core.actions import DROPPED, FAILED, Emit, EmitKind, Failed
 from spillway.agents.core.request import Delivery
 from spillway.lineage.hops import Hop
 from spillway.lineage.marks import Mark, merged
-from spillway.lineage.replication import Record
+from spillway.lineage.replication import InputRecord
 
 if TYPE_CHECKING:
     from spillway.agents.core.request import Request
@@ -148,8 +148,8 @@ def _count(counts: dict[str, int], reason: str) -> None:
 class Told(NamedTuple):
     """What was sent since the version before."""
 
-    taken: tuple[Record, ...]  # of the requests that were computed, in their order in the batch
-    dropped: tuple[Record, ...]  # of all others
+    taken: tuple[InputRecord, ...]  # of the requests that were computed, in their order in the batch
+    dropped: tuple[InputRecord, ...]  # of all others
     requires: tuple[Mark, ...]
     sent: int  # messages
 
@@ -203,13 +203,13 @@ class StatefulOutbox(Outbox):
         return bool(self._finished or self._letters)
 
     def take_recorded(self) -> Told:
-        taken: list[Record] = []
-        dropped: list[Record] = []
+        taken: list[InputRecord] = []
+        dropped: list[InputRecord] = []
         for key, work in self._finished.items():
             share: Share = work.share
             into = taken if key in self._taken else dropped
             for offset in work.offsets:
-                into.append(Record(work.request_id, work.partition, offset))
+                into.append(InputRecord(work.request_id, work.partition, offset))
                 if share.live:
                     share.offsets.done(offset)
         for key, work in self._letters.items():

@@ -11,9 +11,8 @@ from spillway.lineage.message import DeadLetter
 from spillway.lineage.values import codec
 
 if TYPE_CHECKING:
-    from aiokafka.structs import ConsumerRecord
-
     from spillway.lineage.limits import Limits
+    from spillway.lineage.ports import Record
 
 REASON = "spillway-reason"
 TEXT = "spillway-text"
@@ -22,7 +21,7 @@ STAGE = "spillway-stage"
 _TEXT_BYTES = 1000
 
 
-def dead_letter(record: ConsumerRecord, stage: str, reason: str, text: str, limits: Limits) -> bytes:
+def dead_letter(record: Record, stage: str, reason: str, text: str, limits: Limits) -> bytes:
     """Encode the letter; a record too large for one goes without its value, and the text says so."""
     letter = DeadLetter(
         topic=record.topic,

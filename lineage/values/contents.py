@@ -25,8 +25,8 @@ from spillway.lineage.replication import (
     Contents,
     Entry,
     InputPlace,
+    InputRecord,
     Output,
-    Record,
 )
 from spillway.lineage.values.resolution import values_of
 from spillway.lineage.values.structures import check_length, pack_map
@@ -156,7 +156,7 @@ def chunks_of(table: tuple[str, Fields] | None) -> tuple[ChunkRef, ...]:
     )
 
 
-def _pack_records(records: Sequence[Record]) -> Fields:
+def _pack_records(records: Sequence[InputRecord]) -> Fields:
     return {
         "requests": [record.request for record in records],
         "partitions": [record.partition for record in records],
@@ -164,8 +164,8 @@ def _pack_records(records: Sequence[Record]) -> Fields:
     }
 
 
-def _records(fields: Fields) -> tuple[Record, ...]:
-    return tuple(Record(*row) for row in rows_of(fields, "requests", "partitions", "offsets"))
+def _records(fields: Fields) -> tuple[InputRecord, ...]:
+    return tuple(InputRecord(*row) for row in rows_of(fields, "requests", "partitions", "offsets"))
 
 
 def _pack_output(output: Output) -> Fields:

@@ -28,7 +28,7 @@ from spillway.lineage.reasons import UNKNOWN_SCHEMA
 from spillway.lineage.values.codec import Decoder
 from spillway.producers.client.shared import SharedReplies
 from spillway.producers.cluster import DEAF_SECONDS, REFUSED_SECONDS, Reader, idempotent_producer, require_listening
-from spillway.producers.header_pairs import header_pairs
+from spillway.producers.kafka.records import header_pairs
 from spillway.producers.schema_log import SchemaLog
 from spillway.topology.topics import egress, ingress
 

@@ -14,7 +14,7 @@ from spillway.lineage.message import PREDICTION, Outcome
 from spillway.lineage.tokens import Token
 from spillway.producers.client.exchange import ClientClosedError, Exchange, Replies
 from spillway.producers.client.queries import QueryMaker
-from spillway.producers.header_pairs import header_pairs
+from spillway.producers.kafka.records import header_pairs
 from spillway.topology import names
 
 if TYPE_CHECKING:

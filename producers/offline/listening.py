@@ -14,7 +14,7 @@ from spillway.lineage.message import FAILED, Outcome
 from spillway.lineage.reasons import UNKNOWN_SCHEMA
 from spillway.lineage.values.codec import Decoder
 from spillway.producers.cluster import Reader
-from spillway.producers.header_pairs import header_pairs
+from spillway.producers.kafka.records import header_pairs
 from spillway.producers.schema_log import SchemaLog
 from spillway.topology.topics import egress, plan
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from confluent_kafka import Consumer, KafkaError, TopicPartition
 
 from spillway.lineage.errors import BrokerError
-from spillway.producers.header_pairs import header_pairs
+from spillway.producers.kafka.records import header_pairs
 from spillway.producers.patience import patiently
 from spillway.producers.recording.files import Recorded
 

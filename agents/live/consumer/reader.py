@@ -24,13 +24,13 @@ from collections import deque
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeVar
 
-from aiokafka.structs import ConsumerRecord
-from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from spillway.agents.live.consumer.lenient import LenientReader
 from spillway.checkpoint.inputs import Bounds
 from spillway.lineage.errors import BrokerError
-from spillway.producers.header_pairs import header_pairs
+from spillway.lineage.ports import Record
+from spillway.producers.kafka.records import header_pairs, record_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
@@ -75,7 +75,7 @@ class Commit(NamedTuple):
 
 
 _Places = frozenset[tuple[int, int]]  # partitions with the offsets that are committed for them
-Parts = list[tuple[int, list[ConsumerRecord]]]  # records by partition, in offset order
+Parts = list[tuple[int, list[Record]]]  # records by partition, in offset order
 
 
 class Receiver(Protocol):
@@ -122,7 +122,7 @@ class GroupReader:
         self._broken: KafkaError | None = None
         self._epoch: int | None = None  # of what is read; None while nothing is
         self._next: dict[int, int] = {}  # the offset to hand over next, by partition that is read
-        self._held: dict[int, list[ConsumerRecord]] = {}
+        self._held: dict[int, list[Record]] = {}
         self._holding = 0
         self._paused = False
         self._revoking = False
@@ -324,15 +324,11 @@ class GroupReader:
             self._consumer.pause(self._consumer.assignment())
             self._paused = True
 
-    def _record(self, message: Any) -> ConsumerRecord:
-        kind, timestamp = message.timestamp()
+    def _record(self, message: Any) -> Record:
         pairs: Any = header_pairs(message)
         if pairs is None:
             pairs = self._lenient.headers(message.partition(), message.offset())
-        return ConsumerRecord(
-            self._topic, message.partition(), message.offset(), timestamp, int(kind == TIMESTAMP_LOG_APPEND_TIME),
-            message.key(), message.value(), None, -1, -1, tuple(pairs),
-        )  # fmt: skip
+        return record_of(message, pairs)
 
     def _hand_over(self) -> None:
         if self._paused:

@@ -134,7 +134,7 @@ class StageConsumer(base.Consumer):  # type: ignore[misc]
             return
         record = records[0]
         message = ConsumerMessage(
-            *(tp.topic, partition, record.offset, record.timestamp / 1000, record.timestamp_type),
+            *(tp.topic, partition, record.offset, record.timestamp / 1000, int(record.log_append)),
             *((), None, None, None, -1, -1, tp),
             generation_id=self.app.consumer_generation_id,
         )

@@ -22,15 +22,16 @@ from spillway.lineage.message import FAILED, Outcome
 from spillway.lineage.metric_names import GATE
 from spillway.lineage.values.codec import encode_outcome
 from spillway.lineage.values.json_text import MIME, write_outcome
-from spillway.producers.header_pairs import header_pairs
+from spillway.producers.kafka.records import header_pairs, record_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Sequence
+    from collections.abc import Callable, Collection
 
     from spillway.agents.core.joins import Fetch
     from spillway.agents.core.outcomes import Release
     from spillway.lineage.limits import Limits
     from spillway.lineage.marks import Place
+    from spillway.lineage.ports import Record
     from spillway.lineage.trace import TraceContext
     from spillway.lineage.values.codec import Decoder
 
@@ -54,23 +55,11 @@ class Carried:
     trace: TraceContext | None = None  # None where it was not decoded
 
 
-@dataclass(slots=True, frozen=True)
-class Raw:
-    """A message as it lay on its topic."""
-
-    topic: str
-    partition: int
-    offset: int
-    key: bytes | None
-    value: bytes | None
-    headers: Sequence[tuple[str, bytes | None]]
-
-
 @dataclass(slots=True)
 class Poison:
     """A message that cannot be taken, and why. `stand_in` fails its query, where that is known."""
 
-    raw: Raw
+    raw: Record
     reason: str
     text: str
     stand_in: Delivery | None
@@ -158,19 +147,19 @@ class Wire:
     def _read(self, message: Any, *, values: bool) -> Delivery | Poison:
         pairs = header_pairs(message)
         if pairs is None:
-            return Poison(_raw(message, []), reasons.BAD_HEADERS, "a header's key is not UTF-8", None)
+            return Poison(record_of(message, []), reasons.BAD_HEADERS, "a header's key is not UTF-8", None)
         try:
             headers = header_codec.decode(pairs)
             self._check_hop(message, headers)
         except Exception as raised:  # noqa: BLE001 - whatever it is, it is wrong with this record alone
             error = unreadable(raised)
-            return Poison(_raw(message, pairs), error.reason, str(error), _nameless(message, error))
+            return Poison(record_of(message, pairs), error.reason, str(error), _nameless(message, error))
         try:
             outcome = self._outcome(message.value()) if values else None
         except Exception as raised:  # noqa: BLE001
             error = unreadable(raised)
             carried = Carried(message.key(), None, pairs, _failed(error), trace=headers.trace)
-            return Poison(_raw(message, pairs), error.reason, str(error), _delivery(message, headers, carried))
+            return Poison(record_of(message, pairs), error.reason, str(error), _delivery(message, headers, carried))
         value = message.value() if values else None
         carried = Carried(message.key(), value, pairs, outcome, trace=headers.trace)
         delivery = _delivery(message, headers, carried)
@@ -222,10 +211,6 @@ def _nameless(message: Any, error: WireError) -> Delivery | None:
     headers = Headers(error.request_id, appended_us, appended_us, extra=asked)
     carried = Carried(message.key(), None, [*header_codec.encode(headers)], _failed(error))
     return _delivery(message, headers, carried)
-
-
-def _raw(message: Any, pairs: Pairs) -> Raw:
-    return Raw(message.topic(), message.partition(), message.offset(), message.key(), message.value(), pairs)
 
 
 def _delivery(message: Any, headers: Headers, carried: Carried) -> Delivery:

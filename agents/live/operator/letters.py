@@ -26,7 +26,7 @@ from spillway.lineage.ids import MAX_REQUEST_ID
 from spillway.lineage.message import DeadLetter
 from spillway.lineage.values.codec import Decoder, encode_dead_letter
 from spillway.producers.cluster import Reader
-from spillway.producers.header_pairs import header_pairs
+from spillway.producers.kafka.records import header_pairs
 from spillway.producers.schema_log import SchemaLog
 from spillway.producers.table import write
 from spillway.topology import topics

@@ -10,7 +10,7 @@ from spillway.lineage import headers as wire
 from spillway.lineage.limits import DEFAULT_LIMITS
 from spillway.lineage.values.codec import Decoder
 from spillway.producers.cluster import Reader
-from spillway.producers.header_pairs import header_pairs
+from spillway.producers.kafka.records import header_pairs
 from spillway.producers.schema_log import SchemaLog
 from spillway.topology import topics
 

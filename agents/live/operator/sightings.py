@@ -26,7 +26,7 @@ from spillway.lineage.keys import partition_for
 from spillway.lineage.metric_names import GATE
 from spillway.lineage.values.codec import Decoder
 from spillway.producers.cluster import Reader
-from spillway.producers.header_pairs import header_pairs
+from spillway.producers.kafka.records import header_pairs
 from spillway.producers.schema_log import SchemaLog
 from spillway.topology import topics
 

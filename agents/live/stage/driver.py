@@ -21,8 +21,6 @@ from spillway.lineage.errors import SpillwayError
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 
-    from aiokafka.structs import ConsumerRecord
-
     from spillway.agents.core.actions import Emit, Result, Work
     from spillway.agents.core.batching import Batch
     from spillway.agents.core.deaths import Place
@@ -41,6 +39,7 @@ if TYPE_CHECKING:
     from spillway.agents.live.stage.intake import Intake
     from spillway.agents.live.stage.memory import Memory, Rereading
     from spillway.agents.live.stage.tally import Tally
+    from spillway.lineage.ports import Record
 
 log = logging.getLogger(__name__)
 
@@ -113,7 +112,7 @@ class StageDriver:
         self._alarm = Alarm(self._wake)
         self._positions: dict[int, int] = {}  # the next offset to take, by partition that is ready
         self._ready: dict[int, asyncio.Future[None]] = {}  # by partition that is ours: its taking over
-        self._early: dict[int, list[tuple[int, list[ConsumerRecord]]]] = {}  # what came before: epochs and records
+        self._early: dict[int, list[tuple[int, list[Record]]]] = {}  # what came before: epochs and records
         self._committed: dict[int, int] = {}
         self._answering: set[asyncio.Task[None]] = set()
         self._stopping = False
@@ -169,7 +168,7 @@ class StageDriver:
     def _set_aside(self) -> int:
         return sum(len(records) for early in self._early.values() for _, records in early)
 
-    async def _take_early(self, partition: int, early: list[tuple[int, list[ConsumerRecord]]]) -> None:
+    async def _take_early(self, partition: int, early: list[tuple[int, list[Record]]]) -> None:
         self._in_hand += 1
         try:
             for epoch, records in early:
@@ -177,7 +176,7 @@ class StageDriver:
         finally:
             self._in_hand -= 1
 
-    async def _take_partition(self, epoch: int, partition: int, records: list[ConsumerRecord]) -> bool:
+    async def _take_partition(self, epoch: int, partition: int, records: list[Record]) -> bool:
         """Deliver one partition's records; False when the chunk is void, or the process stops taking."""
         at = 0
         while at < len(records):
@@ -208,7 +207,7 @@ class StageDriver:
     def _may_take(self) -> bool:
         return self._core.room and (self._output is None or self._output.room)
 
-    def _deliver(self, record: ConsumerRecord) -> bool:
+    def _deliver(self, record: Record) -> bool:
         """Give one record to the core; False if its schema is unknown, so that nothing has been done yet."""
         try:
             delivery = self._intake.delivery(record)
@@ -225,7 +224,7 @@ class StageDriver:
             self._metrics.transfer.hear(now, took)
         return True
 
-    async def _retry_with_new_schemas(self, record: ConsumerRecord) -> None:
+    async def _retry_with_new_schemas(self, record: Record) -> None:
         """Look once whether the writer has registered its schema; else the record is poison."""
         await self._loop.run_in_executor(None, self._reload_schemas)
         try:

@@ -18,19 +18,18 @@ from spillway.topology import topics
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from aiokafka.structs import ConsumerRecord
-
     from spillway.lineage.flags import Flags
     from spillway.lineage.headers import Headers
     from spillway.lineage.limits import Limits
     from spillway.lineage.message import Query
+    from spillway.lineage.ports import Record
 
 
 @dataclass(slots=True)
 class Carried:
     """A decoded message beside the record that it came in: zero-copy tensors keep the record's bytes alive anyway."""
 
-    record: ConsumerRecord  # as it was, for a dead letter
+    record: Record  # as it was, for a dead letter
     headers: Headers | None  # None where the headers could not be read
     message: Query | Outcome | None  # None where the value could not be read
 
@@ -95,7 +94,7 @@ class Emission:
         loss = emit.loss
         if loss is None:
             passed: Carried = emit.payload
-            return bytes(passed.record.value)
+            return passed.record.value or b""  # it was decoded, so there is one
         outcome = Outcome(
             kind=loss.kind,
             reason=loss.reason,

@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from aiokafka.structs import ConsumerRecord
-
 from spillway.agents.core.request import Delivery, Loss
 from spillway.agents.live.stage.emission import Carried
 from spillway.lineage import headers, reasons
@@ -14,6 +12,7 @@ from spillway.lineage.errors import WireError, unreadable
 from spillway.lineage.limits import LOOSEST_LIMITS
 from spillway.lineage.marks import foreign
 from spillway.lineage.message import FAILED, Outcome, Query
+from spillway.lineage.ports import Record
 from spillway.lineage.values.json_tensors import elements, flattened
 from spillway.lineage.values.tensors import DTYPES
 
@@ -128,7 +127,6 @@ def effective(sent_us: int, deadline_us: int, appended_us: int, slo_us: int) -> 
     return Times(start, start + budget, skewed)
 
 
-_LOG_APPEND_TIME = 1
 _MAX_CLASS_BYTES = 64
 _OVERHEAD = 4_000  # bytes of a decoded message in memory, beside its value
 _MAX_KEY_BYTES = 4096  # keys travel with every message of a query, on top of its value
@@ -170,7 +168,7 @@ class Intake:
         self._places = frozenset(places)
         self._needs = needs
 
-    def delivery(self, record: ConsumerRecord) -> Delivery:
+    def delivery(self, record: Record) -> Delivery:
         """Decode a record. Raises PoisonError."""
         delivery = self.envelope(record)
         carried: Carried = delivery.payload
@@ -181,13 +179,13 @@ class Intake:
         delivery.size = len(record.value or b"") + _OVERHEAD
         return delivery
 
-    def part(self, record: ConsumerRecord) -> Delivery:
+    def part(self, record: Record) -> Delivery:
         """Decode a record for a join whose value is not at hand: it is read again when the join wants it."""
         delivery = self.envelope(record)
         delivery.payload, delivery.dropped = None, True
         return delivery
 
-    def again(self, fetch: Fetch, record: ConsumerRecord | None) -> tuple[Carried, Loss | None]:
+    def again(self, fetch: Fetch, record: Record | None) -> tuple[Carried, Loss | None]:
         """Give what was dropped of a record that is read again; None: the log does not have it any more."""
         text = "a part that waited for other parts is gone from the log: the topic's retention is too short"
         asked = [] if record is None else headers.json_asked(record.headers)
@@ -199,12 +197,19 @@ class Intake:
         part = fetch.part
         assert part is not None  # the core asked for it
         known = headers.Headers(part.request_id, int(part.sent * 1e6), int(part.deadline * 1e6), extra=asked)
-        nothing = ConsumerRecord(
-            "", fetch.partition, fetch.offset, int(part.appended * 1e3), 0, None, None, None, -1, -1, ()
+        nothing = Record(
+            "",
+            fetch.partition,
+            fetch.offset,
+            int(part.appended * 1e3),
+            log_append=False,
+            key=None,
+            value=None,
+            headers=(),
         )
         return Carried(nothing, known, None), Loss(FAILED, reasons.PART_GONE, text)
 
-    def envelope(self, record: ConsumerRecord) -> Delivery:
+    def envelope(self, record: Record) -> Delivery:
         """Decode only the headers: all that memory needs of a record taken before. Raises PoisonError."""
         try:
             # A client may leave its times out; between stages they are never missing.
@@ -219,7 +224,7 @@ class Intake:
         except Exception as error:
             raise PoisonError(unreadable(error), self._unplaced(record, decoded.request_id)) from error
 
-    def remembered(self, record: ConsumerRecord) -> Delivery | None:
+    def remembered(self, record: Record) -> Delivery | None:
         """What memory needs of a record taken before; None where it has no use for it.
 
         Of a client's record that is the id alone, which takes a tenth of what all its headers take.
@@ -239,7 +244,7 @@ class Intake:
         delivery.payload = None  # else the record stays in memory with it
         return delivery if delivery.request_id else None
 
-    def _placed(self, record: ConsumerRecord, decoded: headers.Headers) -> Delivery:
+    def _placed(self, record: Record, decoded: headers.Headers) -> Delivery:
         hop = decoded.hop
         if self._root:
             predecessor, hop = "", None
@@ -271,15 +276,15 @@ class Intake:
             offline=headers.is_offline(decoded),
         )
 
-    def _settle_times(self, record: ConsumerRecord, decoded: headers.Headers) -> None:
-        appended = record.timestamp * 1000 if record.timestamp_type == _LOG_APPEND_TIME else 0  # 0: not known
+    def _settle_times(self, record: Record, decoded: headers.Headers) -> None:
+        appended = record.timestamp * 1000 if record.log_append else 0  # 0: not known
         times = effective(decoded.sent_us, decoded.deadline_us, appended, self._slo_us)
         self._metrics.clock_skew += times.skewed
         decoded.sent_us, decoded.deadline_us = times.sent_us, times.deadline_us
         if headers.is_offline(decoded):
             decoded.deadline_us = decoded.sent_us + MAX_BUDGET_US
 
-    def _unplaced(self, record: ConsumerRecord, request_id: str) -> Delivery:
+    def _unplaced(self, record: Record, request_id: str) -> Delivery:
         """Make a delivery of a record whose headers say too little: sent when appended, due as the SLO has it."""
         appended = record.timestamp / 1000
         sent_us = record.timestamp * 1000
@@ -335,7 +340,7 @@ def _class_of(decoded: headers.Headers) -> str:
         return ""
 
 
-def _check_record(record: ConsumerRecord) -> None:
+def _check_record(record: Record) -> None:
     if record.key is not None and len(record.key) > _MAX_KEY_BYTES:
         text = f"a key of {len(record.key)} bytes is over the limit of {_MAX_KEY_BYTES}"
         raise WireError(reasons.TOO_LARGE, text)

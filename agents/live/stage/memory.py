@@ -10,12 +10,10 @@ import asyncio
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
-from aiokafka.structs import ConsumerRecord
-
 from spillway.agents.live.spans import Span as OffsetSpan
 from spillway.agents.live.spans import SpanReader, read_spans
 from spillway.agents.live.stage.intake import PoisonError
-from spillway.producers.header_pairs import header_pairs
+from spillway.producers.kafka.records import record_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
@@ -58,7 +56,7 @@ class Memory:
 
     def _remembered(self, message: Message) -> Delivery | None:
         try:
-            return self._intake.envelope(record_of(message))
+            return self._intake.envelope(record_of(message, value=False))
         except PoisonError as poison:
             return poison.delivery if poison.delivery.request_id else None
 
@@ -70,16 +68,6 @@ def _next(messages: Iterator[Message]) -> list[Message]:
         if len(bunch) >= _AT_ONCE:
             break
     return bunch
-
-
-def record_of(message: Message, value: bytes | None = None) -> ConsumerRecord:
-    """Give a message as aiokafka would; without its value unless that is given, too."""
-    kind, timestamp = message.timestamp()
-    pairs = tuple(header_pairs(message) or ())  # where a key is no text, none: it was poison then, too
-    return ConsumerRecord(
-        message.topic(), message.partition(), message.offset(), timestamp, int(kind == 2),  # noqa: PLR2004 - LogAppendTime
-        message.key(), value, None, -1, -1, pairs,
-    )  # fmt: skip
 
 
 async def _nothing_committed(_partitions: Sequence[int]) -> Mapping[int, tuple[int, str]]:
@@ -137,7 +125,7 @@ class Rereading:
                 messages = await asyncio.to_thread(self._read, batch)
                 for number, fetch in enumerate(batch, 1):
                     message = messages.get((fetch.partition, fetch.offset))
-                    record = None if message is None else record_of(message, message.value())
+                    record = None if message is None else record_of(message)
                     self._fetched(fetch, *self._intake.again(fetch, record))
                     if not number % _AGAIN_AT_ONCE:
                         await asyncio.sleep(0)

@@ -55,8 +55,6 @@ from spillway.topology import topics
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from aiokafka.structs import ConsumerRecord
-
     from spillway.agents.core.joins import Fetch
     from spillway.agents.core.request import Loss
     from spillway.agents.live.plan.planner import Word
@@ -65,6 +63,7 @@ if TYPE_CHECKING:
     from spillway.agents.live.stateful.primary import Primary
     from spillway.agents.live.states.standby import Applied
     from spillway.agents.models.stateful import Machine, StatefulModel
+    from spillway.lineage.ports import Record
     from spillway.lineage.replication import Contents
     from spillway.producers.schema_log import SchemaLog
 
@@ -323,7 +322,7 @@ class Built:
 
         self._taking_over = self._loop.create_task(run())
 
-    def _feed(self, records: list[ConsumerRecord]) -> None:
+    def _feed(self, records: list[Record]) -> None:
         if self.member.roles.role is Role.PRIMARY:
             self._rehearsal.skip()
         else:

@@ -14,18 +14,16 @@ from typing import TYPE_CHECKING
 
 from spillway.agents.live.stage.emission import about
 from spillway.agents.live.stage.intake import PoisonError
-from spillway.agents.live.stateful.reading import is_stripped
 from spillway.lineage import reasons
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from aiokafka.structs import ConsumerRecord
-
     from spillway.agents.core.stage import StageCore
     from spillway.agents.live.clock import Clock
     from spillway.agents.live.metrics import StageMetrics
     from spillway.agents.live.stage.intake import Intake
+    from spillway.lineage.ports import Record
 
 log = logging.getLogger(__name__)
 
@@ -57,13 +55,13 @@ class Feed:
         self._delivered = delivered
         self._crashed = crashed
         self._loop = asyncio.get_running_loop()
-        self._queue: deque[ConsumerRecord] = deque()
+        self._queue: deque[Record] = deque()
         self.waiting = 0  # bytes of values
         self._scheduled = False
         self._retrying: asyncio.Task[None] | None = None
         self._stopped = False
 
-    def add(self, records: Iterable[ConsumerRecord]) -> None:
+    def add(self, records: Iterable[Record]) -> None:
         """Take records, each of a partition of the shard, in offset order within each."""
         for record in records:
             self._queue.append(record)
@@ -98,10 +96,10 @@ class Feed:
         self._delivered()
         self.go_on()
 
-    def _deliver(self, record: ConsumerRecord) -> bool:
+    def _deliver(self, record: Record) -> bool:
         now = self._clock()
         try:
-            self._core.deliver(now, self._intake.part(record) if is_stripped(record) else self._intake.delivery(record))
+            self._core.deliver(now, self._intake.part(record) if record.stripped else self._intake.delivery(record))
         except PoisonError as poison:
             if poison.reason == reasons.UNKNOWN_SCHEMA:
                 return False
@@ -111,7 +109,7 @@ class Feed:
         self._metrics.transfer.hear(now, took)
         return True
 
-    async def _retry(self, record: ConsumerRecord) -> None:
+    async def _retry(self, record: Record) -> None:
         try:
             await self._loop.run_in_executor(None, self._reload_schemas)
             if self._stopped:

@@ -23,8 +23,6 @@ from spillway.lineage.replication import Base, Contents, Fence, Manifest
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from aiokafka.structs import ConsumerRecord
-
     from spillway.agents.live.stateful.means import Sent
     from spillway.agents.live.stateful.primary import Primary
     from spillway.agents.live.stateful.reading import ShardInput
@@ -33,6 +31,7 @@ if TYPE_CHECKING:
     from spillway.checkpoint.roles import Roles
     from spillway.lineage.errors import SpillwayError
     from spillway.lineage.marks import Place, Version
+    from spillway.lineage.ports import Record
 
 log = logging.getLogger(__name__)
 
@@ -216,7 +215,7 @@ class ShardMember:
 
     # What else comes -------------------------------------------------------------------------------------------
 
-    def feed(self, records: list[ConsumerRecord]) -> None:
+    def feed(self, records: list[Record]) -> None:
         if self.primary is not None:
             self.primary.feed.add(records)
 

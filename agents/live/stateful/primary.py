@@ -32,8 +32,6 @@ from spillway.lineage.replication import Output as Contained
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from aiokafka.structs import ConsumerRecord
-
     from spillway.agents.core.actions import Emit
     from spillway.agents.core.batching import Batch
     from spillway.agents.core.joins import Fetch
@@ -46,6 +44,7 @@ if TYPE_CHECKING:
     from spillway.agents.live.stateful.work import Computed, Updated
     from spillway.agents.models.stateful import Machine
     from spillway.checkpoint.capture import Capture, Captured
+    from spillway.lineage.ports import Record
     from spillway.lineage.replication import InputPlace
 
 log = logging.getLogger(__name__)
@@ -110,7 +109,7 @@ class Primary:
         capture: Capture,
         writer: ReignWriter,
         means: Means,
-        read_again: Callable[[int, int], ConsumerRecord | None] = lambda _partition, _offset: None,
+        read_again: Callable[[int, int], Record | None] = lambda _partition, _offset: None,
         publishing: Publishing | None = None,
     ) -> None:
         """`machine` has the base's state; `writer` writes this epoch's versions and says `completed`.

@@ -19,11 +19,10 @@ import asyncio
 from heapq import merge as merge_sorted
 from typing import TYPE_CHECKING, Final
 
-from aiokafka.structs import ConsumerRecord
-
 from spillway.agents.core.input_tail import RECORD_BYTES, VALUE_BYTES, InputTail
 from spillway.agents.live.consumer.transport import Commit
 from spillway.checkpoint.notes import decode
+from spillway.lineage.ports import Record
 from spillway.lineage.replication import InputPlace
 
 if TYPE_CHECKING:
@@ -53,7 +52,7 @@ class ShardInput:
         metrics: StageMetrics,
         inputs: Inputs,
         *,
-        feed: Callable[[list[ConsumerRecord]], None],
+        feed: Callable[[list[Record]], None],
         crashed: Callable[[BaseException], None],
         joins: bool = False,
     ) -> None:
@@ -66,7 +65,7 @@ class ShardInput:
         self._feed = feed
         self._end = crashed
         self._loop = asyncio.get_running_loop()
-        self._tail: InputTail[ConsumerRecord] = InputTail(
+        self._tail: InputTail[Record] = InputTail(
             strip=_stripped,
             envelope=intake.remembered,
             most_values=VALUE_BYTES if joins else None,
@@ -176,11 +175,11 @@ class ShardInput:
         again = (delivery for delivery in self._completed.get(partition, ()) if delivery.offset not in known)
         return merge_sorted(read, again, key=lambda delivery: delivery.offset)
 
-    def at(self, partition: int, offset: int) -> ConsumerRecord | None:
+    def at(self, partition: int, offset: int) -> Record | None:
         """One record that is not covered yet; None where its value is not kept."""
         return self._tail.at(partition, offset)
 
-    def since(self, positions: Mapping[int, int]) -> list[ConsumerRecord]:
+    def since(self, positions: Mapping[int, int]) -> list[Record]:
         """Everything from a base's positions on that was read, oldest first; nothing once no more is taken."""
         if self._stopping:
             return []
@@ -242,22 +241,15 @@ class ShardInput:
         return self._durable.get(partition) or InputPlace(partition, 0)
 
 
-def is_stripped(record: ConsumerRecord) -> bool:
-    """Whether a record's value is not kept; of one that came without a value that size is negative."""
-    return record.value is None and record.serialized_value_size == 0
-
-
-def _stripped(record: ConsumerRecord) -> ConsumerRecord:
-    return ConsumerRecord(  # spelled out: `dataclasses.replace` takes ten times as long
+def _stripped(record: Record) -> Record:
+    return Record(  # spelled out: `dataclasses.replace` takes ten times as long
         record.topic,
         record.partition,
         record.offset,
         record.timestamp,
-        record.timestamp_type,
+        record.log_append,
         record.key,
         None,
-        record.checksum,
-        record.serialized_key_size,
-        0,
         record.headers,
+        stripped=record.value is not None,
     )

@@ -12,8 +12,6 @@ from functools import partial
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
-from aiokafka.structs import ConsumerRecord
-
 from spillway.agents.core.request import Request
 from spillway.agents.live.spans import Span, read_spans
 from spillway.agents.live.stage.emission import about
@@ -21,7 +19,7 @@ from spillway.agents.live.stage.intake import PoisonError
 from spillway.agents.models.raised import words_of
 from spillway.agents.models.stateful import Machine
 from spillway.lineage.errors import CheckpointError
-from spillway.producers.header_pairs import header_pairs
+from spillway.producers.kafka.records import record_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -31,7 +29,8 @@ if TYPE_CHECKING:
     from spillway.agents.live.stateful.means import Means
     from spillway.agents.live.stateful.work import StatefulWork
     from spillway.agents.models.stateful import StatefulModel
-    from spillway.lineage.replication import Batch, Record
+    from spillway.lineage.ports import Record
+    from spillway.lineage.replication import Batch, InputRecord
 
 log = logging.getLogger(__name__)
 
@@ -50,7 +49,7 @@ def read_taken(settings: Mapping[str, Any], topic: str, batches: Iterable[Batch]
     for message in read_spans(settings, topic, spans, _WITHIN):
         place = (message.partition(), message.offset())
         if place in wanted:
-            found[place] = _record(message)
+            found[place] = record_of(message)
     return found
 
 
@@ -59,7 +58,7 @@ def replay(
     work: StatefulWork,
     intake: Intake,
     batches: Sequence[Batch],
-    records: Mapping[tuple[int, int], ConsumerRecord],
+    records: Mapping[tuple[int, int], Record],
 ) -> int:
     """Apply batches to a machine, in their order; how many requests that were. It blocks.
 
@@ -77,7 +76,7 @@ def replay(
     return count
 
 
-def _delivery(intake: Intake, one: Record, records: Mapping[tuple[int, int], ConsumerRecord]) -> Delivery:
+def _delivery(intake: Intake, one: InputRecord, records: Mapping[tuple[int, int], Record]) -> Delivery:
     record = records.get((one.partition, one.offset))
     if record is None:
         raise CheckpointError(
@@ -95,16 +94,6 @@ def request_of(parts: list[Delivery]) -> Request:
     return Request(
         first.request_id, first.partition, first.sent, first.deadline, first.appended, tuple(came), first.path
     )
-
-
-def _record(message: Any) -> ConsumerRecord:
-    kind, timestamp = message.timestamp()
-    pairs = tuple(header_pairs(message) or ())
-    value = message.value()
-    return ConsumerRecord(
-        message.topic(), message.partition(), message.offset(), timestamp, int(kind == 2),  # noqa: PLR2004 - LogAppendTime
-        message.key(), value, None, -1, len(value or b""), pairs,
-    )  # fmt: skip
 
 
 # A backup computes one query before it has to: what a model does at its first batch alone, no promotion waits for.
@@ -132,7 +121,7 @@ class Rehearsal:
         self._open: dict[str, dict[str, Delivery]] = {}  # by request id, and by whom the part came from
         self._over = False
 
-    def look(self, records: Iterable[ConsumerRecord]) -> None:
+    def look(self, records: Iterable[Record]) -> None:
         """Rehearse the first query that is whole among these and those before; once there was one, do nothing."""
         if self._over:
             return
@@ -147,7 +136,7 @@ class Rehearsal:
         self._over = True
         self._open.clear()
 
-    def _whole(self, record: ConsumerRecord) -> Request | None:
+    def _whole(self, record: Record) -> Request | None:
         try:
             part = self._means.intake.delivery(record)
         except PoisonError:  # the primary says what is wrong with it

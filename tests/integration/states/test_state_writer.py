@@ -17,7 +17,7 @@ from spillway.checkpoint.retention import Retention
 from spillway.checkpoint.versions import History
 from spillway.lineage.errors import CheckpointError
 from spillway.lineage.marks import INITIAL, Version
-from spillway.lineage.replication import Batch, InputPlace, Manifest, Record
+from spillway.lineage.replication import Batch, InputPlace, InputRecord, Manifest
 from spillway.lineage.values.replication import ReplicationDecoder
 from tests.waiting import Bound
 
@@ -83,7 +83,7 @@ def test_a_connection_that_was_made_ahead_is_the_only_one(bench, monkeypatch):
 def test_a_version_is_read_back_as_it_was(bench):
     primary = Primary(bench)
     state = {"w": np.arange(5_000, dtype=np.float32), "step": 7}
-    batches = (Batch(1, (Record("q", 0, 12),)),)
+    batches = (Batch(1, (InputRecord("q", 0, 12),)),)
     manifest = primary.write(state, batches=batches, inputs=[InputPlace(0, 12, "r1:", ((14, 15),))])
     (key, value), *others = bench.records("versions")
     assert (key, others) == (b"manifest/1/1", [])
@@ -120,7 +120,7 @@ def test_only_what_has_changed_is_written_again_and_what_is_not_needed_goes(benc
 
 def test_contents_that_are_large_are_chunks_too(bench):
     primary = Primary(bench)
-    batches = tuple(Batch(n, (Record("q" * 400, 0, n),)) for n in range(100))
+    batches = tuple(Batch(n, (InputRecord("q" * 400, 0, n),)) for n in range(100))
     manifest = primary.write({"w": np.zeros(10, np.float32)}, batches=batches)
     assert manifest.spilled
     assert not manifest.contents

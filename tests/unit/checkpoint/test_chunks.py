@@ -18,7 +18,7 @@ from spillway.checkpoint.layout import spans_of
 from spillway.checkpoint.manifests import describe, open_contents, seal, version_digest
 from spillway.lineage.errors import CheckpointError
 from spillway.lineage.marks import Version
-from spillway.lineage.replication import Batch, ChunkKey, Contents, Entry, InputPlace, Manifest, Record
+from spillway.lineage.replication import Batch, ChunkKey, Contents, Entry, InputPlace, InputRecord, Manifest
 
 from .states import same
 
@@ -249,7 +249,7 @@ def test_contents_ride_in_the_manifest_or_are_spilled(inline):
     writing = log.write(Version(2, 2), captured)
     for key, value in writing.records():
         topic.append(key, bytes(value))
-    batch = Batch(2, tuple(Record(f"request-{at:060}", 0, at) for at in range(2_000)))
+    batch = Batch(2, tuple(InputRecord(f"request-{at:060}", 0, at) for at in range(2_000)))
     contents = describe(captured, writing, batches=[batch])
     draft = Manifest(Version(0, 0), ((2, Version(1, 1)),))
     manifest, records = seal(draft, contents, writing, inline_bytes=1 << 20 if inline else 1 << 10)

@@ -18,7 +18,7 @@ from spillway.checkpoint.manifests import (
 from spillway.checkpoint.pages import Pages
 from spillway.lineage.errors import CheckpointError
 from spillway.lineage.marks import INITIAL, Version
-from spillway.lineage.replication import Batch, Contents, InputPlace, Manifest, Output, Record
+from spillway.lineage.replication import Batch, Contents, InputPlace, InputRecord, Manifest, Output
 
 from .states import same
 
@@ -32,7 +32,7 @@ def stored():
     captured = Capture(chunk_bytes=128, own_bytes=64, pages=Pages(128, 256)).take(STATE, KEYED)
     writing = ChunkLog(1, small=0).write(Version(1, 4), captured)
     records = {decode_key(key): bytes(value) for key, value in writing.records()}
-    return describe(captured, writing, batches=[Batch(4, (Record("r", 0, 9),))]), records
+    return describe(captured, writing, batches=[Batch(4, (InputRecord("r", 0, 9),))]), records
 
 
 def assembled(contents, topic):

@@ -9,7 +9,7 @@ import pytest
 from spillway.checkpoint.modes import MODES, Mode
 from spillway.checkpoint.reign import Copy, Emit, Reign, Release, Seal, Write
 from spillway.lineage.marks import INITIAL, Mark, Version
-from spillway.lineage.replication import Batch, InputPlace, Record
+from spillway.lineage.replication import Batch, InputPlace, InputRecord
 
 PLACE = ("learn", 0)
 
@@ -65,7 +65,7 @@ class Played:
         n = self.reign.next.n
         count = self.random.randint(0, 3)
         requires = (Mark("before", 0, Version(1, n)),)
-        self.reign.record(Batch(n, (Record(f"q{n}", 0, n),)), requires, (InputPlace(0, n),), count)
+        self.reign.record(Batch(n, (InputRecord(f"q{n}", 0, n),)), requires, (InputPlace(0, n),), count)
         self.sent[n] = count
         (self.held if self.mode.holds else self.flights).extend([n] * count)
         self.due = True

@@ -17,7 +17,7 @@ from spillway.checkpoint.standby import Standby
 from spillway.checkpoint.versions import History
 from spillway.lineage.errors import CheckpointError
 from spillway.lineage.marks import INITIAL, Version
-from spillway.lineage.replication import Batch, Manifest, Record
+from spillway.lineage.replication import Batch, InputRecord, Manifest
 
 from .states import same
 
@@ -160,7 +160,7 @@ def test_a_new_reigns_full_version_is_not_copied():
 def test_the_manifest_may_be_read_before_its_chunks():
     shard = Shard()
     backup = Backup(shard, spare_bytes=0)
-    batches = [Batch(1, tuple(Record("r" * 90, 0, n) for n in range(30)))]
+    batches = [Batch(1, tuple(InputRecord("r" * 90, 0, n) for n in range(30)))]
     backup.manifest(shard.write(arrays(1), batches=batches))
     assert shard.manifests[Version(1, 1)].spilled
     with pytest.raises(ChunkError):

@@ -16,9 +16,9 @@ from spillway.lineage.replication import (
     Entry,
     Fence,
     InputPlace,
+    InputRecord,
     Manifest,
     Output,
-    Record,
     Report,
     Yield,
 )
@@ -36,7 +36,7 @@ chunks = st.lists(
     st.builds(ChunkRef, st.builds(ChunkKey, numbers, numbers, ints), ints, st.binary(min_size=16, max_size=16)),
     max_size=4,
 ).map(tuple)
-records = st.lists(st.builds(Record, names, ints, numbers), max_size=4).map(tuple)
+records = st.lists(st.builds(InputRecord, names, ints, numbers), max_size=4).map(tuple)
 manifests = st.builds(
     Manifest,
     versions,

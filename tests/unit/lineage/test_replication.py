@@ -14,7 +14,7 @@ from spillway.lineage import reasons
 from spillway.lineage.errors import WireError
 from spillway.lineage.marks import Mark, Version
 from spillway.lineage.message import Query
-from spillway.lineage.replication import Batch, ChunkKey, ChunkRef, Contents, Entry, Fence, Manifest, Record
+from spillway.lineage.replication import Batch, ChunkKey, ChunkRef, Contents, Entry, Fence, InputRecord, Manifest
 from spillway.lineage.schemas import CONTENTS, HEADER_BYTES, MANIFEST, MARKER, OWN_PARSED, REPLICATION, SchemaBook
 from spillway.lineage.values.codec import Decoder, encode_query
 from spillway.lineage.values.replication import ReplicationDecoder, encode, sealed
@@ -99,7 +99,7 @@ def test_a_record_of_one_kind_is_not_taken_for_another():
 def test_a_manifest_of_a_batch_is_small():
     """What the gate and the neighbours read, per version; 400 chunks are a state of 100 MB."""
     refs = tuple(ChunkRef(ChunkKey(3, 1_000 + at % 7, at), 262_144, bytes(16)) for at in range(400))
-    batch = Batch(1_000, tuple(Record(f"{at:032x}", at % 12, 10**6 + at) for at in range(64)))
+    batch = Batch(1_000, tuple(InputRecord(f"{at:032x}", at % 12, 10**6 + at) for at in range(64)))
     inside = encode(Contents((Entry("w", "torch", "float32", (26_214_400,)),), {}, 262_144, 65_536, refs, (), (batch,)))
     assert len(inside) < 13_000
     head = replace(

@@ -3,7 +3,6 @@
 import dataclasses
 
 import pytest
-from aiokafka.structs import ConsumerRecord
 
 from spillway.agents.core.actions import Emit, EmitKind, Loss
 from spillway.agents.core.request import Request
@@ -15,6 +14,7 @@ from spillway.lineage.hops import Hop
 from spillway.lineage.limits import Limits
 from spillway.lineage.marks import Mark, Version
 from spillway.lineage.message import Outcome, Query, StageTiming
+from spillway.lineage.ports import Record
 from spillway.lineage.values import codec
 
 APPENDED_MS = 1_700_000_000_000
@@ -29,7 +29,7 @@ def record(value=QUERY, *, key=b"k", log_append=0, extra_pairs=(), **told):
         trace=trace.new_trace("r1"), extra=[("x-tenant", b"a")], **told,
     )  # fmt: skip
     pairs = (*headers.encode(came), *extra_pairs)
-    return ConsumerRecord("p.in", 3, 7, APPENDED_MS, log_append, key, value, None, 1, 1, pairs)
+    return Record("p.in", 3, 7, APPENDED_MS, log_append, key, value, pairs)
 
 
 def intake(*predecessors, metrics=None, places=()):
@@ -187,7 +187,7 @@ def test_poison_keeps_the_id_where_there_is_one(predecessors, poison, reason):
 
 
 def test_a_record_without_an_id_is_nobodys():
-    bare = ConsumerRecord("p.in", 3, 7, APPENDED_MS, 0, None, QUERY, None, 1, 1, ())
+    bare = Record("p.in", 3, 7, APPENDED_MS, 0, None, QUERY, ())
     with pytest.raises(PoisonError) as caught:
         intake().delivery(bare)
     assert caught.value.delivery.request_id == ""

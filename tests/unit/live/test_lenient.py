@@ -12,7 +12,7 @@ from spillway.agents.live.consumer.lenient import LenientReader, strange_headers
 from spillway.lineage.errors import BrokerError
 from spillway.producers.connection import ClientSettings
 from tests.mock_cluster import MockCluster, available
-from tests.unit.producers.test_header_pairs import write
+from tests.unit.producers.test_kafka_records import write
 
 GZIP, ZSTD = 1, 4
 

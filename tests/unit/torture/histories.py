@@ -18,7 +18,7 @@ from spillway.lineage import headers
 from spillway.lineage.hops import Hop
 from spillway.lineage.marks import Mark
 from spillway.lineage.message import PREDICTION, Outcome, Query
-from spillway.lineage.replication import Base, Batch, Fence, InputPlace, Manifest, Record
+from spillway.lineage.replication import Base, Batch, Fence, InputPlace, InputRecord, Manifest
 from spillway.lineage.values.codec import Decoder, encode_outcome, encode_query
 from spillway.lineage.values.replication import encode
 from spillway.topology import topics
@@ -83,7 +83,7 @@ class Shard:
         outputs = self.machine.compute(batch)
         self.machine.update()
         self.n += 1
-        taken = tuple(Record(request, partition, offset) for request, partition, offset, _ in records)
+        taken = tuple(InputRecord(request, partition, offset) for request, partition, offset, _ in records)
         self.recorded.append(Batch(self.n, taken))
         return [(request, p, o, dict(out)) for (request, p, o, _), out in zip(records, outputs, strict=True)]
 

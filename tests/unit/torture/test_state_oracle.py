@@ -11,7 +11,7 @@ from spillway.lineage.headers import encode as encode_headers
 from spillway.lineage.hops import Hop
 from spillway.lineage.marks import Mark
 from spillway.lineage.message import DROPPED, PREDICTION, Outcome
-from spillway.lineage.replication import Record
+from spillway.lineage.replication import InputRecord
 from spillway.lineage.values.codec import encode_outcome
 from spillway.lineage.values.replication import ReplicationDecoder, encode
 from tests.state_oracle import Judge
@@ -135,7 +135,7 @@ def joined(*, heard, lost=False):
     world.b.take([part])
     if heard:
         (batch,) = world.b.recorded
-        world.b.recorded = [replace(batch, taken=(*batch.taken, Record(request, partition, other)))]
+        world.b.recorded = [replace(batch, taken=(*batch.taken, InputRecord(request, partition, other)))]
     world.b.complete()
     return Judge(world.recording).grounds()
 

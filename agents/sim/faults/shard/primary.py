@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from spillway.checkpoint.logs import Logs
     from spillway.lineage.replication import Batch as Recorded
     from spillway.lineage.replication import InputPlace, Link
-    from spillway.lineage.replication import Record as Covered
+    from spillway.lineage.replication import InputRecord as Covered
 
 
 _DECODER = ReplicationDecoder()

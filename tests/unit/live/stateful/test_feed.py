@@ -4,7 +4,6 @@ import asyncio
 from types import SimpleNamespace
 
 import pytest
-from aiokafka.structs import ConsumerRecord
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -12,6 +11,7 @@ from spillway.agents.live.consumer.transport import Chunk
 from spillway.agents.live.stateful import reading
 from spillway.agents.live.stateful.feed import Feed
 from spillway.agents.live.stateful.reading import ShardInput
+from spillway.lineage.ports import Record
 from tests.unit.live.endless_inputs import endless
 
 BOUND = 1_000
@@ -75,10 +75,7 @@ class Bench:
         for sizes in chunks:
             begin = len(self.sizes)
             self.sizes += sizes
-            records = [
-                ConsumerRecord("p.learn", 0, begin + at, 0, 1, None, bytes(size), None, -1, size, ())
-                for at, size in enumerate(sizes)
-            ]
+            records = [Record("p.learn", 0, begin + at, 0, 1, None, bytes(size), ()) for at, size in enumerate(sizes)]
             await self.input.take(Chunk(0, [(0, records)]))
 
 

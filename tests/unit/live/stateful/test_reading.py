@@ -5,25 +5,25 @@ import tracemalloc
 from types import SimpleNamespace
 
 import pytest
-from aiokafka.structs import ConsumerRecord
 
 from spillway.agents.core import input_tail
 from spillway.agents.live.consumer.transport import Chunk
-from spillway.agents.live.stage.memory import record_of
 from spillway.agents.live.stateful import reading
-from spillway.agents.live.stateful.reading import ShardInput, is_stripped
+from spillway.agents.live.stateful.reading import ShardInput
 from spillway.checkpoint.inputs import Bounds
 from spillway.checkpoint.notes import Note
 from spillway.lineage.headers import Headers, encode
 from spillway.lineage.hops import Hop
+from spillway.lineage.ports import Record
 from spillway.lineage.replication import InputPlace
+from spillway.producers.kafka.records import record_of
 from tests.unit.live.endless_inputs import endless
 
 MOST = 4
 
 
-def record(offset: int) -> ConsumerRecord:
-    return ConsumerRecord("p.learn", 0, offset, offset, 1, None, b"x", None, -1, 1, ())
+def record(offset: int) -> Record:
+    return Record("p.learn", 0, offset, offset, 1, None, b"x", ())
 
 
 def place(position: int, *spans: tuple[int, int]) -> InputPlace:
@@ -150,7 +150,7 @@ def test_a_join_keeps_values_up_to_a_bound_alone(on_a_loop):
     async def story(bench):
         await bench.reads(*range(4))
         since = bench.input.since({0: 0})
-        return [is_stripped(each) for each in since], [bench.input.at(0, each.offset) is None for each in since]
+        return [each.stripped for each in since], [bench.input.at(0, each.offset) is None for each in since]
 
     assert on_a_loop(story, joins=True) == ([False, False, True, True],) * 2
     assert on_a_loop(story) == ([False] * 4,) * 2
@@ -185,10 +185,10 @@ class Message:
 
 def test_a_record_without_its_value_takes_no_more_than_is_reckoned():
     many = 2_000
-    record_of(Message(0))
+    record_of(Message(0), value=False)
     tracemalloc.start()
     try:
-        records = [record_of(Message(offset)) for offset in range(many)]
+        records = [record_of(Message(offset), value=False) for offset in range(many)]
         taken, _ = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()

@@ -16,7 +16,7 @@ from spillway.checkpoint.chunks import ChunkLog
 from spillway.checkpoint.manifests import describe, seal
 from spillway.checkpoint.reign import Write
 from spillway.lineage.marks import Version
-from spillway.lineage.replication import Batch, Record
+from spillway.lineage.replication import Batch, InputRecord
 from spillway.lineage.values.replication import encode
 from spillway.producers.connection import ClientSettings
 from spillway.topology.topics import STATE_BYTES
@@ -105,7 +105,7 @@ def test_a_version_before_the_first_copy_fits_into_its_topic_however_much_it_log
     async def told():
         log = Log()
         writer = await made(log, logs=True)
-        taken = tuple(Record(f"query-{number}", 0, number) for number in range(requests))
+        taken = tuple(InputRecord(f"query-{number}", 0, number) for number in range(requests))
         writer.write(Write(Version(1, 1), None, 0, (), (Batch(1, taken),), ()), ())
         writer.close()
         return log.versions

@@ -9,7 +9,7 @@ from confluent_kafka import Consumer, TopicPartition
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spillway.producers.header_pairs import _KEYS, header_pairs
+from spillway.producers.kafka.records import _KEYS, header_pairs
 from tests.mock_cluster import MockCluster, available
 
 MANY = 200  # calls after which Python has specialized its code

@@ -1,0 +1,1 @@
+"""The ports on Kafka that librdkafka alone serves."""
