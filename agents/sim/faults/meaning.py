@@ -12,8 +12,9 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, NamedTuple
 
 from spillway.agents.core.joins import Rule
+from spillway.agents.memory.broker import Standing
 from spillway.agents.sim.faults.world import model
-from spillway.agents.sim.faults.world.broker import EGRESS, INGRESS, OUTCOMES, Standing
+from spillway.agents.sim.faults.world.records import EGRESS, INGRESS, OUTCOMES
 from spillway.lineage import reasons
 from spillway.lineage.marks import Mark, Version
 from spillway.lineage.message import PREDICTION, Outcome
@@ -21,8 +22,9 @@ from spillway.lineage.message import PREDICTION, Outcome
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
+    from spillway.agents.memory.broker import Place
     from spillway.agents.sim.faults.play import Play
-    from spillway.agents.sim.faults.world.broker import Place, Record
+    from spillway.agents.sim.faults.world.records import Record
     from spillway.agents.sim.faults.world.world import Source, Told
     from spillway.checkpoint.logs import Logs
 

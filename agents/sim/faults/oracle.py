@@ -32,12 +32,13 @@ from math import inf
 from typing import TYPE_CHECKING, Any
 
 from spillway.agents.core.outcomes import RELEASED_SECONDS
+from spillway.agents.memory.broker import Standing
 from spillway.agents.sim.faults.meaning import Meaning, Provenance
 from spillway.agents.sim.faults.play import Play
 from spillway.agents.sim.faults.schedule.drawing import drawn
 from spillway.agents.sim.faults.shard.host import Logged, Standby
 from spillway.agents.sim.faults.world import model
-from spillway.agents.sim.faults.world.broker import EGRESS, OUTCOMES, Standing, state_of, versions_of
+from spillway.agents.sim.faults.world.records import EGRESS, OUTCOMES, state_of, versions_of
 from spillway.checkpoint.logs import Logs
 from spillway.lineage.errors import CheckpointError
 from spillway.lineage.marks import INITIAL, Mark, Version
@@ -48,8 +49,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from contextlib import AbstractContextManager
 
+    from spillway.agents.memory.broker import Place
     from spillway.agents.sim.faults.schedule.scenario import Scenario, Topology
-    from spillway.agents.sim.faults.world.broker import Place
     from spillway.checkpoint.modes import Mode
 
 

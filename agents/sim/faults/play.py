@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import heapq
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -12,7 +11,8 @@ from spillway.agents.sim.faults.processes.living import Replica
 from spillway.agents.sim.faults.processes.stateless import BareProcess, StatelessProcess
 from spillway.agents.sim.faults.schedule.scenario import Kind
 from spillway.agents.sim.faults.shard.member import MemberProcess
-from spillway.agents.sim.faults.world.broker import (
+from spillway.agents.sim.faults.world.model import key_of
+from spillway.agents.sim.faults.world.records import (
     CONTROL,
     INGRESS,
     OUTCOMES,
@@ -22,7 +22,6 @@ from spillway.agents.sim.faults.world.broker import (
     keyed,
     versions_of,
 )
-from spillway.agents.sim.faults.world.model import key_of
 from spillway.agents.sim.faults.world.world import START, StateWorld
 from spillway.lineage.keys import partition_for
 from spillway.lineage.replication import Yield
@@ -30,10 +29,10 @@ from spillway.lineage.replication import Yield
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from spillway.agents.memory.broker import Place
     from spillway.agents.sim.faults.processes.living import Living
     from spillway.agents.sim.faults.schedule.scenario import Fault, Scenario
     from spillway.agents.sim.faults.shard.primary import Primary
-    from spillway.agents.sim.faults.world.broker import Place
     from spillway.agents.sim.faults.world.world import Process
 
 _STEPS = 300_000  # more events than any run needs: a run that does not end is an error, not a hang
@@ -63,7 +62,7 @@ class Play(StateWorld):
     # The run ---------------------------------------------------------------------------------------------------
 
     def run(self) -> Play:
-        scenario, events = self.scenario, self.events
+        scenario = self.scenario
         for fault in scenario.faults:
             self._schedule(fault)
         for slot in self._slots():
@@ -72,10 +71,10 @@ class Play(StateWorld):
         self._schedule_compaction()
         checked, most = self.now, scenario.most_seconds
         for _ in range(_STEPS):
-            if not events:
+            if not self.loop.step():
                 break  # all are dead
-            self.now, _, what = heapq.heappop(events)
-            what()
+            if self.loop.failures:
+                raise self.loop.failures[0]
             self.result.events += 1
             if self.now - checked > 0.25 * scenario.stretch:  # seconds between two looks
                 checked = self.now
@@ -189,7 +188,7 @@ class Play(StateWorld):
         found = [
             (slot, process)
             for slot, process in self.processes.items()
-            if self._is_meant(fault, slot, process) and process.alive and process.standing is None
+            if self._is_meant(fault, slot, process) and process.alive and process.withheld is None
         ]
         if found:
             self._strike(fault, *self.random.choice(found))
@@ -207,7 +206,7 @@ class Play(StateWorld):
             if fault.point != point or fault.stage != process.stage:
                 continue
             slot = next((slot for slot, one in self.processes.items() if one is process), None)
-            if slot is None or not self._is_meant(fault, slot, process) or process.standing is not None:
+            if slot is None or not self._is_meant(fault, slot, process) or process.withheld is not None:
                 continue
             seen = self._seen[fault, point] = self._seen.get((fault, point), 0) + 1
             if seen >= fault.nth:
@@ -219,14 +218,14 @@ class Play(StateWorld):
         where = f" at {fault.point}" if fault.point else ""
         self.result.struck.append(f"{fault.kind.value} {slot[0]} {getattr(process, 'role', '')}{where}")
         if fault.kind is Kind.CRASH:
-            process.die()
+            process.kill()
             self._replace(slot, process, fault.seconds)
             if fault.moves and slot[1] < 0:
                 self._strike_later(self.now + fault.seconds / 2, partial(self._scatter, slot))
         elif isinstance(process, GateProcess) and fault.kind in _BREAKS:
             process.breaks = _BREAKS[fault.kind]
         elif fault.kind is Kind.PAUSE:
-            process.stand_still()
+            process.stop()
             if fault.reported and isinstance(process, MemberProcess):
                 self.at(self.now + self.random.random() * _NOTICED, partial(self._report, process))
             self._strike_later(self.now + fault.seconds, lambda: self._awake(process))
@@ -262,7 +261,7 @@ class Play(StateWorld):
 
     @staticmethod
     def _oust(process: Replica) -> None:
-        if process.alive and process.standing is None:
+        if process.alive and process.withheld is None:
             process.attempt(process.ousted)
 
     def _waits_in_vain(self, process: Living) -> bool:
@@ -322,14 +321,14 @@ class Play(StateWorld):
 
     def _works(self, stage: str, replica: int) -> bool:
         process = self.processes.get((stage, -1, replica))
-        return process is not None and process.alive and process.standing is None
+        return process is not None and process.alive and process.withheld is None
 
     def _move(self, stage: str, partition: int, to: int) -> None:
         self.result.struck.append(f"move of {stage}")
         olds = [process for process in self.processes.values() if process.stage == stage and partition in process.has]
         self.groups.move(stage, partition, to)
         for old in olds:
-            if isinstance(old, Replica) and old.alive and old.standing is None:
+            if isinstance(old, Replica) and old.alive and old.withheld is None:
                 old.after(self.latency(), partial(old.let_go, partition, partial(self._grant, stage, partition)))
         self._strike_later(self.now + (_SESSION if olds else 0.0), partial(self._grant, stage, partition))
 

@@ -6,9 +6,10 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from spillway.agents.core.gate import GATE
+from spillway.agents.memory.broker import FencedError
 from spillway.agents.sim.faults.processes.living import Replica, report_of
-from spillway.agents.sim.faults.world.broker import EGRESS, OUTCOMES, FencedError, Record
 from spillway.agents.sim.faults.world.follower import Follower
+from spillway.agents.sim.faults.world.records import EGRESS, OUTCOMES, Record
 from spillway.agents.sim.faults.world.world import Told
 from spillway.lineage.message import PREDICTION
 

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from spillway.agents.core.actions import EmitKind, Ok
 from spillway.agents.core.request import Delivery
-from spillway.agents.sim.faults.world.broker import OUTCOMES, Record
+from spillway.agents.memory.loop import KilledError
 from spillway.agents.sim.faults.world.model import Item, unreadable
+from spillway.agents.sim.faults.world.records import OUTCOMES, Record
 from spillway.agents.sim.faults.world.world import Process, Source
 from spillway.lineage import reasons
 from spillway.lineage.errors import CheckpointError, WireError
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
     from spillway.agents.core.actions import Emit
     from spillway.agents.core.request import Request
-    from spillway.agents.sim.faults.world.broker import Place
+    from spillway.agents.memory.broker import Place
     from spillway.agents.sim.faults.world.follower import Follower
     from spillway.agents.sim.faults.world.world import StateWorld
 
@@ -127,7 +128,7 @@ class Wire:
         self, records: tuple[tuple[Place, Record], ...], acked: Callable[[], None], takes: float = 0.0
     ) -> None:
         lane = records[0][0]
-        stopped = self._process.standing is not None
+        stopped = self._process.withheld is not None
         flight = Flight(records, acked, frozen=stopped)
         self._lanes.setdefault(lane, deque()).append(flight)
         if not stopped:
@@ -178,18 +179,14 @@ class Wire:
         return not any(flights for lane, flights in self._lanes.items() if lane not in but)
 
 
-class KilledError(Exception):
-    """The process has just died; nothing that it was about to do is done."""
-
-
 class Living(Process):
     """A process that dies where it is told to, and not only between two events."""
 
     def __init__(self, world: StateWorld, stage: str, replica: int) -> None:
         self.role = ""
         skew = world.scenario.skew
-        self._ahead = world.random.uniform(-skew, skew) if skew else 0.0  # of its clock
-        super().__init__(world, stage, replica)
+        ahead = world.random.uniform(-skew, skew) if skew else 0.0
+        super().__init__(world, stage, replica, ahead=ahead)
         self.wire = Wire(world, self)
         self.since = 0.0  # when it was stopped
 
@@ -197,10 +194,6 @@ class Living(Process):
     def has(self) -> set[int]:
         """The partitions that its group gives it and that it reads; none where it is in none."""
         return set()
-
-    @property
-    def now(self) -> float:
-        return self.world.now + self._ahead
 
     def after(self, seconds: float, what: Callable[[], None]) -> None:
         super().after(seconds, lambda: self.attempt(what))
@@ -212,7 +205,7 @@ class Living(Process):
             pass
         except (CheckpointError, WireError) as error:
             self.world.result.problems.append(f"{self.stage}.{self.replica}: {error}")
-            self.die()
+            self.kill()
 
     def point(self, name: str) -> None:
         """Come to a point by name; the process may not come beyond it."""
@@ -220,21 +213,18 @@ class Living(Process):
         if not self.alive:
             raise KilledError
 
-    def stand_still(self) -> None:
-        super().stand_still()
+    def stop(self) -> None:
+        super().stop()
         self.since = self.world.now
         self.wire.stopped()
 
     def go_on(self) -> None:
-        waiting, self.standing = self.standing or [], None
         self.wire.goes_on()
-        for what in waiting:
-            if self.alive:
-                what()
+        super().go_on()
 
-    def die(self) -> None:
+    def kill(self) -> None:
         """End now. Of what was under way to each partition, a beginning arrives."""
-        super().die()
+        super().kill()
         self.wire.died()
 
 

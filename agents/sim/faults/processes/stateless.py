@@ -9,10 +9,11 @@ from spillway.agents.core.actions import Failed
 from spillway.agents.core.batching import Batcher
 from spillway.agents.core.policies import make
 from spillway.agents.core.policy import StageView
+from spillway.agents.memory.broker import FencedError
 from spillway.agents.sim.faults.processes.living import Replica, deliver, delivery_of, item_of, result_of, told
 from spillway.agents.sim.faults.world import model
-from spillway.agents.sim.faults.world.broker import INGRESS, FencedError
 from spillway.agents.sim.faults.world.follower import Follower
+from spillway.agents.sim.faults.world.records import INGRESS
 from spillway.lineage import reasons
 
 if TYPE_CHECKING:

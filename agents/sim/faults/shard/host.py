@@ -16,9 +16,10 @@ from spillway.lineage.replication import Base, Contents, Fence, Manifest
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from spillway.agents.memory.broker import Place
     from spillway.agents.sim.faults.shard.reading import ShardInput
-    from spillway.agents.sim.faults.world.broker import Place, Record
     from spillway.agents.sim.faults.world.follower import Follower
+    from spillway.agents.sim.faults.world.records import Record
     from spillway.checkpoint.logs import Logs
 
 

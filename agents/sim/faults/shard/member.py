@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 from spillway.agents.sim.faults.shard.host import Host, Logged, Standby
 from spillway.agents.sim.faults.shard.primary import Primary
 from spillway.agents.sim.faults.shard.reading import ShardInput
-from spillway.agents.sim.faults.world.broker import CONTROL, beats_of, keyed, state_of, versions_of
 from spillway.agents.sim.faults.world.follower import Follower
+from spillway.agents.sim.faults.world.records import CONTROL, beats_of, keyed, state_of, versions_of
 from spillway.checkpoint import claims as claim_log
 from spillway.checkpoint.claims import Claims
 from spillway.checkpoint.promotion import Append, Load, Role, StandDown
@@ -22,8 +22,9 @@ from spillway.lineage.errors import CheckpointError
 from spillway.lineage.replication import Claim, Fence, Yield
 
 if TYPE_CHECKING:
+    from spillway.agents.memory.broker import Place
     from spillway.agents.sim.faults.shard.reading import Read
-    from spillway.agents.sim.faults.world.broker import Place, Record
+    from spillway.agents.sim.faults.world.records import Record
     from spillway.agents.sim.faults.world.world import StateWorld
     from spillway.checkpoint.roles import Step
     from spillway.lineage.marks import Version
@@ -203,7 +204,7 @@ class MemberProcess(Host):
             self.world.result.count("lease regained")
             self.primary.outgoing.flush()
         elif isinstance(step, End):
-            self.die()
+            self.kill()
             self.world.ended(self)
 
     def _append(self, record: Claim | Fence | Base) -> None:

@@ -17,7 +17,7 @@ from spillway.agents.sim.faults.processes.living import again, item_of, result_o
 from spillway.agents.sim.faults.shard.host import Logged, Outgoing
 from spillway.agents.sim.faults.shard.reading import Feed
 from spillway.agents.sim.faults.world import model
-from spillway.agents.sim.faults.world.broker import INGRESS, keyed, state_of, versions_of
+from spillway.agents.sim.faults.world.records import INGRESS, keyed, state_of, versions_of
 from spillway.agents.sim.faults.world.world import Loaded, Made
 from spillway.checkpoint.chunks import decode_key, encode_key, expendable
 from spillway.checkpoint.reign import Copy, Seal, Write
@@ -34,11 +34,12 @@ if TYPE_CHECKING:
     from spillway.agents.core.batching import Batch
     from spillway.agents.core.request import Request
     from spillway.agents.core.stateful_stage import StatefulCore
+    from spillway.agents.memory.broker import Place
     from spillway.agents.sim.faults.shard.host import Host
     from spillway.agents.sim.faults.shard.reading import Read
-    from spillway.agents.sim.faults.world.broker import Place, Record
-    from spillway.agents.sim.faults.world.broker import Record as Sent
     from spillway.agents.sim.faults.world.model import State
+    from spillway.agents.sim.faults.world.records import Record
+    from spillway.agents.sim.faults.world.records import Record as Sent
     from spillway.agents.sim.faults.world.world import StateWorld
     from spillway.checkpoint.logs import Logs
     from spillway.lineage.replication import Batch as Recorded

@@ -12,7 +12,7 @@ from heapq import merge
 from typing import TYPE_CHECKING, NamedTuple
 
 from spillway.agents.sim.faults.processes.living import deliver, delivery_of
-from spillway.agents.sim.faults.world.broker import INGRESS
+from spillway.agents.sim.faults.world.records import INGRESS
 from spillway.checkpoint.notes import decode
 from spillway.lineage.replication import InputPlace
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from spillway.agents.core.request import Delivery
     from spillway.agents.core.stateful_stage import StatefulCore
     from spillway.agents.sim.faults.processes.living import Living
-    from spillway.agents.sim.faults.world.broker import Record
+    from spillway.agents.sim.faults.world.records import Record
     from spillway.checkpoint.dedup import Span
     from spillway.lineage.marks import Place
 

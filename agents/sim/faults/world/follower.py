@@ -6,13 +6,14 @@ from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from spillway.agents.sim.faults.world.broker import versions_of
+from spillway.agents.sim.faults.world.records import versions_of
 from spillway.checkpoint.following import Following
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from spillway.agents.sim.faults.world.broker import Place, Record
+    from spillway.agents.memory.broker import Place
+    from spillway.agents.sim.faults.world.records import Record
     from spillway.agents.sim.faults.world.world import Process, StateWorld
     from spillway.checkpoint.logs import Logs
 

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-import heapq
+from contextvars import Context
 from dataclasses import dataclass, field
 from itertools import count
 from random import Random
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from spillway.agents.core.gate import GATE
-from spillway.agents.sim.faults.world.broker import Broker, Groups
+from spillway.agents.memory import processes
+from spillway.agents.memory.broker import Broker, Groups
+from spillway.agents.memory.loop import VirtualLoop
+from spillway.agents.sim.faults.world.records import Record, is_input
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from spillway.agents.memory.broker import Place
     from spillway.agents.sim.faults.schedule.scenario import Scenario
-    from spillway.agents.sim.faults.world.broker import Place
     from spillway.lineage.marks import Mark, Version
     from spillway.lineage.replication import Batch
 
@@ -108,26 +111,29 @@ class StateWorld:
         self.seed = seed
         self.graph = scenario.topology.graph()
         self.random = Random(seed)  # noqa: S311 (a simulation)
-        self.now = START
-        self.broker = Broker(lambda: self.now, self.wake, self._gap)
+        self.loop = VirtualLoop(START)
+        self._context = Context()  # of what happens to processes, and is no process's own
+        self.broker: Broker[Record] = Broker(lambda: self.now, self.wake, self._gap)
         self.groups = Groups((GATE, *self.graph.order), scenario.partitions, scenario.replicas)
         self.result = StateRun()
-        self.events: list[tuple[float, int, Callable[[], None]]] = []
-        self._serial = count()
         self._incarnations = count(1)
         self._readers: dict[Place, list[_Reader]] = {}
         self._away: list[tuple[float, float]] = []  # when the broker does not answer
         self._late: list[tuple[str, Place, float, float, int]] = []  # (stage, of which place, from, until, replica)
         self.points: Callable[[Process, str], None] = lambda _process, _point: None
 
-    def _gap(self) -> int:
+    def _gap(self, place: Place) -> int:
         gap = self.scenario.gap
-        return self.random.randint(0, gap) if gap else 0
+        return self.random.randint(0, gap) if gap and is_input(place) else 0
 
     # Time ------------------------------------------------------------------------------------------------------
 
+    @property
+    def now(self) -> float:
+        return self.loop.now
+
     def at(self, when: float, what: Callable[[], None]) -> None:
-        heapq.heappush(self.events, (when, next(self._serial), what))
+        self.loop.call_at(when, what, context=self._context)
 
     def latency(self) -> float:
         """Draw how long until the broker has answered: short, now and then long, longer while it is away."""
@@ -217,32 +223,24 @@ class StateWorld:
         raise NotImplementedError
 
 
-class Process:
+class Process(processes.Process):
     """One incarnation of a replica: it lives in virtual time, stands still, and dies."""
 
     topic: str
     core: Any  # a stage's or the gate's
 
-    def __init__(self, world: StateWorld, stage: str, replica: int) -> None:
+    def __init__(self, world: StateWorld, stage: str, replica: int, *, ahead: float = 0.0) -> None:
+        super().__init__(world.loop, f"{stage}.{replica}", ahead=ahead)
         self.world = world
         self.stage = stage
         self.replica = replica
         self.incarnation = world.next_incarnation()
-        self.alive = True
-        self.standing: list[Callable[[], None]] | None = None  # what comes while it stands still
         self.positions: dict[int, int] = {}  # the next offset to take, by partition
         self.after(world.scenario.commit_every, self._tick)
 
     def after(self, seconds: float, what: Callable[[], None]) -> None:
         """Do something later, if the process still lives then; if it stands still, when it goes on."""
-
-        def come() -> None:
-            if self.standing is not None:
-                self.standing.append(what)
-            elif self.alive:
-                what()
-
-        self.world.at(self.world.now + seconds, come)
+        self.call_at(self.world.now + seconds, what)
 
     def fell_behind(self) -> None:
         """Hear that a version log may have been compacted where it is read next."""
@@ -257,18 +255,11 @@ class Process:
     def idle(self) -> bool:
         raise NotImplementedError
 
-    def stand_still(self) -> None:
-        self.standing = []
-
     def fenced(self) -> None:
         """Learn that another one has this one's place: let everything go, then end."""
         for partition in tuple(self.positions):
             self.revoke(partition)
-        self.die()
-
-    def die(self) -> None:
-        self.alive = False
-        self.standing = None
+        self.kill()
 
     def _tick(self) -> None:
         self.commit()

@@ -1,12 +1,11 @@
-"""An imagined Kafka: logs, committed offsets with notes, group ownership, transactions with fencing.
+"""A model of Kafka: logs, committed offsets with notes, group ownership, transactions with fencing.
 
 As in Kafka: a commit of a member that does not own the partition (any more) is refused; a transaction holds its records
 and offsets together; a new producer under a transactional id aborts what its predecessor left open and fences it; a
 reader of committed records stops before the first open one. Offsets have gaps: a transaction's marker takes one.
 
-Version logs, states and claims are compacted: a keyed record has its key where others have their request's id, and
-None as its body where it is a tombstone. Compaction looks only at records that are older than the lag: of these the
-newest of each key stays, unless it is a tombstone. Nothing says when it happens.
+A compacted log's record has a key, and None as its value where it is a tombstone. Compaction looks only at records that
+are older than the lag: of these the newest of each key stays, unless it is a tombstone. Nothing says when it happens.
 """
 
 from __future__ import annotations
@@ -14,22 +13,14 @@ from __future__ import annotations
 from bisect import bisect_left
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 from spillway.checkpoint.inputs import Bounds
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
-
-    from spillway.agents.core.request import Path
-    from spillway.lineage.hops import Hop
+    from collections.abc import Callable, Hashable, Iterable, Iterator
 
 Place = tuple[str, int]  # topic, partition
-
-
-INGRESS, OUTCOMES, EGRESS = "ingress", "outcomes", "egress"  # topics that are no stage's input
-CONTROL: Place = ("control", 0)
-VERSIONS, STATE, BEATS = ".versions", ".state", ".beat"
 
 
 class FencedError(Exception):
@@ -44,88 +35,71 @@ class Standing(Enum):
     ABORTED = "aborted"
 
 
-@dataclass(slots=True)
-class Record:
-    """One message in a log."""
+class Stored(Protocol):
+    """What a broker keeps: a record of whatever type a world has."""
 
-    request_id: str
-    body: Any
-    sent: float
-    deadline: float
-    hop: Hop | None = None
-    path: Path = field(default_factory=dict)
-    lost: tuple[str, ...] = ()
-    offset: int = -1
-    appended: float = 0.0
-    standing: Standing = Standing.COMMITTED
-    source: Any = None  # what its sender made it of: for an oracle, no process reads it
+    offset: int
+    appended: float  # unix seconds
+    standing: Standing
+
+    @property
+    def key(self) -> Hashable: ...
+
+    @property
+    def value(self) -> object: ...
 
 
-def versions_of(place: Place) -> Place:
-    return place[0] + VERSIONS, place[1]
+R = TypeVar("R", bound=Stored)
 
 
-def state_of(place: Place) -> Place:
-    return place[0] + STATE, place[1]
-
-
-def beats_of(place: Place) -> Place:
-    """Give where a shard's heartbeats are. Live, one topic has those of all shards."""
-    return place[0] + BEATS, place[1]
-
-
-def keyed(key: Any, body: Any) -> Record:
-    return Record(key, body, 0.0, 0.0)
-
-
-def _offset(record: Record) -> int:
+def _offset(record: R) -> int:
     return record.offset
 
 
 @dataclass(slots=True)
-class Producer:
+class Producer(Generic[R]):
     """A transactional producer; void once another one has its id."""
 
     transactional_id: str
     epoch: int
-    open: list[tuple[Place, Record]] = field(default_factory=list)
+    open: list[tuple[Place, R]] = field(default_factory=list)
 
 
-class Broker:
+class Broker(Generic[R]):
     """All logs, all groups."""
 
-    def __init__(self, clock: Callable[[], float], wake: Callable[[Place], None], gap: Callable[[], int]) -> None:
+    def __init__(
+        self, clock: Callable[[], float], wake: Callable[[Place], None], gap: Callable[[Place], int] = lambda _place: 0
+    ) -> None:
         """`wake` is told of every place where there is something new to read.
 
-        `gap` gives how many offsets stand between two records of an input, whatever has taken them.
+        `gap` returns how many offsets stand before the next record of a place, whatever has taken them.
         """
         self._clock = clock
         self._wake = wake
         self._gap = gap
-        self.whole: dict[Place, list[Record]] = {}  # what was ever written, for the oracle
-        self.logs: dict[Place, list[Record]] = {}
+        self.whole: dict[Place, list[R]] = {}  # what was ever written, for the oracle
+        self.logs: dict[Place, list[R]] = {}
         self._starts: dict[Place, int] = {}
         self._ends: dict[Place, int] = {}
         self._committed: dict[tuple[str, int], tuple[int, str]] = {}
         self._owners: dict[tuple[str, int], int] = {}
         self._epochs: dict[str, int] = {}
-        self._producers: dict[str, Producer] = {}
+        self._producers: dict[str, Producer[R]] = {}
 
     # Logs ------------------------------------------------------------------------------------------------------
 
-    def append(self, place: Place, record: Record) -> int:
+    def append(self, place: Place, record: R) -> int:
         self.whole.setdefault(place, []).append(record)
-        if not (place == CONTROL or place[0].endswith((VERSIONS, STATE, BEATS)) or place[0] == EGRESS):
-            self._ends[place] = self._ends.get(place, 0) + self._gap()
-        record.offset = self._ends.get(place, 0)
+        record.offset = self._ends.get(place, 0) + self._gap(place)
         record.appended = self._clock()
         self._ends[place] = record.offset + 1
         self.logs.setdefault(place, []).append(record)
         self._wake(place)
         return record.offset
 
-    def read(self, place: Place, start: int, end: int | None = None) -> Iterator[Record]:
-        """Give the committed records from `start` on, up to `end` or the first one that is open."""
+    def read(self, place: Place, start: int, end: int | None = None) -> Iterator[R]:
+        """Return the committed records from `start` on, up to `end` or the first one that is open."""
         log = self.logs.get(place, [])
         for record in log[bisect_left(log, start, key=_offset) :]:
             if record.standing is Standing.OPEN or (end is not None and record.offset >= end):
@@ -137,7 +111,7 @@ class Broker:
         return self._ends.get(place, 0)
 
     def bounds(self, place: Place) -> Bounds:
-        """Give the first offset of a log, and the one that the next record gets."""
+        """Return the first offset of a log, and the one that the next record gets."""
         return Bounds(self._starts.get(place, 0), self.end(place))
 
     def delete_before(self, place: Place, offset: int) -> None:
@@ -153,8 +127,8 @@ class Broker:
     def compact(self, place: Place, before: int) -> None:
         log = self.logs.get(place, [])
         old = bisect_left(log, before, key=_offset)
-        newest = {record.request_id: record for record in log[:old]}
-        kept = [r for r in log[:old] if newest[r.request_id] is r and r.body is not None]
+        newest = {record.key: record for record in log[:old]}
+        kept = [r for r in log[:old] if newest[r.key] is r and r.value is not None]
         if len(kept) < old:
             self.logs[place] = kept + log[old:]
 
@@ -180,27 +154,27 @@ class Broker:
 
     # Transactions ----------------------------------------------------------------------------------------------
 
-    def producer(self, transactional_id: str) -> Producer:
+    def producer(self, transactional_id: str) -> Producer[R]:
         """Make a producer; the one before it under this id is fenced and what it left open aborted."""
         before = self._producers.get(transactional_id)
         if before is not None:
             self._settle(before, Standing.ABORTED)
         epoch = self._epochs[transactional_id] = self._epochs.get(transactional_id, 0) + 1
-        made = self._producers[transactional_id] = Producer(transactional_id, epoch)
+        made = self._producers[transactional_id] = Producer[R](transactional_id, epoch)
         return made
 
-    def produce(self, producer: Producer, place: Place, record: Record) -> int:
+    def produce(self, producer: Producer[R], place: Place, record: R) -> int:
         self._check(producer)
         record.standing = Standing.OPEN
         producer.open.append((place, record))
         return self.append(place, record)
 
-    def finish(self, producer: Producer, group: str, member: int, offsets: dict[int, tuple[int, str]]) -> None:
+    def finish(self, producer: Producer[R], group: str, member: int, offsets: dict[int, tuple[int, str]]) -> None:
         self._check(producer)
         self.commit(group, member, offsets)
         self._settle(producer, Standing.COMMITTED)
 
-    def abort(self, producer: Producer) -> None:
+    def abort(self, producer: Producer[R]) -> None:
         self._check(producer)
         self._settle(producer, Standing.ABORTED)
 
@@ -213,11 +187,11 @@ class Broker:
             if any(where == place for where, _ in producer.open):
                 self.producer(producer.transactional_id)
 
-    def _check(self, producer: Producer) -> None:
+    def _check(self, producer: Producer[R]) -> None:
         if self._epochs[producer.transactional_id] != producer.epoch:
             raise FencedError
 
-    def _settle(self, producer: Producer, standing: Standing) -> None:
+    def _settle(self, producer: Producer[R], standing: Standing) -> None:
         places: Iterable[Place] = {place for place, _ in producer.open}
         for _, record in producer.open:
             record.standing = standing

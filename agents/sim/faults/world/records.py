@@ -1,0 +1,68 @@
+"""What lies in the logs of a run, and where: messages as the twins of the drivers know them.
+
+Version logs, states and claims are compacted: a keyed record has its key where others have their request's id, and
+None as its body where it is a tombstone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from spillway.agents.memory.broker import Standing
+
+if TYPE_CHECKING:
+    from spillway.agents.core.request import Path
+    from spillway.agents.memory.broker import Place
+    from spillway.lineage.hops import Hop
+
+INGRESS, OUTCOMES, EGRESS = "ingress", "outcomes", "egress"  # topics that are no stage's input
+CONTROL: Place = ("control", 0)
+VERSIONS, STATE, BEATS = ".versions", ".state", ".beat"
+
+
+def is_input(place: Place) -> bool:
+    """Return whether a place is what stages and the gate read their work from."""
+    return place != CONTROL and place[0] != EGRESS and not place[0].endswith((VERSIONS, STATE, BEATS))
+
+
+@dataclass(slots=True)
+class Record:
+    """One message in a log."""
+
+    request_id: str
+    body: Any
+    sent: float
+    deadline: float
+    hop: Hop | None = None
+    path: Path = field(default_factory=dict)
+    lost: tuple[str, ...] = ()
+    offset: int = -1
+    appended: float = 0.0
+    standing: Standing = Standing.COMMITTED
+    source: Any = None  # what its sender made it of: for an oracle, no process reads it
+
+    @property
+    def key(self) -> Any:
+        return self.request_id
+
+    @property
+    def value(self) -> Any:
+        return self.body
+
+
+def versions_of(place: Place) -> Place:
+    return place[0] + VERSIONS, place[1]
+
+
+def state_of(place: Place) -> Place:
+    return place[0] + STATE, place[1]
+
+
+def beats_of(place: Place) -> Place:
+    """Give where a shard's heartbeats are. Live, one topic has those of all shards."""
+    return place[0] + BEATS, place[1]
+
+
+def keyed(key: Any, body: Any) -> Record:
+    return Record(key, body, 0.0, 0.0)
