@@ -20,16 +20,12 @@ looks.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from spillway.lineage.errors import CheckpointError
 
-
-class Bounds(NamedTuple):
-    """A partition's log: its first offset, and the offset after its last record."""
-
-    start: int
-    end: int
+if TYPE_CHECKING:
+    from spillway.lineage.ports import Bounds
 
 
 class WaysOut(NamedTuple):

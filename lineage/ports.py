@@ -1,16 +1,27 @@
 """What a driver may ask of the world, and what the world promises it.
 
-A driver is asyncio code that decides nothing and knows no Kafka: it is given these ports. Each has two worlds behind
-it, Kafka and memory.
+A driver is asyncio code: it moves records between ports and a decision core, and knows neither Kafka nor a clock. Each
+port has two worlds behind it, Kafka and memory, which are held to these promises by one suite of tests
+(tests/contract).
+
+Of all ports:
+
+* Calls are made on the driver's loop, and so are a port's calls of the driver.
+* A call that waits is a coroutine, and may be cancelled. Whether what it asked for took place is not known then.
+* A port raises `BrokerError` where time does not heal what is wrong; what time heals it waits for.
+* Offsets grow within a partition, with gaps.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+
+Slot = tuple[str, int]  # a topic and a partition of it
+Headers = tuple[tuple[Any, bytes | None], ...]  # in order; a key that is no UTF-8 is bytes, others are str
 
 
 @dataclass(slots=True)
@@ -24,5 +35,211 @@ class Record:
     log_append: bool
     key: bytes | None
     value: bytes | None
-    headers: Sequence[tuple[str | bytes, bytes | None]]  # in order; a key that is no UTF-8 is bytes
+    headers: Headers
     stripped: bool = False  # whether it had a value that was not kept
+
+
+class Outgoing(NamedTuple):
+    """A record to be written."""
+
+    topic: str
+    partition: int
+    key: bytes | None
+    value: bytes | None
+    headers: Headers = ()
+
+
+class Bounds(NamedTuple):
+    """A partition's log: its first offset, and the offset after its last record."""
+
+    start: int
+    end: int
+
+
+class Commit(NamedTuple):
+    """What to commit for one partition: the next offset to read, and a note for whoever reads on from there."""
+
+    offset: int
+    metadata: str
+
+
+class Clock(Protocol):
+    """Two clocks of this process's host."""
+
+    def now(self) -> float:
+        """Return unix seconds, which never go back within a process. Other hosts' may differ."""
+        ...
+
+    def monotonic(self) -> float:
+        """Return seconds since some moment, for ages and waits."""
+        ...
+
+
+class Owner(Protocol):
+    """Whom an `Input` serves: a stage's replica. The world calls it."""
+
+    def commits(self) -> Mapping[int, Commit]:
+        """Return what may be committed now, by partition. What was committed before need not be repeated."""
+        ...
+
+    def committed(self, offsets: Mapping[int, Commit]) -> None:
+        """Learn that these were committed."""
+        ...
+
+    async def assigned(self, partitions: frozenset[int]) -> Mapping[int, int]:
+        """Take over exactly these partitions, and return where each is read on; one that is missing is not read.
+
+        No record of this assignment has been delivered yet, and none of an earlier one will be.
+        """
+        ...
+
+    async def revoked(self) -> None:
+        """Let go of all partitions. Nothing is delivered until it returns, after which nothing is committed."""
+        ...
+
+    async def accept(self, records: Mapping[int, Sequence[Record]]) -> None:
+        """Take a chunk of one assignment: records by partition, in offset order. The next comes when it returns."""
+        ...
+
+    def out_of_range(self, partition: int, position: int, bounds: Bounds) -> int | None:
+        """Judge a partition whose log lacks its position: return where it is read on, None to have it stand still."""
+        ...
+
+    def crashed(self, error: BaseException) -> None:
+        """Learn that the input cannot go on. The process must end."""
+        ...
+
+
+class Input(Protocol):
+    """A stage's input: one topic, read as a static member of a group.
+
+    * Each partition is read from where `assigned` said, in order, nothing left out that the log has.
+    * A commit of an earlier assignment does not land in a later one. A commit that was under way when partitions were
+      revoked has landed or been refused before the next owner reads the committed offset.
+    * A member that restarts within its session gets its partitions back, and nobody else reads them meanwhile.
+    * A member whose session has ended learns it by `revoked`, or by a commit that is refused.
+    * Nothing is reset of its own accord: a position that the log lacks is judged by the owner.
+    """
+
+    async def commit(self, offsets: Mapping[int, Commit]) -> bool:
+        """Commit; False where it did not come about, or these partitions are not this member's any more."""
+        ...
+
+    async def positions(self, partitions: Iterable[int]) -> Mapping[int, Commit]:
+        """Return what is committed, with its notes; a partition without is missing."""
+        ...
+
+    async def bounds(self, partitions: Iterable[int]) -> Mapping[int, Bounds]: ...
+
+    async def close(self, *, leave: bool) -> None:
+        """End reading. `leave`: for good, so that the partitions move on at once, not when the session ends."""
+        ...
+
+
+class Output(Protocol):
+    """A producer that repeats nothing and leaves nothing out.
+
+    Of one partition a record is stored after all that was sent to it before, once; or it and all after it are lost, of
+    which `lost` tells, once. The process must end then.
+    """
+
+    @property
+    def room(self) -> bool:
+        """Whether more may be sent. Where it is False, take no input until something was stored."""
+        ...
+
+    def send(self, record: Outgoing, token: object) -> None:
+        """Send; `stored` is called with the token when the broker has the record."""
+        ...
+
+    async def close(self) -> None:
+        """Wait for what is under way."""
+        ...
+
+
+class Transactions(Protocol):
+    """Writes records and an input's offsets together, under one id.
+
+    * `open` fences every earlier holder of the id and aborts what it left open.
+    * Readers of what is committed see all of a transaction or nothing. One that is neither committed nor aborted ends
+      aborted, by a later `open` or by its time-out.
+    * Offsets are refused from a group's member that is not its member any more, and the transaction with them.
+    """
+
+    async def open(self) -> None: ...
+
+    async def write(self, records: Sequence[Outgoing], offsets: Mapping[int, Commit]) -> list[tuple[int, int]]:
+        """Write both; return each record's offset and append time (unix ms).
+
+        Raises AbortedError where nothing of it stands, FencedError where another one has the id, and SilentError where
+        it is not known whether it stands.
+        """
+        ...
+
+
+class Log(Protocol):
+    """Reads partitions in no group, each from an offset: the one follower.
+
+    What it follows comes in the order of the log; of a compacted log records may be missing, never the newest of a key.
+    Reading much of one partition keeps nobody else waiting for more than 50 ms.
+    """
+
+    def follow(
+        self,
+        slot: Slot,
+        start: int,
+        accept: Callable[[Sequence[Record]], None],
+        *,
+        end: int | None = None,
+        cut: Callable[[Bounds], None] | None = None,
+    ) -> Following:
+        """Give `accept` the records of a partition from `start` on, and what is written later.
+
+        `end`: follow no further than this offset. `cut` is called where the log lacks what is to be read next, which
+        then stands still; without it that raises at `caught_up`.
+        """
+        ...
+
+    async def close(self) -> None: ...
+
+
+class Following(Protocol):
+    """One partition that is followed."""
+
+    position: int  # up to where it was read: what lies before was accepted, or is not in the log
+
+    async def caught_up(self) -> int:
+        """Wait until all was accepted that the partition had when this was called; return the offset of its end."""
+        ...
+
+    def stop(self) -> None:
+        """Accept nothing more."""
+        ...
+
+
+class Admin(Protocol):
+    """Topics and groups."""
+
+    async def create(self, topics: Mapping[str, tuple[int, Mapping[str, str]]]) -> None:
+        """Create topics, each with so many partitions and this configuration; one that is there stays as it is."""
+        ...
+
+    async def topics(self) -> Mapping[str, int]:
+        """Return the topics with the number of their partitions."""
+        ...
+
+    async def delete(self, topics: Iterable[str]) -> None: ...
+
+
+class Executor(Protocol):
+    """Runs functions off the loop, one at a time, in the order in which they were given."""
+
+    def run(self, function: Callable[[], Any]) -> Awaitable[Any]:
+        """Return what the function returns. It runs to its end even where nobody waits for it any more."""
+        ...
+
+
+class Chance(Protocol):
+    """Random bytes, in the memory world from its seed."""
+
+    def bytes(self, count: int) -> bytes: ...

@@ -15,7 +15,7 @@ from spillway.checkpoint.inputs import InputLostError, WaysOut, is_lost
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping
 
-    from spillway.checkpoint.inputs import Bounds
+    from spillway.lineage.ports import Bounds
     from spillway.topology.spec import PipelineSpec
 
 log = logging.getLogger(__name__)

@@ -26,8 +26,9 @@ from spillway.agents.supervise.child import GATE, STANDBY
 from spillway.agents.supervise.registry import entries
 from spillway.agents.supervise.scrape import Figures, Snapshot, figures, scrape
 from spillway.agents.supervise.watchdog import GroupSight, PartitionSight
-from spillway.checkpoint.inputs import Bounds, is_lost
+from spillway.checkpoint.inputs import is_lost
 from spillway.lineage.errors import BrokerError
+from spillway.lineage.ports import Bounds
 from spillway.topology.topics import ingress, outcomes, stage_input
 
 if TYPE_CHECKING:

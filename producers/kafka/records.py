@@ -54,5 +54,5 @@ def record_of(message: Any, pairs: Sequence[tuple[Any, bytes | None]] | None = N
         kind == TIMESTAMP_LOG_APPEND_TIME,
         message.key(),
         message.value() if value else None,
-        tuple(header_pairs(message) or ()) if pairs is None else pairs,
+        tuple((header_pairs(message) or ()) if pairs is None else pairs),
     )

@@ -17,9 +17,8 @@ from spillway.producers.connection import ClientSettings
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable
 
-    from spillway.agents.live.consumer.reader import Commit
     from spillway.agents.live.consumer.transport import Chunk, Owner, StageConsumer
-    from spillway.checkpoint.inputs import Bounds
+    from spillway.lineage.ports import Bounds, Commit
 
 
 class _ConsumerOnly(BootStrategy):  # type: ignore[misc]

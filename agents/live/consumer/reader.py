@@ -22,14 +22,13 @@ import threading
 import time
 from collections import deque
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from spillway.agents.live.consumer.lenient import LenientReader
-from spillway.checkpoint.inputs import Bounds
 from spillway.lineage.errors import BrokerError
-from spillway.lineage.ports import Record
+from spillway.lineage.ports import Bounds, Commit, Record
 from spillway.producers.kafka.records import header_pairs, record_of
 
 if TYPE_CHECKING:
@@ -65,13 +64,6 @@ _REFUSED = frozenset(
         KafkaError.INVALID_COMMIT_OFFSET_SIZE,
     }
 )  # time does not heal these
-
-
-class Commit(NamedTuple):
-    """What to commit for one partition: the next offset to read, and a note for whoever reads on from there."""
-
-    offset: int
-    metadata: str
 
 
 _Places = frozenset[tuple[int, int]]  # partitions with the offsets that are committed for them

@@ -22,7 +22,7 @@ from faust.transport import consumer as base
 from faust.transport.drivers import aiokafka as driver
 from faust.types import TP, ConsumerMessage
 
-from spillway.agents.live.consumer.reader import Commit, GroupReader
+from spillway.agents.live.consumer.reader import GroupReader
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -30,8 +30,9 @@ if TYPE_CHECKING:
     from spillway.agents.live.consumer.reader import Parts
     from spillway.agents.live.groups import Membership
     from spillway.agents.live.inputs import Inputs
+    from spillway.lineage.ports import Commit
 
-__all__ = ["Chunk", "Commit", "Owner", "StageConsumer", "StageTransport"]
+__all__ = ["Chunk", "Owner", "StageConsumer", "StageTransport"]
 
 
 class Chunk(NamedTuple):

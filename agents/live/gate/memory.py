@@ -27,8 +27,8 @@ from confluent_kafka import TopicPartition
 
 from spillway.agents.live.gate.fencing import UnheardError
 from spillway.agents.live.spans import Span, bounds, read_spans
-from spillway.checkpoint.inputs import Bounds
 from spillway.lineage.errors import BrokerError
+from spillway.lineage.ports import Bounds
 from spillway.producers.patience import UnansweredError, patiently
 
 if TYPE_CHECKING:

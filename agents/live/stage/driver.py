@@ -11,12 +11,12 @@ import logging
 from typing import TYPE_CHECKING, Any, Protocol
 
 from spillway.agents.live.clock import Alarm
-from spillway.agents.live.consumer.transport import Commit
 from spillway.agents.live.stage.emission import about
 from spillway.agents.live.stage.guard import Guard
 from spillway.agents.live.stage.intake import PoisonError
 from spillway.lineage import reasons
 from spillway.lineage.errors import SpillwayError
+from spillway.lineage.ports import Commit
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence

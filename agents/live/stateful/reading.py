@@ -20,9 +20,8 @@ from heapq import merge as merge_sorted
 from typing import TYPE_CHECKING, Final
 
 from spillway.agents.core.input_tail import RECORD_BYTES, VALUE_BYTES, InputTail
-from spillway.agents.live.consumer.transport import Commit
 from spillway.checkpoint.notes import decode
-from spillway.lineage.ports import Record
+from spillway.lineage.ports import Commit, Record
 from spillway.lineage.replication import InputPlace
 
 if TYPE_CHECKING:

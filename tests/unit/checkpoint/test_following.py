@@ -5,7 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spillway.checkpoint.following import Following
-from spillway.checkpoint.inputs import Bounds, InputLostError, WaysOut, is_lost
+from spillway.checkpoint.inputs import InputLostError, WaysOut, is_lost
+from spillway.lineage.ports import Bounds
 
 
 def test_the_first_end_that_is_reached_is_caught_up_with():

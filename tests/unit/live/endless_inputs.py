@@ -1,7 +1,7 @@
 """An input whose logs have every offset: nothing of it is ever stopped."""
 
 from spillway.agents.live.inputs import OF_STATES, Inputs
-from spillway.checkpoint.inputs import Bounds
+from spillway.lineage.ports import Bounds
 
 
 def endless() -> Inputs:

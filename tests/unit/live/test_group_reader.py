@@ -9,9 +9,10 @@ import pytest
 from confluent_kafka import KafkaError, TopicPartition
 
 from spillway.agents.live.consumer import reader as reading
-from spillway.agents.live.consumer.reader import Commit, GroupReader
+from spillway.agents.live.consumer.reader import GroupReader
 from spillway.agents.live.groups import Membership
 from spillway.lineage.errors import BrokerError
+from spillway.lineage.ports import Commit
 from spillway.producers.connection import ClientSettings
 
 TOPIC = "t"

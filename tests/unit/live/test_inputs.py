@@ -6,7 +6,7 @@ import logging
 import pytest
 
 from spillway.agents.live.inputs import Inputs, of_gate, of_stage
-from spillway.checkpoint.inputs import Bounds
+from spillway.lineage.ports import Bounds
 
 
 @pytest.fixture

@@ -20,8 +20,8 @@ from hypothesis import strategies as st
 
 from spillway.agents.live.consumer import reader as reading
 from spillway.agents.live.consumer.app import build
-from spillway.agents.live.consumer.reader import Commit
 from spillway.agents.live.groups import Membership
+from spillway.lineage.ports import Commit
 from spillway.producers.connection import ClientSettings
 from tests import mock_cluster
 from tests.modelled_client import Cluster

@@ -12,7 +12,7 @@ from spillway.agents.core.joins import Rule
 from spillway.agents.core.stage import QUEUE_LIMIT, StageCore
 from spillway.agents.core.stateful_stage import StatefulCore
 from spillway.checkpoint import version_log
-from spillway.checkpoint.inputs import Bounds, is_lost
+from spillway.checkpoint.inputs import is_lost
 from spillway.checkpoint.leases import Lease
 from spillway.checkpoint.logs import Logs
 from spillway.checkpoint.modes import MODES
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from spillway.checkpoint.modes import Mode
+    from spillway.lineage.ports import Bounds
 
 
 # The pipelines that are proved: stateful stages in every position to one another that the rules speak of.

@@ -10,11 +10,10 @@ from spillway.agents.core import input_tail
 from spillway.agents.live.consumer.transport import Chunk
 from spillway.agents.live.stateful import reading
 from spillway.agents.live.stateful.reading import ShardInput
-from spillway.checkpoint.inputs import Bounds
 from spillway.checkpoint.notes import Note
 from spillway.lineage.headers import Headers, encode
 from spillway.lineage.hops import Hop
-from spillway.lineage.ports import Record
+from spillway.lineage.ports import Bounds, Record
 from spillway.lineage.replication import InputPlace
 from spillway.producers.kafka.records import record_of
 from tests.unit.live.endless_inputs import endless
