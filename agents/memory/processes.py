@@ -8,7 +8,7 @@ goes on, as after SIGSTOP and SIGCONT. Its clock may be ahead of the world's.
 from __future__ import annotations
 
 from contextvars import Context
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from spillway.agents.memory.loop import PROCESS, KilledError
 
@@ -19,6 +19,16 @@ if TYPE_CHECKING:
     from spillway.agents.memory.loop import VirtualLoop
 
 _T = TypeVar("_T")
+
+
+class Link(Protocol):
+    """What has left a process and has not arrived."""
+
+    def stopped(self) -> None: ...
+
+    def goes_on(self) -> None: ...
+
+    def died(self) -> None: ...
 
 
 BEFORE, AFTER = "before", "after"
@@ -32,6 +42,7 @@ class Process:
         self.name = name
         self.alive = True
         self.withheld: list[asyncio.Handle] | None = None  # what came since it was stopped; None while it runs
+        self.wires: list[Link] = []
         self._loop = loop
         self._ahead = ahead
         self._context = Context()
@@ -47,21 +58,28 @@ class Process:
         """Run a coroutine in this process, now."""
         return self._loop.create_task(main, name=self.name, context=self._context.copy())
 
-    def call_at(self, when: float, what: Callable[[], None]) -> None:
-        """Call something in this process at a time of the world's."""
-        self._loop.call_at(when, what, context=self._context.copy())
+    def after(self, seconds: float, what: Callable[[], None]) -> None:
+        """Call something in this process later, if it lives then; if it is stopped then, when it goes on."""
+        self._loop.call_at(self._loop.now + seconds, what, context=self._context.copy())
 
     def stop(self) -> None:
         self.withheld = []
+        for wire in self.wires:
+            wire.stopped()
 
     def go_on(self) -> None:
         withheld, self.withheld = self.withheld or [], None
+        for wire in self.wires:
+            wire.goes_on()
         for handle in withheld:
             self._loop.run_handle(handle)
 
     def kill(self) -> None:
+        """End now. Of what was under way to each partition, a beginning arrives."""
         self.alive = False
         self.withheld = None
+        for wire in self.wires:
+            wire.died()
 
     def reach(self, effect: Callable[[], _T]) -> _T:
         """Do what a call of a port does to the world.

@@ -6,6 +6,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from spillway.agents.core.gate import GATE
+from spillway.agents.memory.world import START
 from spillway.agents.sim.faults.processes.gate import ABORTED, UNKNOWN, GateProcess
 from spillway.agents.sim.faults.processes.living import Replica
 from spillway.agents.sim.faults.processes.stateless import BareProcess, StatelessProcess
@@ -22,7 +23,7 @@ from spillway.agents.sim.faults.world.records import (
     keyed,
     versions_of,
 )
-from spillway.agents.sim.faults.world.world import START, StateWorld
+from spillway.agents.sim.faults.world.world import StateWorld
 from spillway.lineage.keys import partition_for
 from spillway.lineage.replication import Yield
 
@@ -53,7 +54,7 @@ class Play(StateWorld):
     def __init__(self, scenario: Scenario, seed: int) -> None:
         super().__init__(scenario, seed)
         self._ahead = 0  # queries to come, faults under way: nothing ends before these
-        self.processes: dict[Slot, Living] = {}
+        self.slots: dict[Slot, Living] = {}
         self._waiting: list[Fault] = []  # for a process to come to a point
         self._seen: dict[tuple[Fault, str], int] = {}
         self._cut: dict[Place, int] = {}  # inputs whose end was cut off, with their readers' positions
@@ -103,13 +104,13 @@ class Play(StateWorld):
     def _start(self, slot: Slot) -> None:
         stage, shard, replica = slot
         if stage == GATE:
-            self.processes[slot] = GateProcess(self, replica)
+            self.slots[slot] = GateProcess(self, replica)
         elif stage in self.scenario.bare:
-            self.processes[slot] = BareProcess(self, stage, replica)
+            self.slots[slot] = BareProcess(self, stage, replica)
         elif shard < 0:
-            self.processes[slot] = StatelessProcess(self, stage, replica)
+            self.slots[slot] = StatelessProcess(self, stage, replica)
         else:
-            self.processes[slot] = MemberProcess(self, (stage, shard), replica)
+            self.slots[slot] = MemberProcess(self, (stage, shard), replica)
 
     def _schedule_queries(self) -> None:
         scenario, random = self.scenario, self.random
@@ -187,7 +188,7 @@ class Play(StateWorld):
     def _strike_one(self, fault: Fault) -> None:
         found = [
             (slot, process)
-            for slot, process in self.processes.items()
+            for slot, process in self.slots.items()
             if self._is_meant(fault, slot, process) and process.alive and process.withheld is None
         ]
         if found:
@@ -205,13 +206,13 @@ class Play(StateWorld):
         for fault in self._waiting:
             if fault.point != point or fault.stage != process.stage:
                 continue
-            slot = next((slot for slot, one in self.processes.items() if one is process), None)
+            slot = next((slot for slot, one in self.slots.items() if one is process), None)
             if slot is None or not self._is_meant(fault, slot, process) or process.withheld is not None:
                 continue
             seen = self._seen[fault, point] = self._seen.get((fault, point), 0) + 1
             if seen >= fault.nth:
                 self._waiting.remove(fault)
-                self._strike(fault, slot, self.processes[slot])
+                self._strike(fault, slot, self.slots[slot])
                 return
 
     def _strike(self, fault: Fault, slot: Slot, process: Living) -> None:
@@ -243,12 +244,12 @@ class Play(StateWorld):
         self._strike_later(self.now + seconds, lambda: self._start(slot))
 
     def ended(self, process: Process) -> None:
-        for slot, one in self.processes.items():
+        for slot, one in self.slots.items():
             if one is process:
                 self._replace(slot, one, 0.1)
 
     def _report(self, dead: MemberProcess) -> None:
-        for process in tuple(self.processes.values()):
+        for process in tuple(self.slots.values()):
             if isinstance(process, MemberProcess) and process.place == dead.place and process.alive:
                 process.after(0.0, partial(process.reported, (dead.name,)))
 
@@ -299,7 +300,7 @@ class Play(StateWorld):
             return self.broker.committed(stage, partition)[0]
         found = (
             process.input.position(partition)
-            for process in self.processes.values()
+            for process in self.slots.values()
             if isinstance(process, MemberProcess) and process.stage == stage and process.alive
         )
         return max(found, default=0)
@@ -320,12 +321,12 @@ class Play(StateWorld):
             self._move(stage, partition, self.random.choice(others))
 
     def _works(self, stage: str, replica: int) -> bool:
-        process = self.processes.get((stage, -1, replica))
+        process = self.slots.get((stage, -1, replica))
         return process is not None and process.alive and process.withheld is None
 
     def _move(self, stage: str, partition: int, to: int) -> None:
         self.result.struck.append(f"move of {stage}")
-        olds = [process for process in self.processes.values() if process.stage == stage and partition in process.has]
+        olds = [process for process in self.slots.values() if process.stage == stage and partition in process.has]
         self.groups.move(stage, partition, to)
         for old in olds:
             if isinstance(old, Replica) and old.alive and old.withheld is None:
@@ -334,7 +335,7 @@ class Play(StateWorld):
 
     def _grant(self, stage: str, partition: int) -> None:
         """Tell the owner of now, which may be another than when the move began, or the old one again."""
-        process = self.processes[stage, -1, self.groups.owner(stage, partition)]
+        process = self.slots[stage, -1, self.groups.owner(stage, partition)]
         if isinstance(process, Replica) and process.alive:
             process.after(self.latency(), partial(self._take, process, partition))
 
@@ -343,23 +344,23 @@ class Play(StateWorld):
             process.assign(partition)
 
     def is_replaced(self, process: Process) -> bool:
-        return self.processes[process.stage, -1, process.replica] is not process
+        return self.slots[process.stage, -1, process.replica] is not process
 
     # The end ---------------------------------------------------------------------------------------------------
 
     def _quiet(self) -> bool:
-        return all(process.alive and process.idle for process in self.processes.values()) and self._governed()
+        return all(process.alive and process.idle for process in self.slots.values()) and self._governed()
 
     def _governed(self) -> bool:
         places = self.shards_of(self.scenario.topology.states)
         return all(any(True for _ in self._primaries(place)) for place in places) and all(
-            partition in self.processes[stage, -1, replica].has
+            partition in self.slots[stage, -1, replica].has
             for stage, partition, replica in self.groups.all()
-            if (stage, -1, replica) in self.processes
+            if (stage, -1, replica) in self.slots
         )
 
     def _primaries(self, place: Place) -> Iterable[Primary]:
-        for process in self.processes.values():
+        for process in self.slots.values():
             if isinstance(process, MemberProcess) and process.place == place and process.primary is not None:
                 yield process.primary
 
@@ -367,7 +368,7 @@ class Play(StateWorld):
         result = self.result
         result.seconds = self.now - START
         result.refilled.update(place for place, needed in self._cut.items() if self.broker.end(place) >= needed)
-        for slot, process in self.processes.items():
+        for slot, process in self.slots.items():
             if not (process.alive and (process.idle or self._waits_in_vain(process))):
                 result.stuck.append(f"{slot[0]}.{max(slot[1], 0)}.{slot[2]}")
         for place in self.shards_of(self.scenario.topology.states):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from spillway.agents.core.actions import EmitKind, Ok
 from spillway.agents.core.request import Delivery
 from spillway.agents.memory.loop import KilledError
+from spillway.agents.memory.wire import Wire
 from spillway.agents.sim.faults.world.model import Item, unreadable
 from spillway.agents.sim.faults.world.records import OUTCOMES, Record
 from spillway.agents.sim.faults.world.world import Process, Source
@@ -92,93 +92,6 @@ def result_of(world: StateWorld, stage: str, value: str) -> Ok:
     return Ok(dict.fromkeys(going, value), chosen)
 
 
-# What a process has sent and the broker does not have yet: in order for each partition, whatever becomes of it.
-#
-# As with an idempotent producer: of the messages to one partition a beginning arrives when the process dies, and none
-# comes before an earlier one. A process that is stopped may have handed over some of them already; the others go when
-# it goes on, whatever has happened meanwhile.
-
-
-@dataclass(slots=True)
-class Flight:
-    """Records that arrive together: one, or a transaction."""
-
-    records: tuple[tuple[Place, Record], ...]
-    acked: Callable[[], None]
-    lost: bool = False
-    frozen: bool = False
-    flown: int = 0  # how often it has left
-
-
-class Wire:
-    """One process's producer."""
-
-    def __init__(self, world: StateWorld, process: Process) -> None:
-        self._world = world
-        self._process = process
-        self._lanes: dict[Place, deque[Flight]] = {}
-        self._lands: dict[Place, float] = {}
-        self.slow = 0.0  # seconds that every message takes longer
-
-    def send(self, place: Place, record: Record, acked: Callable[[], None], takes: float = 0.0) -> None:
-        """Send a record; `acked` is called when the broker has it. `takes`: seconds beside the network's."""
-        self.send_together(((place, record),), acked, takes)
-
-    def send_together(
-        self, records: tuple[tuple[Place, Record], ...], acked: Callable[[], None], takes: float = 0.0
-    ) -> None:
-        lane = records[0][0]
-        stopped = self._process.withheld is not None
-        flight = Flight(records, acked, frozen=stopped)
-        self._lanes.setdefault(lane, deque()).append(flight)
-        if not stopped:
-            self._fly(lane, flight, takes)
-
-    def _fly(self, lane: Place, flight: Flight, takes: float) -> None:
-        world = self._world
-        when = world.now + world.latency() + takes + self.slow
-        when = self._lands[lane] = world.answering(max(when, self._lands.get(lane, 0.0)))
-        flight.flown += 1
-        flown = flight.flown
-        world.at(when, lambda: self._land(lane, flight, flown))
-
-    def _land(self, lane: Place, flight: Flight, flown: int) -> None:
-        if flight.flown != flown:  # it was called back
-            return
-        self._lanes[lane].popleft()
-        if flight.lost:
-            return
-        world = self._world
-        for place, record in flight.records:
-            world.broker.append(place, record)
-        self._process.after(world.latency(), flight.acked)
-
-    def stopped(self) -> None:
-        """Note that the process stands still: some of what is under way has not left it."""
-        for flights in self._lanes.values():
-            gone = self._world.random.randint(0, len(flights))
-            for index, flight in enumerate(flights):
-                if index >= gone:
-                    flight.frozen = True
-                    flight.flown += 1
-
-    def goes_on(self) -> None:
-        for lane, flights in self._lanes.items():
-            for flight in flights:
-                if flight.frozen:
-                    flight.frozen = False
-                    self._fly(lane, flight, 0.0)
-
-    def died(self) -> None:
-        for flights in self._lanes.values():
-            kept = self._world.random.randint(0, len(flights))
-            for index, flight in enumerate(flights):
-                flight.lost = index >= kept or flight.frozen
-
-    def is_quiet(self, *but: Place) -> bool:
-        return not any(flights for lane, flights in self._lanes.items() if lane not in but)
-
-
 class Living(Process):
     """A process that dies where it is told to, and not only between two events."""
 
@@ -187,7 +100,7 @@ class Living(Process):
         skew = world.scenario.skew
         ahead = world.random.uniform(-skew, skew) if skew else 0.0
         super().__init__(world, stage, replica, ahead=ahead)
-        self.wire = Wire(world, self)
+        self.wire = Wire[Record](world, self)
         self.since = 0.0  # when it was stopped
 
     @property
@@ -216,16 +129,6 @@ class Living(Process):
     def stop(self) -> None:
         super().stop()
         self.since = self.world.now
-        self.wire.stopped()
-
-    def go_on(self) -> None:
-        self.wire.goes_on()
-        super().go_on()
-
-    def kill(self) -> None:
-        """End now. Of what was under way to each partition, a beginning arrives."""
-        super().kill()
-        self.wire.died()
 
 
 # What the gate's replicas and those of stateless stages have in common: partitions that come and go.

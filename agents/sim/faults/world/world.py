@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from contextvars import Context
 from dataclasses import dataclass, field
 from itertools import count
-from random import Random
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from spillway.agents.core.gate import GATE
 from spillway.agents.memory import processes
-from spillway.agents.memory.broker import Broker, Groups
-from spillway.agents.memory.loop import VirtualLoop
+from spillway.agents.memory.broker import Groups
+from spillway.agents.memory.world import World
 from spillway.agents.sim.faults.world.records import Record, is_input
 
 if TYPE_CHECKING:
@@ -91,65 +89,23 @@ class StateRun:
         self.counts[what] = self.counts.get(what, 0) + 1
 
 
-START = 1_000_000.0  # unix seconds
-_SLOW = 0.04  # share of messages with a long delay
-
-
-@dataclass(slots=True)
-class _Reader:
-    process: Process
-    place: Place
-    poll: Callable[[], None]
-    due: bool = False  # whether it will poll anyway
-
-
-class StateWorld:
+class StateWorld(World[Record]):
     """What processes use. `spillway.agents.sim.faults.play` makes them, breaks them and says when all is over."""
 
     def __init__(self, scenario: Scenario, seed: int) -> None:
+        super().__init__(seed)
         self.scenario = scenario
         self.seed = seed
         self.graph = scenario.topology.graph()
-        self.random = Random(seed)  # noqa: S311 (a simulation)
-        self.loop = VirtualLoop(START)
-        self._context = Context()  # of what happens to processes, and is no process's own
-        self.broker: Broker[Record] = Broker(lambda: self.now, self.wake, self._gap)
         self.groups = Groups((GATE, *self.graph.order), scenario.partitions, scenario.replicas)
         self.result = StateRun()
         self._incarnations = count(1)
-        self._readers: dict[Place, list[_Reader]] = {}
-        self._away: list[tuple[float, float]] = []  # when the broker does not answer
         self._late: list[tuple[str, Place, float, float, int]] = []  # (stage, of which place, from, until, replica)
         self.points: Callable[[Process, str], None] = lambda _process, _point: None
 
-    def _gap(self, place: Place) -> int:
+    def gap(self, place: Place) -> int:
         gap = self.scenario.gap
         return self.random.randint(0, gap) if gap and is_input(place) else 0
-
-    # Time ------------------------------------------------------------------------------------------------------
-
-    @property
-    def now(self) -> float:
-        return self.loop.now
-
-    def at(self, when: float, what: Callable[[], None]) -> None:
-        self.loop.call_at(when, what, context=self._context)
-
-    def latency(self) -> float:
-        """Draw how long until the broker has answered: short, now and then long, longer while it is away."""
-        random = self.random.random
-        delay = 0.02 + 0.2 * random() if random() < _SLOW else 0.0005 + 0.004 * random()
-        return self.answering(self.now + delay) - self.now if self._away else delay
-
-    def answering(self, when: float) -> float:
-        for start, end in self._away:
-            if start <= when < end:
-                return end + 0.003 * self.random.random()
-        return when
-
-    def away(self, start: float, end: float) -> None:
-        self._away.append((start, end))
-        self._away.sort()
 
     def late(self, stage: str, place: Place, start: float, end: float, replica: int) -> None:
         """Let the processes of a stage read one place later; `replica`: -1 for all of them."""
@@ -159,37 +115,12 @@ class StateWorld:
     def duration(size: int, /) -> float:
         return 0.006 + 0.002 * size
 
-    # Readers ---------------------------------------------------------------------------------------------------
-
-    def subscribe(self, process: Process, place: Place, poll: Callable[[], None]) -> None:
-        """Let a process hear of what is new at a place, a moment later."""
-        readers = self._readers.setdefault(place, [])
-        if any(not reader.process.alive for reader in readers):
-            readers[:] = [reader for reader in readers if reader.process.alive]
-        readers.append(_Reader(process, place, poll))
-
-    def wake(self, place: Place) -> None:
-        for reader in self._readers.get(place, ()):
-            if reader.process.alive and not reader.due:
-                reader.due = True
-                self._tell(reader, self.now + 0.0005 + 0.0025 * self.random.random())
-
-    def reads_at(self, process: Process, place: Place, when: float) -> float:
-        """Give the first moment from `when` on at which a process gets to read a place."""
-        when = self.answering(when)
+    def reads_at(self, process: processes.Process, place: Place, when: float) -> float:
+        when = super().reads_at(process, place, when)
         for stage, late, start, end, replica in self._late:
-            if process.stage == stage and late == place and start <= when < end:
+            if isinstance(process, Process) and process.stage == stage and late == place and start <= when < end:
                 when = end if replica in (-1, process.replica) else when
         return when
-
-    def _tell(self, reader: _Reader, when: float) -> None:
-        when = self.reads_at(reader.process, reader.place, when)
-
-        def come() -> None:
-            reader.due = False
-            reader.poll()
-
-        reader.process.after(when - self.now, come)
 
     # Shards and what is made in them ---------------------------------------------------------------------------
 
@@ -237,10 +168,6 @@ class Process(processes.Process):
         self.incarnation = world.next_incarnation()
         self.positions: dict[int, int] = {}  # the next offset to take, by partition
         self.after(world.scenario.commit_every, self._tick)
-
-    def after(self, seconds: float, what: Callable[[], None]) -> None:
-        """Do something later, if the process still lives then; if it stands still, when it goes on."""
-        self.call_at(self.world.now + seconds, what)
 
     def fell_behind(self) -> None:
         """Hear that a version log may have been compacted where it is read next."""
