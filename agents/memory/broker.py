@@ -110,6 +110,12 @@ class Broker(Generic[R]):
     def end(self, place: Place) -> int:
         return self._ends.get(place, 0)
 
+    def stable_end(self, place: Place, end: int | None = None) -> int:
+        """Return up to where a reader of committed records gets, `end` at most."""
+        opened = [r.offset for r in self.logs.get(place, ()) if r.standing is Standing.OPEN]
+        stable = min(opened, default=self.end(place))
+        return stable if end is None else min(stable, end)
+
     def bounds(self, place: Place) -> Bounds:
         """Return the first offset of a log, and the one that the next record gets."""
         return Bounds(self._starts.get(place, 0), self.end(place))
@@ -142,8 +148,12 @@ class Broker(Generic[R]):
     def owner(self, group: str, partition: int) -> int | None:
         return self._owners.get((group, partition))
 
+    def position(self, group: str, partition: int) -> tuple[int, str] | None:
+        """Return the committed offset and its note, None where there is none."""
+        return self._committed.get((group, partition))
+
     def committed(self, group: str, partition: int) -> tuple[int, str]:
-        return self._committed.get((group, partition), (0, ""))
+        return self.position(group, partition) or (0, "")
 
     def commit(self, group: str, member: int, offsets: dict[int, tuple[int, str]]) -> None:
         """Commit; raises FencedError, and commits nothing, if one of the partitions is not the member's."""

@@ -1,0 +1,143 @@
+"""A consumer group of a memory world: static members, sessions, and rebalances that everybody takes part in.
+
+As in Kafka with the eager protocol: where somebody joins, leaves or is silent for a session, all members let go of what
+they have, join again, and a new generation is dealt out, in the order of the instance ids. Whoever has not joined again
+in time is left out. An offset is committed by a member of the current generation alone. A member that comes under an
+instance id that is in use takes its place: the one before is fenced.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from itertools import count
+from typing import TYPE_CHECKING, Final
+
+from spillway.agents.memory.broker import FencedError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from spillway.agents.memory.records import DriverWorld
+    from spillway.lineage.ports import Commit
+
+SESSION: Final = 0.5  # seconds of silence after which a member is out
+_LOOK: Final = 0.05
+
+
+@dataclass(eq=False)
+class Member:
+    """One process's membership. `notify` is called in the world when there is something to hear."""
+
+    instance: str
+    notify: Callable[[], None]
+    number: int
+    heard: float
+    joined: int = -1  # the generation that it has asked for
+    partitions: frozenset[int] = field(default_factory=frozenset)
+    gone: bool = False  # out of the group: it left, was silent, or another has its instance id
+
+
+class Group:
+    """One group, which reads one topic."""
+
+    def __init__(self, world: DriverWorld, name: str, topic: str) -> None:
+        self.name, self.topic = name, topic
+        self.generation = 0
+        self.preparing = False  # whether members are to let go and join again
+        self._world = world
+        self._members: dict[str, Member] = {}
+        self._numbers = count(1)
+        self._deadline = 0.0
+        world.at(world.now + _LOOK, self._look)
+
+    # For members -----------------------------------------------------------------------------------------------
+
+    def join(self, instance: str, notify: Callable[[], None]) -> Member:
+        """Take a new process in. One with the instance id of a member gets that one's place, without a rebalance."""
+        before = self._members.get(instance)
+        member = Member(instance, notify, next(self._numbers), self._world.now)
+        self._members[instance] = member
+        if before is not None:
+            before.gone = True
+            if not self.preparing:
+                member.joined, member.partitions = self.generation, before.partitions
+                self._own(member)
+                notify()
+                return member
+        self._prepare()
+        return member
+
+    def rejoin(self, member: Member) -> None:
+        """Learn that a member has let go of everything and waits to be dealt its share."""
+        self._check(member)
+        member.heard, member.joined = self._world.now, self.generation + 1
+        self._complete()
+
+    def heartbeat(self, member: Member) -> bool:
+        """Return whether the group is to be joined again. Raises FencedError where the member is out."""
+        self._check(member)
+        member.heard = self._world.now
+        return self.preparing
+
+    def fences(self, member: Member) -> bool:
+        """Return whether another process has a member's instance id, so that it may not come back."""
+        return member.gone and member.instance in self._members
+
+    def leave(self, member: Member) -> None:
+        if not member.gone:
+            self._remove(member)
+            self._prepare()
+
+    def commit(self, member: Member, generation: int, offsets: Mapping[int, Commit]) -> None:
+        """Commit. Raises FencedError where the member is not of this generation, or has not these partitions."""
+        self._check(member)
+        if generation != self.generation or not offsets.keys() <= member.partitions:
+            raise FencedError
+        places = {partition: (commit.offset, commit.metadata) for partition, commit in offsets.items()}
+        self._world.broker.commit(self.name, member.number, places)
+
+    # Inside ----------------------------------------------------------------------------------------------------
+
+    @staticmethod
+    def _check(member: Member) -> None:
+        if member.gone:
+            raise FencedError
+
+    def _remove(self, member: Member) -> None:
+        member.gone = True
+        del self._members[member.instance]
+
+    def _prepare(self) -> None:
+        self._deadline = self._world.now + SESSION
+        if not self.preparing:
+            self.preparing = True
+            for member in tuple(self._members.values()):
+                member.notify()
+        self._complete()
+
+    def _complete(self) -> None:
+        if not self.preparing or any(member.joined <= self.generation for member in self._members.values()):
+            return
+        self.preparing = False
+        self.generation += 1
+        ordered = sorted(self._members.values(), key=lambda member: member.instance)
+        partitions = range(self._world.partitions[self.topic])
+        for index, member in enumerate(ordered):
+            member.partitions = frozenset(partitions[index :: len(ordered)])
+            self._own(member)
+        for member in ordered:
+            member.notify()
+
+    def _own(self, member: Member) -> None:
+        for partition in member.partitions:
+            self._world.broker.own(self.name, partition, member.number)
+
+    def _look(self) -> None:
+        """Leave out who is silent, or has not joined again in time."""
+        now = self._world.now
+        for member in tuple(self._members.values()):
+            late = self.preparing and now > self._deadline and member.joined <= self.generation
+            if late or now - member.heard > SESSION:
+                self._remove(member)
+                self._prepare()
+        self._world.at(now + _LOOK, self._look)

@@ -1,0 +1,254 @@
+"""The ports of a process of a memory world. What they promise is in `spillway.lineage.ports`.
+
+Each is bound to a process when it is made. A call may be where the process dies (`Process.reach`), and reaches nothing
+once it is dead.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Final
+
+from spillway.agents.memory.records import kept
+from spillway.agents.memory.wire import Wire
+from spillway.lineage.errors import BrokerError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from spillway.agents.memory.processes import Process
+    from spillway.agents.memory.records import DriverWorld, Kept
+    from spillway.lineage.ports import Bounds, Commit, Outgoing, Record, Slot
+
+_AT_ONCE: Final = 3  # records of a log that are accepted before others get to do something
+_PAUSE: Final = 0.002  # seconds until the next ones are, at most
+_IN_FLIGHT: Final = 1_000
+
+
+class MemoryClock:
+    """`Clock`."""
+
+    def __init__(self, process: Process) -> None:
+        self._process = process
+
+    def now(self) -> float:
+        return self._process.now
+
+    def monotonic(self) -> float:
+        return asyncio.get_running_loop().time()
+
+
+class MemoryChance:
+    """`Chance`, from the world's seed."""
+
+    def __init__(self, world: DriverWorld) -> None:
+        self._random = world.random
+
+    def bytes(self, count: int) -> bytes:
+        return self._random.randbytes(count)
+
+
+class MemoryExecutor:
+    """`Executor`. A function runs when the world says, at the start or at the end of its time."""
+
+    def __init__(self) -> None:
+        self._last: asyncio.Future[Any] | None = None
+
+    def run(self, function: Callable[[], Any]) -> asyncio.Future[Any]:
+        before, loop = self._last, asyncio.get_running_loop()
+
+        async def in_turn() -> Any:
+            if before is not None:
+                await asyncio.wait([before])
+            return await loop.run_in_executor(None, function)
+
+        self._last = loop.create_task(in_turn())
+        return asyncio.shield(self._last)
+
+
+class MemoryOutput:
+    """`Output`."""
+
+    def __init__(self, world: DriverWorld, process: Process, stored: Callable[[Sequence[Any]], None]) -> None:
+        """`stored` is called with tokens. Nothing is lost here but with the process."""
+        self._process = process
+        self._wire: Wire[Kept] = Wire(world, process)
+        self._stored = stored
+        self._idle: asyncio.Event | None = None
+        self.in_flight = 0
+
+    @property
+    def room(self) -> bool:
+        return self.in_flight < _IN_FLIGHT
+
+    def send(self, record: Outgoing, token: object) -> None:
+        place = record.topic, record.partition
+        self.in_flight += 1
+        self._process.reach(lambda: self._wire.send(place, kept(record), partial(self._acknowledged, token)))
+
+    def _acknowledged(self, token: object) -> None:
+        self.in_flight -= 1
+        self._stored([token])
+        if self._idle is not None and not self.in_flight:
+            self._idle.set()
+
+    async def close(self) -> None:
+        self._idle = asyncio.Event()
+        if self.in_flight:
+            await self._idle.wait()
+
+
+class MemoryTransactions:
+    """`Transactions` under one id, with the offsets of one group's member."""
+
+    def __init__(self, world: DriverWorld, process: Process, transactional_id: str, group: str, member: int) -> None:
+        self._world = world
+        self._process = process
+        self._id = transactional_id
+        self._group, self._member = group, member
+        self._producer: Any = None
+
+    async def open(self) -> None:
+        await asyncio.sleep(self._world.latency())
+        self._producer = self._process.reach(lambda: self._world.broker.producer(self._id))
+
+    async def write(self, records: Sequence[Outgoing], offsets: Mapping[int, Commit]) -> list[tuple[int, int]]:
+        world, reach = self._world, self._process.reach
+        written = [kept(record) for record in records]
+        for one in written:
+            await asyncio.sleep(world.latency())
+            place = one.topic, one.partition
+            reach(partial(world.broker.produce, self._producer, place, one))
+        await asyncio.sleep(world.latency())
+        places = {partition: (commit.offset, commit.metadata) for partition, commit in offsets.items()}
+        reach(lambda: world.broker.finish(self._producer, self._group, self._member, places))
+        await asyncio.sleep(world.latency())
+        return [(one.offset, one.timestamp) for one in written]
+
+
+class MemoryFollowing:
+    """`Following`: one partition that a `MemoryLog` reads."""
+
+    def __init__(
+        self,
+        world: DriverWorld,
+        process: Process,
+        slot: Slot,
+        start: int,
+        accept: Callable[[Sequence[Record]], None],
+        end: int | None,
+        cut: Callable[[Bounds], None] | None,
+    ) -> None:
+        self.position = start
+        self._world, self._process, self._slot = world, process, slot
+        self._accept, self._end, self._cut = accept, end, cut
+        self._wishes: list[tuple[int, asyncio.Future[int]]] = []
+        self._stopped = False
+        world.subscribe(process, slot, self.poll)
+        process.after(world.latency(), self.poll)
+
+    async def caught_up(self) -> int:
+        wish: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        await asyncio.sleep(self._world.latency())
+        end = self._process.reach(lambda: self._world.broker.end(self._slot))
+        self._wishes.append((end if self._end is None else min(end, self._end), wish))
+        self._process.after(0.0, self.poll)
+        return await wish
+
+    def stop(self) -> None:
+        self._stopped = True
+
+    def poll(self) -> None:
+        """Accept some of what is there, unless it comes late to this process."""
+        world = self._world
+        wait = world.reads_at(self._process, self._slot, world.now) - world.now
+        if self._stopped:
+            return
+        if wait > 0:
+            self._process.after(wait, self.poll)
+            return
+        bounds = world.broker.bounds(self._slot)
+        if not bounds.start <= self.position <= bounds.end:
+            self._lost(bounds)
+            return
+        there = list(islice(world.broker.read(self._slot, self.position, self._end), _AT_ONCE + 1))
+        if there[:_AT_ONCE]:
+            self.position = there[:_AT_ONCE][-1].offset + 1
+            self._accept([one.record() for one in there[:_AT_ONCE]])
+        if len(there) > _AT_ONCE:
+            self._process.after(_PAUSE * world.random.random(), self.poll)
+        else:
+            self.position = max(self.position, world.broker.stable_end(self._slot, self._end))
+        self._settle()
+
+    def _settle(self) -> None:
+        for end, wish in tuple(self._wishes):
+            if self.position >= end:
+                self._wishes.remove((end, wish))
+                if not wish.done():
+                    wish.set_result(end)
+
+    def _lost(self, bounds: Bounds) -> None:
+        self._stopped = True
+        if self._cut is not None:
+            self._cut(bounds)
+            return
+        topic, partition = self._slot
+        text = f"{topic}[{partition}] has offsets {bounds.start} to {bounds.end}, and not {self.position}"
+        for _, wish in self._wishes:
+            if not wish.done():
+                wish.set_exception(BrokerError(text))
+
+
+class MemoryLog:
+    """`Log`."""
+
+    def __init__(self, world: DriverWorld, process: Process) -> None:
+        self._world, self._process = world, process
+        self._followed: list[MemoryFollowing] = []
+
+    def follow(
+        self,
+        slot: Slot,
+        start: int,
+        accept: Callable[[Sequence[Record]], None],
+        *,
+        end: int | None = None,
+        cut: Callable[[Bounds], None] | None = None,
+    ) -> MemoryFollowing:
+        following = self._process.reach(
+            lambda: MemoryFollowing(self._world, self._process, slot, start, accept, end, cut)
+        )
+        self._followed.append(following)
+        return following
+
+    async def close(self) -> None:
+        for following in self._followed:
+            following.stop()
+
+
+class MemoryAdmin:
+    """`Admin`."""
+
+    def __init__(self, world: DriverWorld, process: Process) -> None:
+        self._world, self._process = world, process
+
+    async def create(self, topics: Mapping[str, tuple[int, Mapping[str, str]]]) -> None:
+        await asyncio.sleep(self._world.latency())
+        for topic, (partitions, _) in topics.items():
+            self._process.reach(partial(self._world.partitions.setdefault, topic, partitions))
+
+    async def topics(self) -> Mapping[str, int]:
+        await asyncio.sleep(self._world.latency())
+        return self._process.reach(lambda: dict(self._world.partitions))
+
+    async def delete(self, topics: Iterable[str]) -> None:
+        await asyncio.sleep(self._world.latency())
+        for topic in topics:
+            self._process.reach(partial(self._delete, topic))
+
+    def _delete(self, topic: str) -> None:
+        for partition in range(self._world.partitions.pop(topic, 0)):
+            self._world.broker.cut((topic, partition), 0)
