@@ -6,16 +6,14 @@ cases of the independent reference instead.
 
 from __future__ import annotations
 
-import json
 import math
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, get_args
 
 import click
-from rich.console import Console
-from rich.table import Table
 
 from benchmarks import policies_reference
+from benchmarks.output import Table, percent, tell
 from benchmarks.pard.applications import APPLICATIONS
 from benchmarks.pard.rivals import NAMES
 from benchmarks.policies_cells import OURS, Cell, Row, bound_of, outcome
@@ -25,12 +23,11 @@ from spillway.agents.cli.options import json_option
 from spillway.agents.sim.plan import Dispatch
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
 _APART = ("expired", OURS)  # not in the paper; ours, which comes last
 _LEAST = 0.0002  # cells in which pard drops less say nothing about policies
 _HALF = 2e-5  # what a drop rate of 0 counts as in a geometric mean
-_QUICK = (("tm", "lv"), ("wiki-like", "gamma-3", "poisson"), 40)
 
 
 def measure(
@@ -58,7 +55,6 @@ def measure(
 @click.option("--period", default=0.1, show_default=True, help="Seconds between two synchronisations of spillway.")
 @click.option("--hops", is_flag=True, help="Delay each message by 3 to 20 ms from stage to stage.")
 @click.option("--reference", "beside", is_flag=True, help="The cases of the independent reference.")
-@click.option("--quick", is_flag=True, help="Two applications, three traces, 40 s.")
 @json_option
 def policies(
     apps: tuple[str, ...],
@@ -72,13 +68,12 @@ def policies(
     *,
     hops: bool,
     beside: bool,
-    quick: bool,
     as_json: bool,
 ) -> None:
     """Compare all policies with the clairvoyant bound.
 
     \b
-    Example: python -m benchmarks policies --quick
+    Example: python -m benchmarks policies --app tm --trace poisson --seconds 40
     """  # noqa: D301 - click's own marks
     if beside and hops:
         raise click.UsageError("messages take no time in the reference's cases: leave out --hops, or --reference")
@@ -93,29 +88,15 @@ def policies(
             return
         found = policies_reference.measure(reference, apps, wanted, chosen, period)
     else:
-        some_apps, some_traces, length = _QUICK if quick else (APPLICATIONS, traces(), seconds)
         cells = [
-            Cell(app, trace, length, load, seed, hops)
+            Cell(app, trace, seconds, load, seed, hops)
             for seed in seeds
-            for trace in names or some_traces
-            for app in apps or some_apps
+            for trace in names or traces()
+            for app in apps or APPLICATIONS
         ]
         found = measure(cells, wanted, chosen, period)
-    _tell(found, as_json=as_json)
-
-
-def _tell(found: Iterable[Row], *, as_json: bool) -> None:
-    rows = []
-    for row in found:
-        rows.append(row)
-        if as_json:
-            click.echo(json.dumps(asdict(row)))
-    if as_json:
-        return
-    Console(width=150).print(_cells(rows))
-    for dispatch in dict.fromkeys(row.dispatch for row in rows):
-        pairs = [(row.drop(OURS), row.drop("pard")) for row in rows if row.dispatch == dispatch]
-        click.echo(f"{dispatch}: geometric mean of spillway's drop rates over pard's {ratio(pairs):.3f}")
+    rows = list(found)
+    tell([asdict(row) for row in rows], _table(rows), as_json=as_json)
 
 
 def ratio(pairs: Sequence[tuple[float, float]]) -> float:
@@ -124,13 +105,18 @@ def ratio(pairs: Sequence[tuple[float, float]]) -> float:
     return math.exp(sum(logs) / len(logs)) if logs else 1.0
 
 
-def _cells(rows: Sequence[Row]) -> Table:
-    table = Table("app", "trace", "dispatch", "bound", "pard", "best other", "spillway", "gap", "pard's", "invalid")
+def _table(rows: Sequence[Row]) -> Table:
+    lines, pairs = [], dict[str, list[tuple[float, float]]]()
     for row in rows:
         name, best = row.best_other()
         ours, theirs = row.drop(OURS), row.drop("pard")
-        figures: list[Any] = [row.bound, theirs, f"{100 * best:.3f} {name}", ours, ours - row.bound, theirs - row.bound]
-        texts = [each if isinstance(each, str) else f"{100 * each:.3f}" for each in figures]
-        wasted = f"{100 * row.outcomes[OURS][1]:.3f} / {100 * row.outcomes['pard'][1]:.3f}"
-        table.add_row(row.app, row.trace, row.dispatch, *texts, wasted)
-    return table
+        pairs.setdefault(row.dispatch, []).append((ours, theirs))
+        shown = [percent(each, 3) for each in (row.bound, theirs, best, ours, ours - row.bound, theirs - row.bound)]
+        shown[2] += f" {name}"
+        wasted = " / ".join(percent(row.outcomes[each][1], 3) for each in (OURS, "pard"))
+        lines.append([row.app, row.trace, row.dispatch, *shown, wasted])
+    notes = (
+        f"{name}: geometric mean of spillway's drop rates over pard's {ratio(each):.3f}" for name, each in pairs.items()
+    )
+    columns = ("app", "trace", "dispatch", "bound", "pard", "best other", "spillway", "gap", "pard's", "invalid")
+    return Table("Drop rates, gaps to the bound and invalid rates, %", columns, lines, tuple(notes))

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import aiohttp
 
-from benchmarks.gateway.replicas import NAME, plain, read_answer, scene, v2
+from benchmarks.gateway.replicas import NAME, asked, plain, scene, v2
 from benchmarks.output import Table
 
 if TYPE_CHECKING:
@@ -205,19 +205,6 @@ async def _stall(port: int, number: int, stop: asyncio.Event) -> None:
             writer.transport.abort()
 
 
-async def _good(session: aiohttp.ClientSession, url: str, number: int) -> str:
-    """Ask one good query; return `answered`, or what came instead."""
-    path, body = (plain, v2)[number % 2](number)
-    try:
-        async with session.post(url + path, json=body) as answer:
-            told = await answer.json()
-            if answer.status != 200:
-                return str(answer.status)
-            return "answered" if read_answer(told) == 2 * number else "wrong"
-    except (aiohttp.ClientError, TimeoutError) as error:
-        return type(error).__name__
-
-
 async def _run(replica: Replica, count: int, seed: int) -> dict[str, Any]:
     weights = [_RARE.get(kind, 1.0) for kind in KINDS]
     kinds = iter(random.Random(seed).choices(list(KINDS), weights, k=count))
@@ -235,14 +222,14 @@ async def _run(replica: Replica, count: int, seed: int) -> dict[str, Any]:
         number = 0
         while not stop.is_set():
             began = time.monotonic()
-            good[await _good(session, replica.url, number)] += 1
+            good[await asked(session, replica, number)] += 1
             took.append(time.monotonic() - began)
             number += 1
             await asyncio.sleep(max(0.0, 1 / _GOOD_RATE - took[-1]))
 
     async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=_PATIENCE)) as session:
         for number in range(_WARM):
-            await _good(session, replica.url, number)
+            await asked(session, replica, number)
         before, began = replica.memory("VmRSS"), time.monotonic()
         async with asyncio.TaskGroup() as beside:
             beside.create_task(ask(session))
@@ -275,10 +262,8 @@ def measure(count: int, seed: int = 0) -> dict[str, Any]:
 def broken(result: dict[str, Any]) -> list[str]:
     """Return what is not as promised."""
     grown = result["memory_most"] - result["memory_before"]
-    found = [
-        f"of the good requests {n} came back as {code}" for code, n in result["good"].items() if code != "answered"
-    ]
-    if not result["good"].get("answered"):
+    found = [f"of the good requests {n} came back as {code}" for code, n in result["good"].items() if code != "200"]
+    if not result["good"].get("200"):
         found.append("no good request was answered")
     if grown > MOST_BYTES:
         found.append(f"the gateway grew by {grown >> 20} MiB")
