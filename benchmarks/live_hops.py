@@ -104,9 +104,14 @@ def _note(way: Way, head: headers.Headers, at: float) -> None:
         way.said[head.hop.stage] = at
 
 
-def records(settings: ClientSettings, topic: str, partitions: int) -> Iterator[tuple[headers.Headers, float]]:
-    """Yield the headers of what a topic has, and when it was said, in unix seconds."""
+def messages(settings: ClientSettings, topic: str, partitions: int) -> Iterator[Any]:
+    """Yield all that a topic has."""
     options: dict[str, Any] = settings.confluent()
     spans = bounds(Admin(options), topic, range(partitions), _READ_SECONDS)
-    for message in read_spans(options, topic, spans, _READ_SECONDS):
+    yield from read_spans(options, topic, spans, _READ_SECONDS)
+
+
+def records(settings: ClientSettings, topic: str, partitions: int) -> Iterator[tuple[headers.Headers, float]]:
+    """Yield the headers of what a topic has, and when it was said, in unix seconds."""
+    for message in messages(settings, topic, partitions):
         yield headers.decode(message.headers()), message.timestamp()[1] / 1000

@@ -12,10 +12,10 @@ import time
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from confluent_kafka import Consumer, TopicPartition
 
 from benchmarks.hams.cells import Cell, variant
 from benchmarks.hams.services import SERVICES
+from benchmarks.live_hops import messages
 from benchmarks.output import Table
 from benchmarks.scene import serve
 from spillway.lineage.errors import SpillwayError
@@ -113,21 +113,10 @@ def measure_false_failovers(setting: Setting) -> dict[str, Any]:
 
 def _claims(setting: Setting, pipeline: str) -> list[Claim]:
     """All claims in the control log, in order."""
-    consumer = Consumer({**setting.cluster.confluent(), "group.id": "bench", "enable.auto.commit": False})
-    decoder, found = ReplicationDecoder(), []
-    place = TopicPartition(control(pipeline), 0, 0)
-    try:
-        _, end = consumer.get_watermark_offsets(place, timeout=30)
-        consumer.assign([place])
-        while consumer.position([place])[0].offset < end:
-            for message in consumer.consume(500, 1.0):
-                value = message.value() if message.error() is None else None
-                record = decoder.record(value) if value is not None else None
-                if isinstance(record, Claim):
-                    found.append(record)
-    finally:
-        consumer.close()
-    return found
+    decoder = ReplicationDecoder()
+    values = [message.value() for message in messages(setting.cluster, control(pipeline), 1)]
+    found = [decoder.record(value) for value in values if value is not None]
+    return [record for record in found if isinstance(record, Claim)]
 
 
 def tables(result: dict[str, Any]) -> list[Table]:
