@@ -40,8 +40,7 @@ def measure(
                 policy: outcome(cell, policy, dispatch, period if policy.startswith(OURS) else 1.0)
                 for policy in policies
             }
-            shares = {policy: (each.drop, each.invalid) for policy, each in found.items()}
-            yield Row(cell.app, cell.trace, cell.load, dispatch, least, shares, cell.seed)
+            yield Row(cell.app, cell.trace, cell.load, dispatch, least, found, cell.seed)
 
 
 @click.command()

@@ -40,6 +40,6 @@ def measure(
             found = dict(known) if dispatch == "worker" else {}
             for policy in policies:
                 if policy not in found:
-                    each = run(pipeline, due, counts, policy, dispatch, period if policy.startswith(OURS) else 1.0)
-                    found[policy] = (each.drop, each.invalid)
+                    own = period if policy.startswith(OURS) else 1.0
+                    found[policy] = run(pipeline, due, counts, policy, dispatch, own)
             yield Row(app, trace, 1.0, dispatch, bound.of(pipeline, due, counts).rate, found)

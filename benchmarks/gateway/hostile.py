@@ -31,8 +31,13 @@ _INFER: Final = v2(0)[0]
 _PREDICT: Final = plain(0)[0]
 _BOMB: Final = gzip.compress(bytes(64 << 20))
 _NESTED_BOMB: Final = gzip.compress(b"[" * (8 << 20))
-_MANY: Final = b'{"inputs":{"x":[' + b'"ab",' * 190_000 + b'"ab"]}}'
-_FLOATS: Final = json.dumps({"inputs": {"x": [1.5] * 150_000}}).encode()
+_HELLO: Final = b"\x16\x03\x01\x02"  # as TLS begins
+_LENGTHS: Final = (1 << 31, 1 << 40, 1 << 62, 10**30, -1, 10**4000)
+_WIDE: Final = (
+    b'{"inputs":{"x":[' + b'"ab",' * 190_000 + b'"ab"]}}',
+    json.dumps({"inputs": {"x": [1.5] * 150_000}}).encode(),
+    b'{"inputs":{"x":' + b"9" * 900_000 + b"}}",
+)
 
 
 def _request(path: str, body: bytes, *headers: str, method: str = "POST", declared: int | None = None) -> bytes:
@@ -59,23 +64,11 @@ def _wrong_type(dice: random.Random) -> bytes:
     return _request(_PREDICT, json.dumps(plain(1)[1]).encode(), f"Content-Type: {kind}")
 
 
-def _huge_length(dice: random.Random) -> bytes:
-    return _request(_PREDICT, b'{"inputs"', declared=dice.choice((1 << 31, 1 << 40, 1 << 62, 10**30, -1, 10**4000)))
-
-
-def _oversized(dice: random.Random) -> bytes:
-    return _request(dice.choice((_PREDICT, _INFER)), b" " * (2 << 20))
-
-
 def _deep(dice: random.Random) -> bytes:
     depth = dice.choice((20, 900, 5_000, 400_000))
     opened, closed = dice.choice(((b"[", b"]"), (b'{"a":', b"}")))
     depth = min(depth, 900_000 // (len(opened) + 1))
     return _request(_PREDICT, b'{"inputs":{"x":' + opened * depth + b"1" + closed * depth + b"}}")
-
-
-def _wide(dice: random.Random) -> bytes:
-    return _request(_PREDICT, dice.choice((_MANY, _FLOATS, b'{"inputs":{"x":' + b"9" * 900_000 + b"}}")))
 
 
 def _bomb(dice: random.Random) -> bytes:
@@ -137,10 +130,6 @@ def _paths(dice: random.Random) -> bytes:
     )
 
 
-def _garbage(dice: random.Random) -> bytes:
-    return dice.choice((dice.randbytes(2_000), b"\x16\x03\x01\x02" + dice.randbytes(500), b"\r\n" * 3_000, b""))
-
-
 def _smuggled(dice: random.Random) -> bytes:
     size = dice.choice(("ffffffffffffffff", "-1", "zz", "5;" + "x" * 20_000, "0"))
     head = _request(_PREDICT, b"", "Transfer-Encoding: chunked").replace(b"Content-Length: 0\r\n", b"")
@@ -150,16 +139,16 @@ def _smuggled(dice: random.Random) -> bytes:
 KINDS: Final[dict[str, Callable[[random.Random], bytes]]] = {
     "bad JSON": _bad_json,
     "wrong content types": _wrong_type,
-    "huge declared lengths": _huge_length,
-    "oversized bodies": _oversized,
+    "huge declared lengths": lambda dice: _request(_PREDICT, b'{"inputs"', declared=dice.choice(_LENGTHS)),
+    "oversized bodies": lambda dice: _request(dice.choice((_PREDICT, _INFER)), b" " * (2 << 20)),
     "deep nesting": _deep,
-    "wide JSON": _wide,
+    "wide JSON": lambda dice: _request(_PREDICT, dice.choice(_WIDE)),
     "gzip bombs": _bomb,
     "bad binary lengths": _binary_length,
     "absurd shapes": _shapes,
     "absurd headers": _headers,
     "path tricks": _paths,
-    "garbage": _garbage,
+    "garbage": lambda dice: dice.choice((dice.randbytes(2_000), _HELLO + dice.randbytes(500), b"\r\n" * 3_000, b"")),
     "chunks and pipelining": _smuggled,
 }
 _HALF_CLOSED: Final = frozenset({"huge declared lengths", "garbage", "chunks and pipelining"})  # they would wait

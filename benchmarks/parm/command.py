@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from typing import TYPE_CHECKING, Final
 
 import click
@@ -52,27 +52,34 @@ def parm(*, only: tuple[str, ...], repeats: int, queries: int) -> None:
             show([made] if isinstance(made, Table) else made)
 
 
+@cache
+def _tail(strategy: str, setting: Setting, seed: int) -> tuple[float, float]:
+    """The median and the 99.9th percentile, in ms."""
+    ms = 1e3 * latencies(strategy, setting, seed)
+    return float(np.median(ms)), float(np.percentile(ms, 99.9))
+
+
+def _rows(name: str, runs: Sequence[tuple[str, Setting]], repeats: int, queries: int) -> list[list[str]]:
+    """A row of each strategy in its setting; the first is what the others are compared with."""
+    rows: list[list[str]] = []
+    for strategy, setting in runs:
+        tails = [
+            [_tail(which, replace(at, queries=queries), seed) for seed in range(repeats)]
+            for which, at in (runs[0], (strategy, setting))
+        ]
+        pairs = list(zip(*tails, strict=True))
+        gaps = [(base[1] - base[0]) / (own[1] - own[0]) for base, own in pairs]
+        lower = [100 * (1 - own[1] / base[1]) for base, own in pairs]
+        compared = [median_spread(gaps, "{:.2f}"), median_spread(lower, "{:.0f}")] if rows else ["", ""]
+        columns = [median_spread([own[n] for _, own in pairs], "{:.1f}") for n in (0, 1)]
+        rows.append([name, strategy, *columns, *compared])
+    return rows
+
+
 def _cells(settings: Sequence[tuple[str, Setting, Sequence[str]]], repeats: int, queries: int) -> list[list[str]]:
     """Rows of each setting's strategies, the first of which the others are compared with."""
-    rows = []
-    for name, setting, strategies in settings:
-        cell = replace(setting, queries=queries)
-        seen: dict[str, list[tuple[float, float]]] = {strategy: [] for strategy in strategies}
-        for seed in range(repeats):
-            for strategy in strategies:
-                ms = 1e3 * latencies(strategy, cell, seed)
-                seen[strategy].append((float(np.median(ms)), float(np.percentile(ms, 99.9))))
-        first = seen[strategies[0]]
-        for strategy in strategies:
-            pairs = list(zip(first, seen[strategy], strict=True))
-            gaps = [(base[1] - base[0]) / (own[1] - own[0]) for base, own in pairs]
-            lower = [100 * (1 - own[1] / base[1]) for base, own in pairs]
-            compared = ["", ""] if strategy == strategies[0] else [
-                median_spread(gaps, "{:.2f}"), median_spread(lower, "{:.0f}")
-            ]  # fmt: skip
-            columns = [median_spread([own[n] for own in seen[strategy]], "{:.1f}") for n in (0, 1)]
-            rows.append([name, strategy, *columns, *compared])
-    return rows
+    cells = ((name, [(strategy, setting) for strategy in strategies]) for name, setting, strategies in settings)
+    return [row for name, runs in cells for row in _rows(name, runs, repeats, queries)]
 
 
 def _table(title: str, of: str, rows: list[list[str]], *notes: str) -> Table:
@@ -90,16 +97,8 @@ def _rates(repeats: int, queries: int) -> Table:
 
 def _ks(repeats: int, queries: int) -> Table:
     rows = _cells([("k = 2", AT, (BASE, "coded"))], repeats, queries)
-    base = [1e3 * latencies(BASE, replace(AT, queries=queries), seed) for seed in range(repeats)]
     for k in (3, 4):
-        own = [1e3 * latencies("coded", replace(AT, k=k, queries=queries), seed) for seed in range(repeats)]
-        tails = [[(float(np.median(ms)), float(np.percentile(ms, 99.9))) for ms in each] for each in (base, own)]
-        pairs = list(zip(*tails, strict=True))
-        rows.append([
-            f"k = {k}", "coded", *(median_spread([b[n] for _, b in pairs], "{:.1f}") for n in (0, 1)),
-            median_spread([(a[1] - a[0]) / (b[1] - b[0]) for a, b in pairs], "{:.2f}"),
-            median_spread([100 * (1 - b[1] / a[1]) for a, b in pairs], "{:.0f}"),
-        ])  # fmt: skip
+        rows += _rows(f"k = {k}", [(BASE, AT), ("coded", replace(AT, k=k))], repeats, queries)[1:]
     note = "k = 3 and 4 have fewer workers than equal-resources has. Paper: gap up to 2.5 times smaller."
     return _table("k = 2, 3, 4 at 270/s (Figure 12)", "k", rows, note)
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from benchmarks.rag.engine import TokenEngine
+from benchmarks.rag.engine import TokenEngine, TokenResult
 from benchmarks.rag.estimates import Batched, Generate, Own, Prefill, Recent
 from benchmarks.rag.generation import TokenProfile
 from benchmarks.rag.lengths import LengthsByPrompt
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from benchmarks.rag.conversation import Conversations
-    from benchmarks.rag.result import TokenResult
     from spillway.agents.core.policy import Policy, StageView
 
 SLO = 5.0  # to the first token
