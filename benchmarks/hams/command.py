@@ -42,16 +42,8 @@ SECTIONS = {
 @click.option("--repeats", type=click.IntRange(1), default=3, show_default=True)
 @click.option("--bursts", type=click.IntRange(2), default=12, show_default=True, help="Batches a run.")
 @click.option("--minutes", type=click.FloatRange(min=0.1), default=10.0, show_default=True, help="Of false-failovers.")
-@click.option(
-    "--again",
-    type=click.IntRange(0),
-    default=0,
-    metavar="TIMES",
-    help="Repeat a run of latency, emulated or sizes if the host took a tenth of the processor time meanwhile.",
-)
-@click.option(
-    "--rate", type=click.FloatRange(min=0.5), help="Queries a second in recovery; by default each service's own."
-)
+@click.option("--again", type=click.IntRange(0), default=0, help="Times to repeat a run that the host slowed much.")
+@click.option("--rate", type=click.FloatRange(0.5), help="Queries/s in recovery.  [default: each service's own]")
 @click.option("--output", type=click.Path(path_type=Path, file_okay=False), default=OUTPUT, show_default=True)
 @click.option("--go-on", is_flag=True, help="Keep earlier results of latency, emulated, sizes and recovery.")
 @click.option("--render", is_flag=True, help="Measure nothing; make the tables from earlier results.")

@@ -1,10 +1,8 @@
 """How long the gate holds outcomes until the states they rest on are durable, and what logging costs, both live.
 
-A service is served with nspb under a steady load of 100 queries a second, in batches of what is there. The hold time is
-the gate's own (`spillway_state_hold_seconds`): from when it has an outcome until it is released, beyond what any
-outcome takes there. The hand-off is the stages' own (`spillway_handoff_seconds`): from the end of a batch's computing
-to its messages' production, so with nspb it has the recording of the batch in it, and without replication it has not.
-Both are histograms: quantiles are estimates within their buckets.
+A service is served with nspb under a steady load of 100 queries a second. Held: from when the gate has an outcome until
+it is released, beyond what any outcome takes there. Hand-off: from the end of a batch's computing to its messages'
+production, with nspb the recording of the batch, too. Both are histograms: quantiles are estimates within buckets.
 """
 
 from __future__ import annotations

@@ -47,27 +47,11 @@ def _shown(values: Sequence[float]) -> str:
 
 
 @click.command()
-@click.option(
-    "--repeats", type=click.IntRange(1), default=7, show_default=True, help="Interleaved runs of each contestant."
-)
-@click.option(
-    "--seconds", type=click.FloatRange(1), default=5.0, show_default=True, help="Seconds of each steady load."
-)
-@click.option(
-    "--messages",
-    type=click.IntRange(3000),
-    default=20_000,
-    show_default=True,
-    help="Messages that are preloaded, then drained.",
-)
-@click.option(
-    "--only", type=click.Choice(list(DESCRIPTIONS)), multiple=True, help="Only these contestants.  [default: all]"
-)
-@click.option(
-    "--quix-python",
-    type=click.Path(path_type=Path, exists=True, dir_okay=False),
-    help="Python of an environment with Quix Streams, if it is not installed in this one.",
-)
+@click.option("--repeats", type=click.IntRange(1), default=7, show_default=True, help="Interleaved runs of each.")
+@click.option("--seconds", type=click.FloatRange(1), default=5.0, show_default=True, help="Of each steady load.")
+@click.option("--messages", type=click.IntRange(3000), default=20_000, show_default=True, help="That are drained.")
+@click.option("--only", type=click.Choice(list(DESCRIPTIONS)), multiple=True, help="These contestants.  [default: all]")
+@click.option("--quix-python", type=click.Path(path_type=Path, exists=True), help="Python of where Quix Streams is.")
 @json_option
 def hop(
     repeats: int,

@@ -90,9 +90,7 @@ _ALL: Final = (*SECTIONS, *SERVED)
 @click.command()
 @click.option("--only", multiple=True, type=click.Choice(_ALL), help="This section; may be repeated.")
 @click.option("--repeats", type=click.IntRange(1), default=3, show_default=True, help="Traces of each load, or runs.")
-@click.option(
-    "--seconds", type=click.FloatRange(5), default=100.0, show_default=True, help=f"Of a run of {' or '.join(SERVED)}."
-)
+@click.option("--seconds", type=click.FloatRange(5), default=100.0, show_default=True, help="Of a run that is served.")
 def infaas(*, only: tuple[str, ...], repeats: int, seconds: float) -> None:
     """Show what choosing and scaling variants costs and misses, beside static variants and INFaaS' own figures.
 

@@ -38,16 +38,11 @@ OVERLOAD: Final = "overload"  # refused on arrival, as the stages have more to d
 _BEHIND: Final = "a request behind it in the queue was refused, so all requests before that one are refused too"
 
 
-# Nexus: drops at t_b what cannot end within the current module's latency budget (PARD, section 5.1).
-#
-# "Scans the queue in arrival order with a sliding window equal to the batch size, stopping at the first position where
-# all requests in the window can meet the current module's latency budget and dropping all earlier ones." So a request
-# that could still make it is dropped with one behind it that cannot, where the two wait in another order than they were
-# sent in: behind a stage with several workers. What arrives while its batch has room is a window of its own.
-#
-# Two readings of that budget. `nexus`: the deadline itself, at the end of this stage (section 5.2: "without considering
-# the latency budget for subsequent modules"). `nexus-split`: the stage's share of the SLO, from the arrival at the
-# stage.
+# Nexus: drops at t_b what cannot end within the current module's latency budget (PARD, section 5.1). "Scans the queue
+# in arrival order with a sliding window equal to the batch size, stopping at the first position where all requests in
+# the window can meet the current module's latency budget and dropping all earlier ones." So a request that could still
+# make it is dropped with one behind it that cannot. Two readings of that budget: `nexus`, the deadline itself, at the
+# end of this stage; `nexus-split`, the stage's share of the SLO, from the arrival at the stage.
 
 
 class Nexus(Fifo):

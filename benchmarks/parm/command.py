@@ -19,37 +19,12 @@ from spillway.agents.coding.codes import Sum
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    Section = Callable[[int, int], Table | Iterator[Table]]
+
 AT: Final = Setting(270)
 BASE: Final = "equal-resources"
 MARGIN: Final = 0.005  # seconds before a deadline in which an answer is sent (`spillway.agents.core.last_moments`)
 EMULATED: Final = "Emulated: instances are timers, shuffles and multitenancy are drawn; nothing of it ran on a GPU."
-SECTIONS: Final[dict[str, Callable[[int, int], Table | Iterator[Table]]]] = {}
-LONG: Final = {"accuracy", "live", "live-all"}  # shown when asked for: minutes, or a machine that does nothing else
-
-
-@click.command()
-@click.option(
-    "--only",
-    multiple=True,
-    help="This section; may be repeated: rates, k, tails, batches, load, beside, release, bytes, loses, codes; and, "
-    "for minutes, accuracy, live (against equal-resources), live-all (against all).",
-)
-@click.option("--repeats", type=click.IntRange(1), default=3, show_default=True, help="Of each cell.")
-@click.option("--queries", type=click.IntRange(1_000), default=100_000, show_default=True, help="Of each run.")
-def parm(*, only: tuple[str, ...], repeats: int, queries: int) -> None:
-    """Show what coded computation brings against as many more workers of the model.
-
-    \b
-    Example:
-      python -m benchmarks parm --only rates --queries 20000
-    """  # noqa: D301 - click's own marks
-    unknown = set(only) - SECTIONS.keys()
-    if unknown:
-        raise click.UsageError(f"there is no section {min(unknown)!r}; those there are: {', '.join(SECTIONS)}")
-    for name, section in SECTIONS.items():
-        if name in only or (not only and name not in LONG):
-            made = section(repeats, queries)
-            show([made] if isinstance(made, Table) else made)
 
 
 @cache
@@ -203,6 +178,35 @@ def _median_us(what: Callable[[], object], times: int = 300) -> float:
     return 1e6 * float(np.median(took))
 
 
-SECTIONS.update(rates=_rates, k=_ks, tails=_tails, batches=_batches, load=_load, beside=_beside)
-SECTIONS.update(release=_release, bytes=_sent, loses=_loses, codes=_codes, accuracy=accuracy, live=live)
-SECTIONS["live-all"] = partial(live, others=OTHERS)
+SECTIONS: Final[dict[str, Section]] = {
+    "rates": _rates,
+    "k": _ks,
+    "tails": _tails,
+    "batches": _batches,
+    "load": _load,
+    "beside": _beside,
+    "release": _release,
+    "bytes": _sent,
+    "loses": _loses,
+    "codes": _codes,
+}
+LONG: Final[dict[str, Section]] = {"accuracy": accuracy, "live": live, "live-all": partial(live, others=OTHERS)}
+"""Shown when asked for: minutes, or a machine that does nothing else."""
+
+
+@click.command()
+@click.option("--only", multiple=True, type=click.Choice([*SECTIONS, *LONG]), help="This section; may be repeated.")
+@click.option("--repeats", type=click.IntRange(1), default=3, show_default=True, help="Of each cell.")
+@click.option("--queries", type=click.IntRange(1_000), default=100_000, show_default=True, help="Of each run.")
+def parm(*, only: tuple[str, ...], repeats: int, queries: int) -> None:
+    """Show what coded computation brings against as many more workers of the model.
+
+    Only where they are named: accuracy, live (against equal-resources) and live-all (against all), for minutes.
+
+    \b
+    Example:
+      python -m benchmarks parm --only rates --queries 20000
+    """  # noqa: D301 - click's own marks
+    for name in only or SECTIONS:
+        made = (SECTIONS | LONG)[name](repeats, queries)
+        show([made] if isinstance(made, Table) else made)

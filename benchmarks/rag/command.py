@@ -88,21 +88,15 @@ def table(measured: dict[str, Any]) -> Table:
 
 
 @click.command()
-@click.option(
-    "--trace",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="Recorded conversations (t,context_tokens,generated_tokens).  [default: generated ones of the same kind]",
-)
+@click.option("--trace", type=click.Path(exists=True, path_type=Path), help="Recorded lengths.  [default: generated]")
 @click.option("--queries", type=click.IntRange(2), default=10_000, show_default=True, help="Per run.")
-@click.option(
-    "--rate",
-    type=click.FloatRange(0, min_open=True),
-    help="Queries a second.  [default: as reactive drops the paper's]",
-)
+@click.option("--rate", type=click.FloatRange(0.1), help="Queries a second.  [default: as reactive drops the paper's]")
 @click.option("--seeds", type=click.IntRange(1), default=5, show_default=True, help="Runs of each policy.")
 @json_option
 def rag(trace: Path | None, queries: int, rate: float | None, seeds: int, *, as_json: bool) -> None:
     """Compare dropping policies on a RAG pipeline with autoregressive stages.
+
+    A trace has the columns t,context_tokens,generated_tokens.
 
     \b
     Example: python -m benchmarks rag --seeds 3

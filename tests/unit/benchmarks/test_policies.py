@@ -31,7 +31,7 @@ def test_a_cell_can_be_run():
     cell = Cell("tm", "on-off", 10, 1.5)
     due, workers = prepared(cell)
     assert len(workers) == 3
-    assert bound_of(cell) <= outcome(cell, "spillway", "shared", 0.1).drop < outcome(cell, "naive", "shared").drop
+    assert bound_of(cell) <= outcome(cell, "spillway", "shared").drop < outcome(cell, "naive", "shared").drop
     assert len(due) > 1000
 
 
