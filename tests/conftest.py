@@ -3,6 +3,7 @@
 import itertools
 import os
 import re
+import sys
 
 import pytest
 from hypothesis import settings
@@ -20,6 +21,16 @@ settings.load_profile(os.environ.get("SPILLWAY_HYPOTHESIS_PROFILE", "spillway"))
 _COUNTER = itertools.count()
 _LINES_OF_A_LOG = 60
 _REPEATED = re.compile("Connect to .* failed|connection to .* closed")  # what a client says while a broker is away
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection():
+    """Keep the bytecode of the tests, where Python is told to write none: each worker imports all of them."""
+    told, sys.dont_write_bytecode = sys.dont_write_bytecode, False
+    try:
+        return (yield)
+    finally:
+        sys.dont_write_bytecode = told
 
 
 @pytest.hookimpl(wrapper=True)
