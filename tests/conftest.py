@@ -1,4 +1,4 @@
-"""What tests of several rooms share: one real broker per session, and names that no other test uses."""
+"""What tests of several rooms share: one real broker per run, and names that no other test uses."""
 
 import itertools
 import os
@@ -8,9 +8,7 @@ import sys
 import pytest
 from hypothesis import settings
 
-from spillway.agents.broker import EmbeddedBroker
-from spillway.agents.cli.options import cache_dir
-from tests.waiting import BROKER_SECONDS
+from tests.shared_broker import shared_broker
 
 # A loaded machine is no failure: properties are judged by what they say, not by how long an example takes.
 # `make nightly` asks for the long profile.
@@ -48,17 +46,12 @@ def pytest_runtest_makereport(item):
 
 
 @pytest.fixture(scope="session")
-def embedded_broker(tmp_path_factory):
-    """The session's Kafka, started when the first test asks; it ends with the session, even a killed one."""
-    with EmbeddedBroker(
-        tmp_path_factory.mktemp("kafka"), cache_dir=cache_dir(), start_timeout=BROKER_SECONDS
-    ) as broker:
-        yield broker
-
-
-@pytest.fixture(scope="session")
-def broker(embedded_broker):
-    return embedded_broker.bootstrap
+def broker(tmp_path_factory):
+    """The address of the run's Kafka, one for all workers of pytest-xdist; it ends with the run."""
+    folder, run = tmp_path_factory.getbasetemp(), os.getpid()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        folder, run = folder.parent, os.getppid()
+    return shared_broker(folder / "broker", run)
 
 
 @pytest.fixture
