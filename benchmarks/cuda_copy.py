@@ -9,14 +9,11 @@ comparison with the version before and the copy of what differs, on the writer's
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from spillway.checkpoint.capture import Capture
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 _TENSORS = 20
 _SMALL = 0.01  # of the state
@@ -24,12 +21,13 @@ _COMPUTE = 4_096  # rows and columns of what is multiplied meanwhile
 _PRODUCTS = 40
 
 
-def available() -> bool:
-    return torch.cuda.is_available()
+def measure(megabytes: int, repeats: int) -> dict[str, Any] | None:
+    """The device, the bytes of a state of about this size, and by what was done the seconds that it took each time.
 
-
-def measure(megabytes: int, repeats: int) -> dict[str, Any]:
-    """The device, the bytes of a state of about this size, and by what was done the seconds that it took each time."""
+    None where there is no GPU.
+    """
+    if not torch.cuda.is_available():
+        return None
     device = torch.device("cuda", torch.cuda.current_device())
     each = megabytes * 1_000_000 // _TENSORS // 4
     state = {f"layer{number}.weight": torch.rand(each, device=device) for number in range(_TENSORS)}
@@ -37,18 +35,13 @@ def measure(megabytes: int, repeats: int) -> dict[str, Any]:
     matrix = torch.rand(_COMPUTE, _COMPUTE, device=device)
     capture, taken = Capture(), dict[str, list[float]]()
 
-    def idle() -> None:
-        return
-
-    def compute() -> None:
-        for _ in range(_PRODUCTS):
-            torch.mm(matrix, matrix)
-
     for _ in range(repeats + 1):  # the first takes fresh memory, and is not counted
-        for what, beside in (("idle", idle), ("computing", compute)):
+        for what, products in (("idle", 0), ("computing", _PRODUCTS)):
             for told, share in (("all", 1.0), ("1 %", _SMALL), ("none", 0.0)):
                 _change(capture, state, share)
-                _take(capture, state, beside, f"{told} changed, {what}", taken)
+                for _ in range(products):
+                    torch.mm(matrix, matrix)
+                _take(capture, state, f"{told} changed, {what}", taken)
     seconds = {name: times[1:] for name, times in taken.items()}
     return {"device": torch.cuda.get_device_name(device), "bytes": size, "seconds": seconds}
 
@@ -63,14 +56,7 @@ def _change(capture: Capture, state: dict[str, torch.Tensor], share: float) -> N
     torch.cuda.synchronize()
 
 
-def _take(
-    capture: Capture,
-    state: dict[str, torch.Tensor],
-    beside: Callable[[], None],
-    name: str,
-    taken: dict[str, list[float]],
-) -> None:
-    beside()
+def _take(capture: Capture, state: dict[str, torch.Tensor], name: str, taken: dict[str, list[float]]) -> None:
     began = time.perf_counter()
     captured = capture.take(state)
     started = time.perf_counter()

@@ -42,7 +42,6 @@ _POINTS = 0.005
 @click.option("--headroom", type=click.FloatRange(0.1), default=1.3, show_default=True, help="Capacity over RATE.")
 @click.option("--seconds", type=click.FloatRange(5), default=120.0, show_default=True, help="Of each run.")
 @click.option("--repeats", type=click.IntRange(1), default=1, show_default=True, help="Of everything, other arrivals.")
-@click.option("--output", type=click.Path(path_type=Path, dir_okay=False), help="Add each cell there, as JSON lines.")
 @json_option
 def live(
     apps: tuple[str, ...],
@@ -52,7 +51,6 @@ def live(
     headroom: float,
     seconds: float,
     repeats: int,
-    output: Path | None,
     *,
     as_json: bool,
 ) -> None:
@@ -71,9 +69,6 @@ def live(
                 cell = run_cell(pipeline, settings, arrivals, setting_of(policy), work / name)
                 rows.append(row(app_name(app), policy, repeat, cell))
                 click.echo(line(rows[-1]), err=as_json)
-                if output is not None:
-                    with output.open("a", encoding="utf-8") as file:
-                        file.write(json.dumps(rows[-1]) + "\n")
     click.echo(json.dumps(rows, indent=2) if as_json else "\n".join(verdicts(rows)))
 
 
@@ -110,8 +105,6 @@ def row(app: str, policy: str, repeat: int, cell: Cell) -> dict[str, Any]:
         "live_invalid": round(100 * cell.live.invalid_rate, 3),
         "simulated_invalid": round(100 * cell.simulated.invalid_rate, 3),
         "hops_ms": {place: round(1000 * seconds, 2) for place, seconds in cell.hops.items()},
-        "intake_ms": round(1000 * cell.intake, 2),
-        "handoff_ms": round(1000 * cell.handoff, 2),
         "overhead_ms": round(1000 * cell.overhead, 2),
         "slip_p99_ms": round(1000 * cell.slip_p99, 2),
         "agrees": agrees(cell.live.drop_rate, cell.simulated.drop_rate),
@@ -139,8 +132,8 @@ def line(cell: dict[str, Any]) -> str:
     return (
         f"{cell['app']:4} {cell['policy']:10} drop live {cell['live_drop']:7.3f} % simulated "
         f"{cell['simulated_drop']:7.3f} %, invalid {cell['live_invalid']:6.3f} / {cell['simulated_invalid']:6.3f} %, "
-        f"hops {sum(cell['hops_ms'].values()):5.2f} ms in all (gate {cell['hops_ms'][GATE]:.2f}), intake "
-        f"{cell['intake_ms']:.2f}, hand-off {cell['handoff_ms']:.2f}, overhead {cell['overhead_ms']:.2f} ms, "
+        f"hops {sum(cell['hops_ms'].values()):5.2f} ms in all (gate {cell['hops_ms'][GATE]:.2f}), "
+        f"overhead {cell['overhead_ms']:.2f} ms, "
         f"slip p99 {cell['slip_p99_ms']:.1f} ms  "
         f"{'agrees' if cell['agrees'] else 'DIFFERS'} (emulated)"
     )
@@ -154,7 +147,3 @@ def verdicts(rows: Sequence[dict[str, Any]]) -> list[str]:
         order = ", ".join(f"{one} and {two}" for one, two in pairs)
         said.append(f"{app}: " + (f"the other way round live: {order}" if pairs else "ordered as simulated"))
     return said
-
-
-if __name__ == "__main__":
-    live()

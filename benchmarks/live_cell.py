@@ -21,7 +21,7 @@ from spillway.agents.sim.simulation import simulate
 from spillway.agents.supervise.registry import entries
 from spillway.agents.supervise.scrape import scrape
 from spillway.lineage.errors import SpillwayError
-from spillway.lineage.metric_names import HANDOFF_SECONDS, INTAKE_SECONDS, OVERHEAD_SECONDS
+from spillway.lineage.metric_names import OVERHEAD_SECONDS
 from spillway.producers.load import generated
 from spillway.producers.load.generator import Pace, run_load
 from spillway.producers.load.payloads import signature_payload
@@ -49,8 +49,6 @@ class Cell:
     live: Report
     simulated: Report
     hops: Mapping[str, float]  # median seconds by stage, and of the gate
-    intake: float  # mean seconds from a message's timestamp in its topic to the stage's queue
-    handoff: float  # mean seconds from the end of an execution to the production of its messages
     overhead: float  # mean seconds by which a batch takes its instance up for longer than the model; the worst stage's
     slip_p99: float  # seconds by which the sender was late
 
@@ -84,7 +82,6 @@ def run_cell(
         queries = generated(arrivals, signature_payload(spec), seed=0)
         result = run_load(sending, queries, Pace(slo=spec.slo, grace=_GRACE, observe=outcomes.__setitem__))
         stages = meter.totals()
-        intake, handoff = (mean_of(run_dir, spec.name, name) for name in (INTAKE_SECONDS, HANDOFF_SECONDS))
         overheads = {stage.name: mean_of(run_dir, spec.name, OVERHEAD_SECONDS, stage.name) for stage in spec.stages}
     if stages is None:
         raise SpillwayError(f"{spec.name}: not every stage tells its figures; see the logs under {run_dir}")
@@ -107,7 +104,7 @@ def run_cell(
     longer = replace(pipeline, durations=slowed(pipeline.durations, overheads))
     simulated = simulate(longer, arrivals, dispatch="shared", policy=policy, hops=hops).report("simulated")
     slip = float(np.quantile(result.sent - result.due, 0.99))
-    return Cell(live, simulated, _medians(hops), intake, handoff, max(overheads.values()), slip)
+    return Cell(live, simulated, _medians(hops), max(overheads.values()), slip)
 
 
 def slowed(
@@ -125,11 +122,11 @@ def _medians(hops: Mapping[str, NDArray[np.float64]]) -> dict[str, float]:
     return {place: float(np.median(seconds)) for place, seconds in hops.items()}
 
 
-def mean_of(run_dir: Path, pipeline: str, name: str, stage: str | None = None) -> float:
-    """The mean of a distribution over the processes of a stage, or of all stages, since their start."""
+def mean_of(run_dir: Path, pipeline: str, name: str, stage: str) -> float:
+    """The mean of a distribution over the processes of a stage, since their start."""
     found = [
         snapshot.distribution(name)
         for entry in entries(run_dir, pipeline)
-        if entry.role == "stage" and stage in (None, entry.stage) and (snapshot := scrape(entry, 0.0)) is not None
+        if entry.role == "stage" and entry.stage == stage and (snapshot := scrape(entry, 0.0)) is not None
     ]
     return sum(each.total for each in found) / max(1.0, sum(each.count for each in found))

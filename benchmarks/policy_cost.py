@@ -9,7 +9,6 @@ Microseconds are medians of rounds on one core, of wall time; other work on the 
 
 from __future__ import annotations
 
-import json
 import statistics
 import time
 from array import array
@@ -18,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import numpy as np
 
+from benchmarks.output import Table, tell
 from benchmarks.pard.rivals import NAMES, setting_of
 from spillway.agents.cli.options import json_option
 from spillway.agents.core.policies import make, selected
@@ -27,7 +27,7 @@ from spillway.agents.core.request import Request
 from spillway.agents.models.loading import load_policy
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
     from spillway.agents.core.policies import Selection
     from spillway.agents.core.policy import Policy
@@ -182,25 +182,12 @@ def policy_cost(queue: int, policies: tuple[str, ...], *, as_json: bool) -> int:
     share = len(STAGES) * reorder / 1e6 / LATENCY
     cells = [measure(name, queue) for name in policies or NAMES]
     held = share < DEPQ_SHARE and all(cell["decision_us"] < DECISION_US for cell in cells)
-    if as_json:
-        depq = {"put_and_get_us": round(reorder, 2), "share_of_latency": share, "latency_ms": 1000 * LATENCY}
-        click.echo(json.dumps({"queue": queue, "depq": depq, "policies": cells, "held": held}, indent=2))
-    else:
-        _show(queue, reorder, share, cells)
-    return 0 if held else 1
-
-
-def _show(queue: int, reorder: float, share: float, cells: Sequence[dict[str, Any]]) -> None:
-    click.echo(
+    depq = {"put_and_get_us": round(reorder, 2), "share_of_latency": share, "latency_ms": 1000 * LATENCY}
+    title = (
         f"DEPQ with {queue:,} waiting: {reorder:.2f} us for a put and a get; in {len(STAGES)} stages "
         f"{100 * share:.4f} % of the shortest latency, {1000 * LATENCY:.0f} ms (bound {100 * DEPQ_SHARE:.2f} %)"
     )
-    click.echo(f"{'policy':12} {'decision us':>12} {'request us':>12} {'tick of 5 stages us':>20}")
-    for cell in cells:
-        click.echo(
-            f"{cell['policy']:12} {cell['decision_us']:>12.2f} {cell['request_us']:>12.2f} {cell['tick_us']:>20.1f}"
-        )
-
-
-if __name__ == "__main__":
-    policy_cost()
+    columns = ("policy", "decision us", "request us", "tick of 5 stages us")
+    table = Table(title, columns, [[str(value) for value in cell.values()] for cell in cells])
+    tell({"queue": queue, "depq": depq, "policies": cells, "held": held}, table, as_json=as_json)
+    return 0 if held else 1

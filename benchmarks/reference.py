@@ -4,26 +4,20 @@ The reference lies outside the repository: `pard-reference.csv` with its README 
 `../apps` beside it. A cell is one policy on one pipeline and one trace, with a queue for every worker. It agrees where
 drop rate and invalid rate are each within max(5 % of theirs, .05 points) for the policies that estimate nothing or
 take a fixed order, and within max(10 %, .1 points) for the others.
-
-Profiles in whole milliseconds let many batches end at one instant but for the last bits of a float, and what is first
-then decides about others. `--shifts` shows how much hangs on that: the cell again, each arrival moved by up to 1 ns.
 """
 
 from __future__ import annotations
 
 import csv
-import json
 import os
 import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
-import numpy as np
-from rich.console import Console
-from rich.table import Table
 
+from benchmarks.output import Table, tell
 from benchmarks.pard.applications import from_artifact
 from benchmarks.pard.rivals import setting_of
 from spillway.agents.cli.options import json_option
@@ -31,8 +25,9 @@ from spillway.agents.sim.simulation import simulate
 from spillway.producers.load.traces import read_arrivals
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
+    import numpy as np
     from numpy.typing import NDArray
 
     from spillway.topology.load import Pipeline
@@ -40,7 +35,6 @@ if TYPE_CHECKING:
 BESIDE = Path(__file__).resolve().parents[1].parent / "shared" / "reference"
 TABLE = "pard-reference.csv"
 _TIGHT = frozenset({"naive", "nexus", "clipper++", "fcfs", "lbf", "hbf"})
-_SHIFT = 1e-9  # seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +49,6 @@ class Cell:
     invalid: float
     invalid_reference: float
     visits_per_second: int
-    shifted: tuple[float, ...] = ()  # our drop rates with shifted arrivals
 
     @property
     def agrees(self) -> bool:
@@ -85,11 +78,15 @@ def rows(reference: Path, policies: Sequence[str] = (), cases: Sequence[str] = (
         ]
 
 
-def compare(reference: Path, row: dict[str, str], shifts: int = 0) -> Cell:
-    """Simulate what a row says and hold the result to it; `shifts` times more with arrivals a little moved."""
-    pipeline = from_artifact(reference.parent / "apps" / f"{row['app']}.json")
-    arrivals = read_arrivals(reference / f"{row['trace']}.csv.gz")
-    workers = [int(count) for count in row["workers"].split()]
+def case(reference: Path, app: str, trace: str, workers: str) -> tuple[Pipeline, NDArray[np.float64], list[int]]:
+    """Read a case: its pipeline, its arrivals, and its workers by stage."""
+    pipeline = from_artifact(reference.parent / "apps" / f"{app}.json")
+    return pipeline, read_arrivals(reference / f"{trace}.csv.gz"), [int(count) for count in workers.split()]
+
+
+def compare(reference: Path, row: dict[str, str]) -> Cell:
+    """Simulate what a row says and hold the result to it."""
+    pipeline, arrivals, workers = case(reference, row["app"], row["trace"], row["workers"])
     before = time.process_time()
     result = simulate(pipeline, arrivals, workers=workers, dispatch="worker", policy=setting_of(row["policy"]))
     took = time.process_time() - before
@@ -103,84 +100,40 @@ def compare(reference: Path, row: dict[str, str], shifts: int = 0) -> Cell:
         invalid=round(100 * report.invalid_rate, 4),
         invalid_reference=float(row["invalid_pct"]),
         visits_per_second=round(result.visits / took),
-        shifted=tuple(_shifted(pipeline, arrivals, workers, row["policy"], seed) for seed in range(shifts)),
     )
-
-
-def _shifted(
-    pipeline: Pipeline, arrivals: NDArray[np.float64], workers: Sequence[int], policy: str, seed: int
-) -> float:
-    moved = np.sort(arrivals + np.random.default_rng(seed).uniform(0.0, _SHIFT, len(arrivals)))
-    result = simulate(pipeline, moved, workers=workers, dispatch="worker", policy=setting_of(policy))
-    return round(100 * result.report("shifted").drop_rate, 4)
 
 
 @click.command()
 @click.option("--policy", "policies", multiple=True, metavar="NAME", help="[default: all of the reference]")
 @click.option("--case", "cases", multiple=True, metavar="APP|TRACE|APP@TRACE", help="[default: all]")
-@click.option(
-    "--folder",
-    "reference",
-    type=click.Path(path_type=Path, file_okay=False),
-    default=folder,
-    help="Of the reference.  [default: $SPILLWAY_REFERENCE, else ../shared/reference]",
-)
-@click.option("--shifts", type=click.IntRange(0), default=0, help="Times again, each arrival moved by up to 1 ns.")
+@click.option("--folder", "reference", type=click.Path(path_type=Path), default=folder, help="Of the reference.")
 @json_option
-def reference(reference: Path, policies: tuple[str, ...], cases: tuple[str, ...], shifts: int, *, as_json: bool) -> int:
+def reference(reference: Path, policies: tuple[str, ...], cases: tuple[str, ...], *, as_json: bool) -> int:
     """Hold the simulator to an independent one; exit 1 where a cell is outside the tolerance.
 
     \b
     Example: python -m benchmarks reference --policy pard --case lv
     """  # noqa: D301 - click's own marks
     if not (reference / TABLE).is_file():
-        click.echo(
-            f"skipped: there is no {TABLE} in {reference}; name another with --folder or SPILLWAY_REFERENCE", err=True
-        )
+        click.echo(f"skipped: there is no {TABLE} in {reference}; see --folder and SPILLWAY_REFERENCE", err=True)
         return 0
     wanted = rows(reference, policies, cases)
     if not wanted:
         raise click.UsageError(f"{reference / TABLE} has no row of that policy and case")
-    cells = list(_cells(reference, wanted, shifts))
-    if as_json:
-        click.echo(json.dumps([_said(cell) for cell in cells], indent=2))
-    else:
-        _show(cells)
+    cells = []
+    for number, row in enumerate(wanted, start=1):
+        cells.append(cell := compare(reference, row))
+        click.echo(f"{number}/{len(wanted)} {cell.policy} {cell.app}@{cell.trace}: {cell.verdict}", err=True)
+    tell([{**asdict(cell), "verdict": cell.verdict} for cell in cells], _table(cells), as_json=as_json)
     return 0 if all(cell.agrees for cell in cells) else 1
 
 
-def _cells(reference: Path, wanted: Sequence[dict[str, str]], shifts: int) -> Iterator[Cell]:
-    for number, row in enumerate(wanted, start=1):
-        cell = compare(reference, row, shifts)
-        click.echo(f"{number}/{len(wanted)} {cell.policy} {cell.app}@{cell.trace}: {cell.verdict}", err=True)
-        yield cell
-
-
-def _said(cell: Cell) -> dict[str, Any]:
-    return {**asdict(cell), "verdict": cell.verdict}
-
-
-def _show(cells: Sequence[Cell]) -> None:
-    table = Table(title="ours / the independent reference, percent", title_justify="left")
-    for heading in ("policy", "app", "trace"):
-        table.add_column(heading, no_wrap=True)
-    for heading in ("drop", "theirs", "diff", "invalid", "theirs", "diff", "visits/s"):
-        table.add_column(heading, justify="right", no_wrap=True)
-    table.add_column("verdict", no_wrap=True)
+def _table(cells: Sequence[Cell]) -> Table:
+    rows = []
     for cell in cells:
         pairs = ((cell.drop, cell.drop_reference), (cell.invalid, cell.invalid_reference))
         shown = [text for ours, theirs in pairs for text in (f"{ours:.3f}", f"{theirs:.3f}", f"{ours - theirs:+.3f}")]
-        table.add_row(cell.policy, cell.app, cell.trace, *shown, f"{cell.visits_per_second:,}", cell.verdict)
-    console = Console()
-    if not console.is_terminal:
-        console.width = 140
-    console.print(table)
-    for cell in cells:
-        if cell.shifted:
-            span = f"{min(cell.shifted):.3f} to {max(cell.shifted):.3f}"
-            console.print(f"{cell.policy} {cell.app}@{cell.trace}: {span} % dropped with shifted arrivals")
-    console.print(f"{sum(cell.agrees for cell in cells)} of {len(cells)} cells agree")
-
-
-if __name__ == "__main__":
-    reference()
+        rows.append([cell.policy, cell.app, cell.trace, *shown, f"{cell.visits_per_second:,}", cell.verdict])
+    figures = ("drop", "theirs", "diff", "invalid", "theirs", "diff", "visits/s", "verdict")
+    note = f"{sum(cell.agrees for cell in cells)} of {len(cells)} cells agree"
+    return Table("ours / the independent reference, percent", ("policy", "app", "trace", *figures), rows, (note,))

@@ -9,11 +9,13 @@ import os
 import subprocess
 import sys
 import tempfile
-import time
-from contextlib import ExitStack, closing, contextmanager
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import closing, contextmanager
+from multiprocessing import get_context
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+from benchmarks.steady import until
 from spillway.agents.broker import EmbeddedBroker
 from spillway.agents.cli.commands.serve import ONE_THREAD_EACH
 from spillway.agents.cli.options import cache_dir
@@ -25,31 +27,52 @@ from spillway.producers.connection import ClientSettings
 from spillway.topology.load import load
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     import psutil
 
     from spillway.agents.supervise.service import Service
     from spillway.topology.load import Pipeline
 
-_START_SECONDS: Final = 120.0
+COMMAND: Final = (sys.executable, "-P", "-m", "spillway.agents.cli.main")
+_END_SECONDS: Final = 60.0
+_T = TypeVar("_T")
 
 
 @contextmanager
-def kafka(bootstrap: str | None = None, client_config: Path | None = None) -> Iterator[tuple[Path, ClientSettings]]:
-    """Make a folder to work in, and start a Kafka in it unless one is named."""
-    with ExitStack() as stack:
-        work = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="spillway-bench-")))
-        if bootstrap is None and client_config is None:
-            broker = stack.enter_context(EmbeddedBroker(work / "kafka", cache_dir=cache_dir()))
+def kafka() -> Iterator[tuple[Path, ClientSettings]]:
+    """Make a folder to work in, and start a Kafka in it."""
+    with tempfile.TemporaryDirectory(prefix="spillway-bench-") as folder:
+        work = Path(folder)
+        with EmbeddedBroker(work / "kafka", cache_dir=cache_dir()) as broker:
             yield work, ClientSettings(bootstrap=broker.bootstrap)
-        else:
-            yield work, ClientSettings.load(bootstrap, client_config)
 
 
 def environment() -> dict[str, str]:
     """Return the environment of processes that are measured."""
     return {**dict.fromkeys(ONE_THREAD_EACH, "1"), **os.environ}
+
+
+def started(command: Sequence[str], folder: Path, log: Path, **more: str) -> subprocess.Popen[bytes]:
+    """Start a process in a folder, with its output added to a log; `more`: of its environment."""
+    with log.open("ab") as file:
+        return subprocess.Popen(command, cwd=folder, stdout=file, stderr=file, env={**environment(), **more})
+
+
+def apart(function: Callable[..., _T], *arguments: Any) -> _T:
+    """Call a function in a process of its own, and return what it returns."""
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
+        return pool.submit(function, *arguments).result()
+
+
+def ended(process: subprocess.Popen[bytes], within: float = _END_SECONDS) -> None:
+    """Ask a process to end, and kill it where it does not."""
+    process.terminate()
+    try:
+        process.wait(within)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
 
 
 @contextmanager
@@ -74,21 +97,19 @@ def commanded(work: Path, text: str, *options: str) -> Iterator[tuple[Pipeline, 
     file = work / "pipeline.yaml"
     file.write_text(text)
     pipeline = load(file)
-    command = [sys.executable, "-P", "-m", "spillway.agents.cli.main", "serve", file.name, "--quiet"]
-    with (work / "serve.log").open("wb") as log:
-        process = subprocess.Popen(
-            [*command, "--run-dir", "run", *options], cwd=work, stdout=log, stderr=log, env=environment()
-        )
+    command, log = [*COMMAND, "serve", file.name, "--quiet", "--run-dir", "run", *options], work / "serve.log"
+    process = started(command, work, log)
+
+    def ready() -> ServeEntry | None:
+        if process.poll() is not None:
+            raise SpillwayError(f"the pipeline did not become ready: {log.read_text()[-2000:]}")
+        entry = ServeEntry.read(work / "run", pipeline.spec.name)
+        return entry if entry is not None and entry.ready else None
+
     try:
-        give_up = time.monotonic() + _START_SECONDS
-        while (entry := ServeEntry.read(work / "run", pipeline.spec.name)) is None or not entry.ready:
-            if process.poll() is not None or time.monotonic() > give_up:
-                raise SpillwayError(f"the pipeline did not become ready: {(work / 'serve.log').read_text()[-2000:]}")
-            time.sleep(0.02)
-        yield pipeline, entry
+        yield pipeline, until(ready, f"the pipeline is ready; see {log}")
     finally:
-        process.terminate()
-        process.wait(_START_SECONDS)
+        ended(process)
 
 
 def exchange(settings: ClientSettings, pipeline: str, linger: float = 0.001) -> closing[Exchange]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import statistics
 import time
 from typing import TYPE_CHECKING, Any
@@ -16,8 +17,6 @@ from spillway.agents.sim.simulation import simulate as run
 from spillway.topology.load import parse
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from spillway.agents.sim.plan import Dispatch
 
 # Five stages of the sizes of the paper's live video application: alpha and beta in ms, batch, workers, and what each
@@ -70,13 +69,6 @@ def _document(shape: str) -> str:
     return "\n".join(lines)
 
 
-def _cells(policies: tuple[str, ...], requests: int, repeats: int) -> Iterator[dict[str, Any]]:
-    for policy in policies:
-        for shape in _SHAPES:
-            for dispatch in _DISPATCHES:
-                yield measure(shape, dispatch, policy, requests, repeats)
-
-
 @click.command()
 @click.option("--requests", type=click.IntRange(1), default=100_000, show_default=True, help="Per run.")
 @click.option("--repeats", type=click.IntRange(1), default=5, show_default=True, help="Runs; reports the median.")
@@ -88,6 +80,7 @@ def simulate(requests: int, repeats: int, policies: tuple[str, ...], *, as_json:
     \b
     Example: python -m benchmarks simulate --policy naive --requests 1000000
     """  # noqa: D301 - click's own marks
-    cells = list(_cells(policies or NAMES, requests, repeats))
+    each = itertools.product(policies or NAMES, _SHAPES, _DISPATCHES)
+    cells = [measure(shape, dispatch, policy, requests, repeats) for policy, shape, dispatch in each]
     rows = [[f"{cell[key]:,}" if key in _RATES else cell[key] for key in (*_ABOUT, *_RATES)] for cell in cells]
     tell(cells, Table("Stage visits a CPU second", (*_ABOUT, "median", *_RATES[1:]), rows), as_json=as_json)

@@ -107,9 +107,9 @@ def measure_on_gpu(megabytes: int, repeats: int) -> dict[str, Any] | None:
         from benchmarks import cuda_copy  # noqa: PLC0415  torch is imported after the other figures were taken
     except ImportError:  # no torch
         return None
-    if not cuda_copy.available():
-        return None
     found = cuda_copy.measure(megabytes, repeats)
+    if found is None:
+        return None
     costs = {name: _row(seconds, found["bytes"]) for name, seconds in found["seconds"].items()}
     return {"device": found["device"], "costs": costs}
 

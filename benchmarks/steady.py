@@ -35,7 +35,7 @@ class Steady(threading.Thread):
         self._rate, self._send, self._seconds = rate, send, seconds
         self._over = threading.Event()
         self._ways: list[Future[Outcome]] = []
-        self._done: list[Sent] = []
+        self.done: list[Sent] = []
         self._error: SpillwayError | None = None
 
     def run(self) -> None:
@@ -52,7 +52,7 @@ class Steady(threading.Thread):
     def _ended(self, due: float, way: Future[Outcome]) -> None:
         took = time.time() - due
         if way.exception() is None:
-            self._done.append(Sent(due, took, way.result()))
+            self.done.append(Sent(due, took, way.result()))
 
     def end(self) -> list[Sent]:
         """Send no more, and wait for the outcomes. Raises where there is none."""
@@ -71,8 +71,8 @@ class Steady(threading.Thread):
             raise self._error
         for way in self._ways:
             way.result(PATIENCE)
-        until(lambda: len(self._done) == len(self._ways), "the last outcome")
-        return self._done
+        until(lambda: len(self.done) == len(self._ways), "the last outcome")
+        return self.done
 
 
 def until(condition: Callable[[], Any], what: str, patience: float = PATIENCE) -> Any:

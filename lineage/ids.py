@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 from spillway.lineage.keys import ending_for
 
 if TYPE_CHECKING:
-    from collections.abc import Container
+    from collections.abc import Collection
 
 MAX_REQUEST_ID: Final = 128
 _OURS: Final = re.compile(r"([0-9a-f]{12})-[0-9a-f]{14}-[0-9a-f]{8}(?:[0-9a-f]{4})?")
@@ -34,9 +34,11 @@ class RequestIds:
     def new(self) -> str:
         return f"{time.time_ns() // 1_000_000:012x}{self._own}{next(self._numbers) & _COUNTED:08x}"
 
-    def new_in(self, wanted: Container[int], partitions: int) -> str:
+    def new_in(self, wanted: Collection[int], partitions: int) -> str:
         """Return an id which, as a key, goes to one of the `wanted` partitions if one is found."""
         stem = self.new()
+        if len(wanted) == partitions:
+            return stem
         return stem + ending_for(stem.encode(), wanted, partitions)
 
 

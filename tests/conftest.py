@@ -1,15 +1,14 @@
-"""What tests of several rooms share: one real broker per session, and names that no other test uses."""
+"""What tests of several rooms share: one real broker per run, and names that no other test uses."""
 
 import itertools
 import os
 import re
+import sys
 
 import pytest
 from hypothesis import settings
 
-from spillway.agents.broker import EmbeddedBroker
-from spillway.agents.cli.options import cache_dir
-from tests.waiting import BROKER_SECONDS
+from tests.shared_broker import shared_broker
 
 # A loaded machine is no failure: properties are judged by what they say, not by how long an example takes.
 # `make nightly` asks for the long profile.
@@ -20,6 +19,16 @@ settings.load_profile(os.environ.get("SPILLWAY_HYPOTHESIS_PROFILE", "spillway"))
 _COUNTER = itertools.count()
 _LINES_OF_A_LOG = 60
 _REPEATED = re.compile("Connect to .* failed|connection to .* closed")  # what a client says while a broker is away
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection():
+    """Keep the bytecode of the tests, where Python is told to write none: each worker imports all of them."""
+    told, sys.dont_write_bytecode = sys.dont_write_bytecode, False
+    try:
+        return (yield)
+    finally:
+        sys.dont_write_bytecode = told
 
 
 @pytest.hookimpl(wrapper=True)
@@ -37,17 +46,12 @@ def pytest_runtest_makereport(item):
 
 
 @pytest.fixture(scope="session")
-def embedded_broker(tmp_path_factory):
-    """The session's Kafka, started when the first test asks; it ends with the session, even a killed one."""
-    with EmbeddedBroker(
-        tmp_path_factory.mktemp("kafka"), cache_dir=cache_dir(), start_timeout=BROKER_SECONDS
-    ) as broker:
-        yield broker
-
-
-@pytest.fixture(scope="session")
-def broker(embedded_broker):
-    return embedded_broker.bootstrap
+def broker(tmp_path_factory):
+    """The address of the run's Kafka, one for all workers of pytest-xdist; it ends with the run."""
+    folder, run = tmp_path_factory.getbasetemp(), os.getpid()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        folder, run = folder.parent, os.getppid()
+    return shared_broker(folder / "broker", run)
 
 
 @pytest.fixture

@@ -23,7 +23,7 @@ BROKER_SECONDS = 600.0  # for a broker's start, which counts seconds of the cloc
 PATIENT_SECONDS = 600.0  # for a query's SLO or a connection, where an answer must come: these count by the clock, too
 _SLACK = 4.0
 _LOOK_SECONDS = 1.0  # what was stolen is told in hundredths of a second: of less than this a share says little
-_PAUSE_SECONDS = 0.02
+_PAUSE_SECONDS = 0.02, 0.2  # at first, and at most: looking costs what it is looked for
 
 
 class GivenTime:
@@ -64,11 +64,12 @@ def until(
     condition: Callable[[], _T], seconds: float, what: str | Callable[[], str] = "the condition did not come to hold"
 ) -> _T:
     """Poll until `condition` holds, and return what it gave; fails the test, saying `what`, where `Bound` ends."""
-    bound = Bound(seconds)
+    bound, (pause, most) = Bound(seconds), _PAUSE_SECONDS
     while not (found := condition()):
         if bound.over:
             raise AssertionError(f"{what if isinstance(what, str) else what()}: not within {_SLACK:g} x {seconds:g} s")
-        time.sleep(_PAUSE_SECONDS)
+        time.sleep(pause)
+        pause = min(1.05 * pause, most)
     return found
 
 

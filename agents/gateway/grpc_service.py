@@ -311,18 +311,17 @@ class GrpcFront:
     async def _outcome(self, served: Served, asked: Asked, seconds: float | None) -> Answered:
         """Wait for a query's answer. The query goes on where the client goes away, or its deadline passes."""
         task = asyncio.create_task(served.ask(asked, PROTOCOL))
-        self._running.add(task)
-        task.add_done_callback(self._running.discard)
         try:
-            async with asyncio.timeout(seconds):
-                try:
-                    return await asyncio.shield(task)
-                except asyncio.CancelledError:
-                    task.add_done_callback(partial(_pass_over, served))
-                    raise
-        except TimeoutError:
-            text = f"no outcome came within the call's own deadline ({seconds or 0:.3f} s were left); the query goes on"
-            return Answered(statuses.LATE, text, "", None)
+            await asyncio.wait([task], timeout=seconds)
+        finally:
+            if not task.done():
+                self._running.add(task)
+                task.add_done_callback(self._running.discard)
+                task.add_done_callback(partial(_pass_over, served))
+        if task.done():
+            return task.result()
+        text = f"no outcome came within the call's own deadline ({seconds or 0:.3f} s were left); the query goes on"
+        return Answered(statuses.LATE, text, "", None)
 
 
 def _pass_over(served: Served, task: asyncio.Task[Answered]) -> None:

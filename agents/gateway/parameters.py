@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from spillway.lineage import headers, reasons
@@ -67,12 +66,12 @@ def answer_parameters(outcome: Outcome, request_id: str) -> dict[str, str | floa
     docs/clients.md. What an outcome lacks is left out.
     """
     latency = outcome.latency or 0.0
-    told = show_outcome(replace(outcome, outputs={}), request_id, latency, late=outcome.late)
+    told = show_outcome(outcome, request_id, latency, late=outcome.late, outputs=False)
     told["latency_ms"] = told["latency_ms"] if math.isfinite(latency) else None
     return {
         name: _dumps(value) if isinstance(value, dict | list) else value
         for name, value in told.items()
-        if name not in {"outputs", "text"} and value not in ("", None, {}, [])
+        if name != "text" and (value or isinstance(value, bool | float))
     }
 
 

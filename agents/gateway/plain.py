@@ -37,6 +37,7 @@ MOST_QUERIES: Final = 1_000  # of one call
 _WINDOW: Final = 256  # of them under way
 _WRITE_SECONDS: Final = 30.0  # for a client to read an event
 _JSON: Final = "application/json"
+_JSON_UTF8: Final = f"{_JSON}; charset=utf-8"
 _OF_A_QUERY: Final = frozenset({"inputs", "key", "timeout_ms", "after", "priority", "parameters", "id"})
 _OF_A_TRUTH: Final = frozenset({"feedback", "learner", "truth", "inputs"})
 
@@ -63,8 +64,9 @@ class Plain:
                 return await self._predict_many(request, served, told)
             answered = await served.ask(_query(request, served, told), PROTOCOL)
             note_gone(request, served, PROTOCOL)
-            shown_answer = self._shown(served, answered)
-            return web.json_response(shown_answer, status=answered.status.http, headers=identified(answered))
+            shown_answer = json.dumps(self._shown(served, answered)).encode("ascii")
+            headers = identified(answered, {"Content-Type": _JSON_UTF8})
+            return web.Response(body=shown_answer, status=answered.status.http, headers=headers)
 
     async def _predict_many(self, request: web.Request, served: Served, told: dict[str, Any]) -> web.StreamResponse:
         queries = told["queries"]

@@ -72,7 +72,7 @@ async def body_of(request: web.Request, room: Room, largest: int) -> AsyncIterat
     most, held, pieces = largest * _JSON_OVERHEAD, 0, []
     try:
         try:
-            async with asyncio.timeout(BODY_SECONDS):
+            async with asyncio.timeout(None if request.content.is_eof() else BODY_SECONDS):
                 async for piece in request.content.iter_any():
                     if held + len(piece) > most:
                         raise WireError(reasons.TOO_LARGE, f"the body has more than {most} bytes")

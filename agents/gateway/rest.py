@@ -61,12 +61,12 @@ class Rest:
         router.add_get("/v2", self._server)
         router.add_get("/v2/health/live", self._live)
         router.add_get("/v2/health/ready", self._ready)
-        for path in _UNSUPPORTED:
-            router.add_route("*", path, _unsupported)
         for prefix in ("/v2/models/{name}", "/v2/models/{name}/versions/{version}"):
+            router.add_post(f"{prefix}/infer", self._infer)  # before the others, as routes are tried in turn
             router.add_get(prefix, self._metadata)
             router.add_get(f"{prefix}/ready", self._model_ready)
-            router.add_post(f"{prefix}/infer", self._infer)
+        for path in _UNSUPPORTED:
+            router.add_route("*", path, _unsupported)
 
     async def _server(self, _request: web.Request) -> web.Response:
         return web.json_response({"name": NAME, "version": self._version, "extensions": EXTENSIONS})

@@ -270,7 +270,12 @@ def tensor_of(name: str, value: Value, *, raw: bool) -> Tensor:
     """
     kind = type(value).__name__
     if kind in SCALARS:
-        return _of_array(name, *named(np.array(value, DTYPE_OF[SCALARS[kind]])), raw=raw)
+        datatype, number = SCALARS[kind], cast("float", value)
+        if raw:
+            data: list[Any] | bytes = np.array(number, DTYPE_OF[datatype]).tobytes()
+        else:
+            data = [number if math.isfinite(number) else NON_FINITE[str(number)]]
+        return Tensor(name, datatype, (), data)
     if is_tensor(value):
         return _of_array(name, *named(value), raw=raw)
     if isinstance(value, str):

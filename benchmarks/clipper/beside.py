@@ -7,9 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
-import subprocess
-import sys
 import time
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -22,6 +19,8 @@ import psutil
 from benchmarks.clipper.models import images, predictor
 from benchmarks.clipper.served import RATE, one
 from benchmarks.output import MISSING, Table, median_spread
+from benchmarks.scene import apart, ended, started
+from benchmarks.steady import until
 from spillway.agents.broker.ports import free_port
 from spillway.lineage.errors import SpillwayError
 
@@ -33,7 +32,6 @@ if TYPE_CHECKING:
 _BATCH: Final = 64
 _CONNECTIONS: Final = 64
 _DRAINED: Final = {"linear SVM": 6_000, "kernel SVM": 2_000}  # queries
-_READY_SECONDS: Final = 60.0
 _ROOT: Final = Path(__file__).parents[2]
 
 
@@ -51,8 +49,8 @@ class Run:
     gap: float = float("nan")
 
 
-def loop(model: str, seconds: float) -> None:
-    """Run full batches one after the other, and print what came of it: a process of its own, for its memory."""
+def bare(model: str, seconds: float) -> Run:
+    """Run full batches one after the other; in a process of its own, for its memory."""
     predict, rows = predictor(model), list(images()[0][:_BATCH])
     predict(rows)
     took: list[float] = []
@@ -62,13 +60,7 @@ def loop(model: str, seconds: float) -> None:
         took.append(time.perf_counter() - began)
     predict_ms = 1e3 * float(np.median(took))
     memory = psutil.Process().memory_info().rss / 1e6
-    print(json.dumps({"rate": _BATCH * len(took) / sum(took), "memory": memory, "predict": predict_ms, "gap": 0.0}))
-
-
-def bare(model: str, seconds: float) -> Run:
-    code = f"from benchmarks.clipper.beside import loop; loop({model!r}, {seconds})"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=_ROOT)
-    return Run(**json.loads(done.stdout))
+    return Run(_BATCH * len(took) / sum(took), memory=memory, predict=predict_ms, gap=0.0)
 
 
 def stage(folder: Path, settings: ClientSettings, model: str, where: str, repeat: int, seconds: float) -> Run:
@@ -103,21 +95,13 @@ def _serving(python: Path, folder: Path, model: str) -> Iterator[tuple[int, psut
         "max_batch_time": 0.002, "parameters": {"extra": {"of": json.dumps(model)}},
     }  # fmt: skip
     (folder / "model-settings.json").write_text(json.dumps(of))
-    environment = {**os.environ, "PYTHONPATH": str(_ROOT), "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
-    log = folder / "log"
-    with log.open("wb") as file:
-        command = [str(python.parent / "mlserver"), "start", str(folder)]
-        process = subprocess.Popen(command, stdout=file, stderr=file, env=environment)
+    command = [str(python.absolute().parent / "mlserver"), "start", str(folder)]
+    process = started(command, folder, folder / "log", PYTHONPATH=str(_ROOT))
     try:
-        until = time.monotonic() + _READY_SECONDS
-        while asyncio.run(_status(port)) != b"200":
-            if time.monotonic() > until or process.poll() is not None:
-                raise SpillwayError(f"MLServer did not start: {log.read_text()[-1_000:]}")
-            time.sleep(0.2)
+        until(lambda: asyncio.run(_status(port)) == b"200", f"MLServer is ready; see {folder / 'log'}")
         yield port, psutil.Process(process.pid)
     finally:
-        process.terminate()
-        process.wait(20)
+        ended(process)
 
 
 async def _status(port: int) -> bytes:
@@ -198,7 +182,7 @@ def beside(folder: Path, settings: ClientSettings, repeats: int, seconds: float,
     for model in _DRAINED:
         systems: dict[str, list[Run]] = {"bare loop": [], "thread": [], "process": [], "MLServer": []}
         for repeat in range(repeats):
-            systems["bare loop"].append(bare(model, seconds))
+            systems["bare loop"].append(apart(bare, model, seconds))
             for where in ("thread", "process"):
                 systems[where].append(stage(folder, settings, model, where, repeat, seconds))
             if python is not None:

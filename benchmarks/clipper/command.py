@@ -32,9 +32,7 @@ ALL = (*FRONT, *SELECTION, *SERVED)
 @click.option("--only", multiple=True, type=click.Choice([*ALL, "selection"]), help="This section; may be repeated.")
 @click.option("--repeats", type=click.IntRange(1), default=3, show_default=True, help="Of each measurement.")
 @click.option("--seconds", type=click.FloatRange(0.2), default=6.0, show_default=True, help="Of each run.")
-@click.option(
-    "--mlserver-python", type=click.Path(exists=True, path_type=Path), help="Of an environment that has MLServer."
-)
+@click.option("--mlserver-python", type=click.Path(exists=True, path_type=Path), help="Of where MLServer is.")
 def clipper(*, only: tuple[str, ...], repeats: int, seconds: float, mlserver_python: Path | None) -> None:
     """Show what batching, workers, the cache and selection bring, beside the thesis' figures.
 

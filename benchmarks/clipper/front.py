@@ -30,38 +30,39 @@ PAPER_DELAY: Final = 3.3
 PAPER_WORKERS: Final = 3.95
 
 
+def _took(predict: Any, size: int, least: int, most: int, seconds: float = 0.0) -> list[float]:
+    """Seconds of batches of one size: at least so many, and then until the time is over or there are so many."""
+    rows = queries()
+    batch = [rows[number % len(rows)] for number in range(size)]
+    predict(batch)
+    took: list[float] = []
+    until = time.perf_counter() + seconds
+    while len(took) < least or (time.perf_counter() < until and len(took) < most):
+        before = time.perf_counter()
+        predict(batch)
+        took.append(time.perf_counter() - before)
+    return took
+
+
 def largest(name: str, seconds: float = 0.3) -> tuple[int, list[str]]:
     """The largest batch whose 90th percentile is within the objective, and the medians at some sizes in ms."""
-    predict, rows = predictor(name), queries()
-    fits, told = 0, []
+    predict, fits, told = predictor(name), 0, []
     for size in SIZES:
-        batch = [rows[number % len(rows)] for number in range(size)]
-        took: list[float] = []
-        predict(batch)
-        until = time.perf_counter() + seconds
-        while len(took) < 5 or (time.perf_counter() < until and len(took) < 500):
-            before = time.perf_counter()
-            predict(batch)
-            took.append(time.perf_counter() - before)
+        took = _took(predict, size, 5, 500, seconds)
         told.append(f"{1e3 * float(np.median(took)):.2f}")
         if np.percentile(took, 90) > OBJECTIVE:
-            return fits + _between(fits, size, predict), told
+            return _between(fits, size, predict), told
         fits = size
     return fits, told
 
 
-def _between(fits: int, over: int, predict: Any) -> int:
-    """How much more than `fits` goes within the objective, found by halving."""
-    rows, low, high = queries(), fits, over
+def _between(low: int, high: int, predict: Any) -> int:
+    """The largest within the objective of sizes between one that is and one that is not, found by halving."""
     while high - low > max(1, low // 16):
         middle = (low + high) // 2
-        batch, took = [rows[number % len(rows)] for number in range(middle)], []
-        for _ in range(10):
-            before = time.perf_counter()
-            predict(batch)
-            took.append(time.perf_counter() - before)
-        low, high = (middle, high) if np.percentile(took, 90) <= OBJECTIVE else (low, middle)
-    return low - fits
+        within = np.percentile(_took(predict, middle, 10, 10), 90) <= OBJECTIVE
+        low, high = (middle, high) if within else (low, middle)
+    return low
 
 
 def profiles(repeats: int) -> Table:

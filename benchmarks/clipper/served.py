@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass
 from functools import partial
-from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -14,8 +12,6 @@ import psutil
 from benchmarks.clipper.models import images, predictor
 from benchmarks.output import Table, median_spread
 from benchmarks.scene import cpu_of, exchange, serve
-from spillway.agents.workers.links import Links
-from spillway.agents.workers.processes import command_of
 from spillway.lineage.errors import SpillwayError
 from spillway.producers.load import generated
 from spillway.producers.load.generator import Pace, run_load
@@ -123,49 +119,6 @@ def _processes() -> Iterator[psutil.Process]:
             continue
 
 
-class _Heard:
-    """What comes of a worker, in turn; of one that is lost, why."""
-
-    def __init__(self) -> None:
-        self.came: SimpleQueue[str] = SimpleQueue()
-
-    def ready(self, _worker: int, _hello: dict[str, Any]) -> None:
-        self.came.put("")
-
-    def answered(self, _worker: int, _job: Any, _first: int, _results: list[Any], _seconds: float) -> None:
-        self.came.put("")
-
-    def lost(self, _worker: int, _job: Any, _answered: int, why: str, *, failed: bool) -> None:
-        self.came.put(f"{why} (failed: {failed})")
-
-    def draining(self, worker: int) -> None:
-        self.came.put(f"worker {worker} drains")
-
-    def broken(self, error: Exception) -> None:
-        self.came.put(str(error))
-
-
-def round_trips(folder: Path, value: Any, count: int = 300) -> list[float]:
-    """Milliseconds from a front's giving a process worker one query until its answer is there, without Kafka."""
-    file = folder / "round-trips.yaml"
-    file.write_text(_STAGE.format(name="round-trips", model="Echo", where="process", more=""))
-    heard = _Heard()
-    links = Links(heard, timeout=30.0)
-    took = []
-    try:
-        links.spawn(0, command_of(load(file).spec.stages[0], 1))
-        for number in range(count + 1):
-            if why := heard.came.get():
-                raise SpillwayError(f"a worker was lost: {why}")
-            took.append(time.perf_counter())
-            if number < count:
-                queries = [{"inputs": {"x": value}, "parameters": {}, "id": "q", "key": ""}]
-                links.send(0, number, queries, singly=False)
-    finally:
-        links.close()
-    return [1e3 * each for each in np.diff(took)]
-
-
 def cost(folder: Path, settings: ClientSettings, repeats: int, seconds: float) -> Table:
     """What a process worker adds to a query against a thread."""
     rows = []
@@ -187,9 +140,6 @@ def cost(folder: Path, settings: ClientSettings, repeats: int, seconds: float) -
         added = [median_spread([getattr(a, key) - getattr(b, key) for a, b in pairs], form)
                  for key, form in (("p50", "{:+.2f}"), ("p99", "{:+.1f}"), ("cpu_us", "{:+.0f}"))]  # fmt: skip
         rows.append(["", "process adds", *added])
-        trips = [round_trips(folder, payload(0, None)["x"]) for _ in range(repeats)]
-        alone = [median_spread([float(np.percentile(each, part)) for each in trips], "{:.2f}") for part in (50, 99)]
-        rows.append(["", "its round trip alone, without Kafka", *alone, ""])
     return Table(
         "A process worker beside a thread, served on Kafka",
         ("query", "worker", "p50 ms", "p99 ms", "CPU us a query (front and worker)"),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import click
 
 from benchmarks.gateway import hostile, kill, latency
@@ -9,11 +11,11 @@ from benchmarks.output import tell
 from spillway.agents.cli.options import json_option
 from spillway.lineage.errors import SpillwayError
 
-_PARTS = ("latency", "kill", "hostile")
+_PARTS = {"latency": latency, "kill": kill, "hostile": hostile}
 
 
 @click.command()
-@click.option("--only", "parts", multiple=True, type=click.Choice(_PARTS), help="What to measure.  [default: all]")
+@click.option("--only", "parts", multiple=True, type=click.Choice(list(_PARTS)), help="This part.  [default: all]")
 @click.option("--rate", type=click.FloatRange(1), default=200.0, show_default=True, help="Queries/s of latency.")
 @click.option("--seconds", type=click.FloatRange(1), default=20.0, show_default=True, help="Of each load of latency.")
 @click.option("--repeats", type=click.IntRange(1), default=5, show_default=True, help="Turns of latency.")
@@ -49,19 +51,12 @@ def gateway(
     Examples:
       python -m benchmarks gateway --only hostile --hostile 10000
     """  # noqa: D301 - click's own marks
-    results, tables, broken = {}, [], []
-    for part in parts or _PARTS:
-        if part == "latency":
-            results[part] = latency.measure(rate, seconds, repeats)
-            tables.append(latency.table(results[part]))
-        if part == "kill":
-            results[part] = kill.measure(requests, kill_rate)
-            tables.append(kill.table(results[part]))
-            broken += kill.broken(results[part])
-        if part == "hostile":
-            results[part] = hostile.measure(attacks)
-            tables.append(hostile.table(results[part]))
-            broken += hostile.broken(results[part])
-    tell(results, *tables, as_json=as_json)
-    if broken:
+    measures = {
+        "latency": partial(latency.measure, rate, seconds, repeats),
+        "kill": partial(kill.measure, requests, kill_rate),
+        "hostile": partial(hostile.measure, attacks),
+    }
+    results = {part: measures[part]() for part in parts or _PARTS}
+    tell(results, *(_PARTS[part].table(result) for part, result in results.items()), as_json=as_json)
+    if broken := [what for part, result in results.items() for what in _PARTS[part].broken(result)]:
         raise SpillwayError("; ".join(broken))

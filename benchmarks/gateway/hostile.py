@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import aiohttp
 
-from benchmarks.gateway.replicas import NAME, plain, read_answer, scene, v2
+from benchmarks.gateway.replicas import NAME, asked, plain, scene, v2
 from benchmarks.output import Table
 
 if TYPE_CHECKING:
@@ -31,8 +31,13 @@ _INFER: Final = v2(0)[0]
 _PREDICT: Final = plain(0)[0]
 _BOMB: Final = gzip.compress(bytes(64 << 20))
 _NESTED_BOMB: Final = gzip.compress(b"[" * (8 << 20))
-_MANY: Final = b'{"inputs":{"x":[' + b'"ab",' * 190_000 + b'"ab"]}}'
-_FLOATS: Final = json.dumps({"inputs": {"x": [1.5] * 150_000}}).encode()
+_HELLO: Final = b"\x16\x03\x01\x02"  # as TLS begins
+_LENGTHS: Final = (1 << 31, 1 << 40, 1 << 62, 10**30, -1, 10**4000)
+_WIDE: Final = (
+    b'{"inputs":{"x":[' + b'"ab",' * 190_000 + b'"ab"]}}',
+    json.dumps({"inputs": {"x": [1.5] * 150_000}}).encode(),
+    b'{"inputs":{"x":' + b"9" * 900_000 + b"}}",
+)
 
 
 def _request(path: str, body: bytes, *headers: str, method: str = "POST", declared: int | None = None) -> bytes:
@@ -59,23 +64,11 @@ def _wrong_type(dice: random.Random) -> bytes:
     return _request(_PREDICT, json.dumps(plain(1)[1]).encode(), f"Content-Type: {kind}")
 
 
-def _huge_length(dice: random.Random) -> bytes:
-    return _request(_PREDICT, b'{"inputs"', declared=dice.choice((1 << 31, 1 << 40, 1 << 62, 10**30, -1, 10**4000)))
-
-
-def _oversized(dice: random.Random) -> bytes:
-    return _request(dice.choice((_PREDICT, _INFER)), b" " * (2 << 20))
-
-
 def _deep(dice: random.Random) -> bytes:
     depth = dice.choice((20, 900, 5_000, 400_000))
     opened, closed = dice.choice(((b"[", b"]"), (b'{"a":', b"}")))
     depth = min(depth, 900_000 // (len(opened) + 1))
     return _request(_PREDICT, b'{"inputs":{"x":' + opened * depth + b"1" + closed * depth + b"}}")
-
-
-def _wide(dice: random.Random) -> bytes:
-    return _request(_PREDICT, dice.choice((_MANY, _FLOATS, b'{"inputs":{"x":' + b"9" * 900_000 + b"}}")))
 
 
 def _bomb(dice: random.Random) -> bytes:
@@ -137,10 +130,6 @@ def _paths(dice: random.Random) -> bytes:
     )
 
 
-def _garbage(dice: random.Random) -> bytes:
-    return dice.choice((dice.randbytes(2_000), b"\x16\x03\x01\x02" + dice.randbytes(500), b"\r\n" * 3_000, b""))
-
-
 def _smuggled(dice: random.Random) -> bytes:
     size = dice.choice(("ffffffffffffffff", "-1", "zz", "5;" + "x" * 20_000, "0"))
     head = _request(_PREDICT, b"", "Transfer-Encoding: chunked").replace(b"Content-Length: 0\r\n", b"")
@@ -150,16 +139,16 @@ def _smuggled(dice: random.Random) -> bytes:
 KINDS: Final[dict[str, Callable[[random.Random], bytes]]] = {
     "bad JSON": _bad_json,
     "wrong content types": _wrong_type,
-    "huge declared lengths": _huge_length,
-    "oversized bodies": _oversized,
+    "huge declared lengths": lambda dice: _request(_PREDICT, b'{"inputs"', declared=dice.choice(_LENGTHS)),
+    "oversized bodies": lambda dice: _request(dice.choice((_PREDICT, _INFER)), b" " * (2 << 20)),
     "deep nesting": _deep,
-    "wide JSON": _wide,
+    "wide JSON": lambda dice: _request(_PREDICT, dice.choice(_WIDE)),
     "gzip bombs": _bomb,
     "bad binary lengths": _binary_length,
     "absurd shapes": _shapes,
     "absurd headers": _headers,
     "path tricks": _paths,
-    "garbage": _garbage,
+    "garbage": lambda dice: dice.choice((dice.randbytes(2_000), _HELLO + dice.randbytes(500), b"\r\n" * 3_000, b"")),
     "chunks and pipelining": _smuggled,
 }
 _HALF_CLOSED: Final = frozenset({"huge declared lengths", "garbage", "chunks and pipelining"})  # they would wait
@@ -205,19 +194,6 @@ async def _stall(port: int, number: int, stop: asyncio.Event) -> None:
             writer.transport.abort()
 
 
-async def _good(session: aiohttp.ClientSession, url: str, number: int) -> str:
-    """Ask one good query; return `answered`, or what came instead."""
-    path, body = (plain, v2)[number % 2](number)
-    try:
-        async with session.post(url + path, json=body) as answer:
-            told = await answer.json()
-            if answer.status != 200:
-                return str(answer.status)
-            return "answered" if read_answer(told) == 2 * number else "wrong"
-    except (aiohttp.ClientError, TimeoutError) as error:
-        return type(error).__name__
-
-
 async def _run(replica: Replica, count: int, seed: int) -> dict[str, Any]:
     weights = [_RARE.get(kind, 1.0) for kind in KINDS]
     kinds = iter(random.Random(seed).choices(list(KINDS), weights, k=count))
@@ -235,14 +211,14 @@ async def _run(replica: Replica, count: int, seed: int) -> dict[str, Any]:
         number = 0
         while not stop.is_set():
             began = time.monotonic()
-            good[await _good(session, replica.url, number)] += 1
+            good[await asked(session, replica, number)] += 1
             took.append(time.monotonic() - began)
             number += 1
             await asyncio.sleep(max(0.0, 1 / _GOOD_RATE - took[-1]))
 
     async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=_PATIENCE)) as session:
         for number in range(_WARM):
-            await _good(session, replica.url, number)
+            await asked(session, replica, number)
         before, began = replica.memory("VmRSS"), time.monotonic()
         async with asyncio.TaskGroup() as beside:
             beside.create_task(ask(session))
@@ -275,10 +251,8 @@ def measure(count: int, seed: int = 0) -> dict[str, Any]:
 def broken(result: dict[str, Any]) -> list[str]:
     """Return what is not as promised."""
     grown = result["memory_most"] - result["memory_before"]
-    found = [
-        f"of the good requests {n} came back as {code}" for code, n in result["good"].items() if code != "answered"
-    ]
-    if not result["good"].get("answered"):
+    found = [f"of the good requests {n} came back as {code}" for code, n in result["good"].items() if code != "200"]
+    if not result["good"].get("200"):
         found.append("no good request was answered")
     if grown > MOST_BYTES:
         found.append(f"the gateway grew by {grown >> 20} MiB")

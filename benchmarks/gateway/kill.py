@@ -14,15 +14,13 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import aiohttp
-from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 
-from benchmarks.gateway.replicas import NAME, plain, read_answer, scene, v2
+from benchmarks.gateway.replicas import NAME, PARTITIONS, asked, scene
+from benchmarks.live_hops import records
 from benchmarks.output import Table
 from benchmarks.steady import until
 from spillway.agents.gateway import statuses
 from spillway.agents.supervise.registry import entries
-from spillway.lineage.errors import SpillwayError
-from spillway.lineage.headers import decode
 
 if TYPE_CHECKING:
     from benchmarks.gateway.replicas import Replica, Scene
@@ -51,19 +49,8 @@ class Outage(NamedTuple):
 
 
 async def _ask(session: aiohttp.ClientSession, replica: Replica, number: int) -> Asked:
-    path, body = (plain, v2)[number // 2 % 2](number)
     began = time.monotonic()
-    try:
-        async with session.post(replica.url + path, json=body) as answer:
-            told = await answer.json()
-            code = str(answer.status)
-            if code == "200" and read_answer(told) != 2 * number:
-                code = "wrong answer"
-    except TimeoutError:
-        code = "no answer"
-    except (aiohttp.ClientConnectionError, aiohttp.ClientPayloadError) as error:
-        refused = isinstance(error, aiohttp.ClientConnectorError)
-        code = "refused" if refused else "reset"
+    code = await asked(session, replica, number)
     return Asked(replica.number, began, time.monotonic(), code)
 
 
@@ -112,41 +99,27 @@ async def _run(served: Scene, count: int, rate: float) -> tuple[list[Asked], lis
             await asyncio.sleep(max(0.0, began + number / rate - time.monotonic()))
             replica = served.replicas[number % len(served.replicas)]
             tasks.append(asyncio.create_task(_ask(session, replica, number)))
-        asked = list(await asyncio.gather(*tasks))
+        answers = list(await asyncio.gather(*tasks))
         await striking
-    return asked, outages
+    return answers, outages
 
 
 def egress_ids(served: Scene) -> Counter[str]:
     """Count how often each request id is on the egress."""
-    settings = {**served.settings.confluent(), "group.id": NAME, "enable.partition.eof": True}
-    consumer = Consumer({**settings, "isolation.level": "read_committed", "enable.auto.commit": False})
-    topic, ids = f"{NAME}.egress", Counter[str]()
-    left = set(consumer.list_topics(topic, timeout=_PATIENCE).topics[topic].partitions)
-    consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING) for partition in left])
-    while left:
-        message = consumer.poll(_PATIENCE)
-        if message is None:
-            raise SpillwayError(f"{topic} cannot be read to its end")
-        if message.error() is not None:
-            left.discard(message.partition())
-        else:
-            ids[decode(message.headers()).request_id] += 1
-    consumer.close()
-    return ids
+    return Counter(head.request_id for head, _ in records(served.settings, f"{NAME}.egress", PARTITIONS))
 
 
 def measure(count: int, rate: float) -> dict[str, Any]:
     with scene(2) as served:
-        asked, outages = asyncio.run(_run(served, count, rate))
+        answers, outages = asyncio.run(_run(served, count, rate))
         ids = egress_ids(served)
-    codes = Counter(each.code for each in asked)
-    unlike = Counter(f"{each.code} by gateway {each.replica}" for each in asked if not allowed(each, outages))
+    codes = Counter(each.code for each in answers)
+    unlike = Counter(f"{each.code} by gateway {each.replica}" for each in answers if not allowed(each, outages))
     away: dict[str, list[float]] = {}
     for outage in outages:
         away.setdefault(outage.victim, []).append(outage.ended - outage.began)
     return {
-        "requests": len(asked),
+        "requests": len(answers),
         "rate": rate,
         "codes": dict(codes),
         "unlike": dict(unlike),
@@ -156,12 +129,12 @@ def measure(count: int, rate: float) -> dict[str, Any]:
     }
 
 
-def allowed(asked: Asked, outages: list[Outage]) -> bool:
+def allowed(answer: Asked, outages: list[Outage]) -> bool:
     """Return whether a request ended as it may: a connection may fail while its own replica is away."""
-    if asked.code in ("refused", "reset"):
-        own = [each for each in outages if each.victim == f"gateway.{asked.replica}"]
-        return any(each.began <= asked.ended and asked.began <= each.ended for each in own)
-    return asked.code == "200" or asked.code in _CODES
+    if answer.code in ("refused", "reset"):
+        own = [each for each in outages if each.victim == f"gateway.{answer.replica}"]
+        return any(each.began <= answer.ended and answer.began <= each.ended for each in own)
+    return answer.code == "200" or answer.code in _CODES
 
 
 def broken(result: dict[str, Any]) -> list[str]:

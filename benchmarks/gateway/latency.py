@@ -2,43 +2,18 @@
 
 from __future__ import annotations
 
-import json
 import statistics
-import subprocess
-import sys
-from pathlib import Path
 from typing import Any, Final
 
 import click
 
 from benchmarks.gateway.replicas import GRPC, scene
-from benchmarks.gateway.sender import BY_GRPC, CLIENT, PLAIN, V2
+from benchmarks.gateway.sender import BY_GRPC, CLIENT, PLAIN, V2, sent
 from benchmarks.output import Table, median_spread
-from benchmarks.scene import environment
-from spillway.lineage.errors import SpillwayError
+from benchmarks.scene import apart
 
-_ROOT: Final = Path(__file__).parents[2]
-_WITHIN: Final = 300.0  # seconds besides those of the load
 FIGURES: Final = {"p50": 3.0, "p99": 10.0, "cpu": 0.6}  # ms that the gateway may take over `Client`
 _CPU_OF_GRPC: Final = 0.9
-
-
-def _send(kind: str, address: str, pid: int, rate: float, seconds: float, seed: int) -> dict[str, float]:
-    words = map(str, (kind, address, pid, rate, seconds, seed))
-    command = [sys.executable, "-m", "benchmarks.gateway.sender", *words]
-    done = subprocess.run(
-        command,
-        cwd=_ROOT,
-        env=environment(),
-        capture_output=True,
-        text=True,
-        timeout=seconds + _WITHIN,
-        check=False,
-    )
-    if done.returncode:
-        raise SpillwayError(f"the sender by {kind} failed: {done.stderr[-2000:]}")
-    figures: dict[str, float] = json.loads(done.stdout)
-    return figures
 
 
 def measure(rate: float, seconds: float, repeats: int) -> dict[str, Any]:
@@ -53,8 +28,13 @@ def measure(rate: float, seconds: float, repeats: int) -> dict[str, Any]:
             for kind, found in runs.items() if turn % 2 == 0 else reversed(runs.items()):
                 address = {CLIENT: str(served.settings.bootstrap), BY_GRPC: f"127.0.0.1:{replica.grpc}"}
                 pid = 0 if kind == CLIENT else replica.pid
-                found.append(_send(kind, address.get(kind, replica.url), pid, rate, seconds, turn))
+                found.append(apart(sent, kind, address.get(kind, replica.url), pid, rate, seconds, turn))
     return {"rate": rate, "seconds": seconds, "runs": runs}
+
+
+def broken(_result: dict[str, Any]) -> list[str]:
+    """Promise nothing: latencies are the machine's, too."""
+    return []
 
 
 def table(result: dict[str, Any]) -> Table:

@@ -4,29 +4,33 @@ from __future__ import annotations
 
 import re
 import socket
-import subprocess
-import sys
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from http import HTTPStatus
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from benchmarks.scene import commanded, environment, kafka
+import aiohttp
+
+from benchmarks.scene import COMMAND, commanded, kafka, started
 from benchmarks.steady import until
+from spillway.agents.broker.ports import free_port
 from spillway.lineage.errors import SpillwayError
 
 if TYPE_CHECKING:
+    import subprocess
     from collections.abc import Iterator
 
     from spillway.producers.connection import ClientSettings
 
 NAME: Final = "bench-gateway"
+PARTITIONS: Final = 4
 GRPC: Final = find_spec("grpc") is not None
 _FILE: Final = f"""\
 name: {NAME}
 slo: 20s
-partitions: 4
+partitions: {PARTITIONS}
 policy: naive
 limits: {{max_message_bytes: 262144}}
 outputs:
@@ -59,6 +63,25 @@ def read_answer(told: dict[str, Any]) -> Any:
     return outputs["twice"] if isinstance(outputs, dict) else outputs[0]["data"][0]
 
 
+async def asked(session: aiohttp.ClientSession, replica: Replica, number: int) -> str:
+    """Ask one query, in both forms in turn; return the status, or what is wrong with the answer, or why there is none.
+
+    A `refused` or `reset` connection is one that its gateway did not take or did not keep.
+    """
+    path, body = (plain, v2)[number // 2 % 2](number)
+    try:
+        async with session.post(replica.url + path, json=body) as answer:
+            told = await answer.json()
+            wrong = answer.status == HTTPStatus.OK and read_answer(told) != 2 * number
+            return "wrong answer" if wrong else str(answer.status)
+    except TimeoutError:
+        return "no answer"
+    except aiohttp.ClientConnectorError:
+        return "refused"
+    except (aiohttp.ClientConnectionError, aiohttp.ClientPayloadError):
+        return "reset"
+
+
 @dataclass
 class Replica:
     """One gateway, which can be killed and started anew on its port."""
@@ -80,17 +103,10 @@ class Replica:
 
     def start(self) -> None:
         """Start it; it listens once `listens`."""
-        command = [sys.executable, "-P", "-m", "spillway.agents.cli.main", "gateway", "pipeline.yaml"]
-        where = ["--run-dir", "run", "--bootstrap", str(self.settings.bootstrap), "--http", f"127.0.0.1:{self.port}"]
-        with (self.work / f"gateway.{self.number}.log").open("ab") as log:
-            others = ["--grpc", f"127.0.0.1:{self.grpc}"] if self.grpc else []
-            self.process = subprocess.Popen(
-                [*command, *where, *others, "--replica", str(self.number)],
-                cwd=self.work,
-                stdout=log,
-                stderr=log,
-                env=environment(),
-            )
+        command = [*COMMAND, "gateway", "pipeline.yaml", "--run-dir", "run", "--replica", str(self.number)]
+        where = ["--bootstrap", str(self.settings.bootstrap), "--http", f"127.0.0.1:{self.port}"]
+        others = ["--grpc", f"127.0.0.1:{self.grpc}"] if self.grpc else []
+        self.process = started([*command, *where, *others], self.work, self._log)
 
     def listens(self) -> bool:
         """Return whether it takes connections. Raises SpillwayError where it has ended."""
@@ -102,8 +118,12 @@ class Replica:
             return False
         return True
 
+    @property
+    def _log(self) -> Path:
+        return self.work / f"gateway.{self.number}.log"
+
     def log(self) -> str:
-        return (self.work / f"gateway.{self.number}.log").read_text(encoding="utf-8", errors="replace")
+        return self._log.read_text(encoding="utf-8", errors="replace")
 
     def kill(self) -> None:
         if self.process is not None:
@@ -133,17 +153,10 @@ def scene(count: int) -> Iterator[Scene]:
         work, settings = stack.enter_context(kafka())
         (work / "gateway_models.py").write_text(_MODELS)
         stack.enter_context(commanded(work, _FILE, "--bootstrap", str(settings.bootstrap)))
-        replicas = [Replica(work, settings, n, _free_port(), _free_port() if GRPC else 0) for n in range(count)]
+        replicas = [Replica(work, settings, n, free_port(), free_port() if GRPC else 0) for n in range(count)]
         for replica in replicas:
             stack.callback(replica.kill)
             replica.start()
         for replica in replicas:
             until(replica.listens, f"gateway {replica.number} listens")
         yield Scene(work, settings, replicas)
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port

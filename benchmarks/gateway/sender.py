@@ -1,15 +1,8 @@
-"""Sends queries at Poisson times in a process of its own, by `Client` or the gateway, and prints what they took.
-
-    python -m benchmarks.gateway.sender KIND ADDRESS PID RATE SECONDS SEED
-
-The processor time is that of process PID, or of this one where that is 0.
-"""
+"""Queries at Poisson times, by `Client` or the gateway, and what they took."""
 
 from __future__ import annotations
 
 import asyncio
-import json
-import sys
 import time
 from contextlib import asynccontextmanager
 from functools import partial
@@ -135,17 +128,13 @@ class Meter:
         self.seconds += cpu_of(self._process)
 
 
-def main(kind: str, address: str, pid: str, *numbers: str) -> None:
-    rate, seconds, seed = map(float, numbers)
-    due = poisson(rate, seconds, np.random.default_rng(int(seed))).tolist()
-    meter = Meter(int(pid))
+def sent(kind: str, address: str, pid: int, rate: float, seconds: float, seed: int) -> dict[str, float]:
+    """Send; the processor time is that of process `pid`, or of this one where that is 0."""
+    due = poisson(rate, seconds, np.random.default_rng(seed)).tolist()
+    meter = Meter(pid)
     if kind == CLIENT:
         took = by_client(address, due, meter)
     else:
         took = asyncio.run(by_gateway(grpc(address) if kind == BY_GRPC else http(kind, address), due, meter))
     p50, p99 = np.quantile(took, (0.5, 0.99)) * 1e3
-    sys.stdout.write(json.dumps({"p50": p50, "p99": p99, "cpu": meter.seconds * 1e3 / len(due)}))
-
-
-if __name__ == "__main__":
-    main(*sys.argv[1:])
+    return {"p50": float(p50), "p99": float(p99), "cpu": meter.seconds * 1e3 / len(due)}

@@ -14,7 +14,7 @@ from benchmarks.hams import false_failovers, hold, latency, recovery, standbys
 from benchmarks.hams.progress import Progress
 from benchmarks.hams.services import MODES, SERVICES
 from benchmarks.hams.setting import Section, Setting
-from benchmarks.output import fill_in, read_section, write_section
+from benchmarks.output import fill_in, markdown_option
 from benchmarks.scene import kafka
 from benchmarks.stolen import StolenMeter, with_note
 from spillway.agents.cli.options import json_option
@@ -24,21 +24,13 @@ OUTPUT = Path("results") / "hams"
 SIZES = (1, 8, 16, 32, 64, 128)
 
 SECTIONS = {
-    section.name: section
-    for section in (
-        Section("latency", "latency and throughput over bare", latency.measure_latency, latency.tables),
-        Section("emulated", "the same, computing as long as the paper", latency.measure_emulated, latency.tables),
-        Section("sizes", "batch sizes", latency.measure_sizes, latency.tables),
-        Section("recovery", "from a kill to the first message after it", recovery.measure_recovery, recovery.tables),
-        Section("standby", "a stateless replica's death", standbys.measure_standbys, standbys.tables),
-        Section("hold", "the gate's hold time, live", hold.measure_hold, hold.tables),
-        Section(
-            "false-failovers",
-            "full load without a fault",
-            false_failovers.measure_false_failovers,
-            false_failovers.tables,
-        ),
-    )
+    "latency": Section(latency.measure_latency, latency.tables),
+    "emulated": Section(latency.measure_emulated, latency.tables),
+    "sizes": Section(latency.measure_sizes, latency.tables),
+    "recovery": Section(recovery.measure_recovery, recovery.tables),
+    "standby": Section(standbys.measure_standbys, standbys.tables),
+    "hold": Section(hold.measure_hold, hold.tables),
+    "false-failovers": Section(false_failovers.measure_false_failovers, false_failovers.tables),
 }
 
 
@@ -50,25 +42,12 @@ SECTIONS = {
 @click.option("--repeats", type=click.IntRange(1), default=3, show_default=True)
 @click.option("--bursts", type=click.IntRange(2), default=12, show_default=True, help="Batches a run.")
 @click.option("--minutes", type=click.FloatRange(min=0.1), default=10.0, show_default=True, help="Of false-failovers.")
-@click.option(
-    "--again",
-    type=click.IntRange(0),
-    default=0,
-    metavar="TIMES",
-    help="Repeat a run of latency, emulated or sizes if the host took a tenth of the processor time meanwhile.",
-)
-@click.option(
-    "--rate", type=click.FloatRange(min=0.5), help="Queries a second in recovery; by default each service's own."
-)
+@click.option("--again", type=click.IntRange(0), default=0, help="Times to repeat a run that the host slowed much.")
+@click.option("--rate", type=click.FloatRange(0.5), help="Queries/s in recovery.  [default: each service's own]")
 @click.option("--output", type=click.Path(path_type=Path, file_okay=False), default=OUTPUT, show_default=True)
 @click.option("--go-on", is_flag=True, help="Keep earlier results of latency, emulated, sizes and recovery.")
 @click.option("--render", is_flag=True, help="Measure nothing; make the tables from earlier results.")
-@click.option(
-    "--markdown",
-    type=click.Path(path_type=Path, dir_okay=False, exists=True),
-    metavar="FILE",
-    help="Insert the tables in FILE, between <!-- begin SECTION --> and <!-- end SECTION -->.",
-)
+@markdown_option
 @json_option
 def hams(
     *,
@@ -90,7 +69,7 @@ def hams(
     """Measure what it costs to replicate states, and how soon a backup takes over, beside the paper's numbers.
 
     Each section serves its pipelines (benchmarks/hams/pipelines) on a Kafka of its own, one after the other, in turn
-    over the modes, and writes NAME.json and NAME.md to the output folder. Run it on a machine that does nothing else.
+    over the modes, and writes NAME.json to the output folder. Run it on a machine that does nothing else.
 
     \b
     Example:
@@ -100,6 +79,7 @@ def hams(
     names = only or tuple(SECTIONS)
     found: dict[str, Any] = {}
     tables: dict[str, str] = {}
+    progress = Progress(output, go_on=go_on)
     with ExitStack() as stack:
         setting = None
         if not render:
@@ -114,22 +94,20 @@ def hams(
                 repeats,
                 bursts,
                 minutes,
-                Progress(output, go_on=go_on),
+                progress,
                 rate,
                 again,
             )
         for name in names:
             section = SECTIONS[name]
-            result = read_section(output, name) if setting is None else _measured(section, setting)
+            result = progress.read(name) if setting is None else _measured(section, setting)
             if result is not None:
                 found[name] = result
-                made = with_note(section.tables(result), result)
-                write_section(output, name, result, made)
-                tables[name] = "\n".join(table.markdown() for table in made)
+                progress.write(name, result)
+                tables[name] = "\n".join(table.markdown() for table in with_note(section.tables(result), result))
     if not found:
         raise UsageError(f"nothing was measured in {output} yet: run without --render")
-    if markdown is not None:
-        click.echo(f"{markdown}: {', '.join(fill_in(markdown, tables)) or 'no marks of these sections'}", err=True)
+    fill_in(markdown, tables)
     click.echo(json.dumps(found, indent=2) if as_json else "\n".join(tables.values()))
 
 

@@ -7,18 +7,18 @@ log, which is never deleted: each claim beyond a shard's first is a failover.
 
 from __future__ import annotations
 
-import threading
+import itertools
 import time
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from confluent_kafka import Consumer, TopicPartition
 
 from benchmarks.hams.cells import Cell, variant
 from benchmarks.hams.services import SERVICES
+from benchmarks.live_hops import messages
 from benchmarks.output import Table
 from benchmarks.scene import serve
-from spillway.lineage.errors import SpillwayError
 from spillway.lineage.message import PREDICTION
 from spillway.lineage.replication import Claim
 from spillway.lineage.values.replication import ReplicationDecoder
@@ -27,56 +27,32 @@ from spillway.producers.load.payloads import find_payload
 from spillway.topology.topics import control
 
 if TYPE_CHECKING:
-    from concurrent.futures import Future
+    from collections.abc import Callable
 
     from benchmarks.hams.services import Service
     from benchmarks.hams.setting import Setting
-    from spillway.lineage.message import Outcome
 
 _NAMES = ("bandit", "ap")
 _IN_FLIGHT = 512
 _BATCH = 64  # at most
-_GRACE = 60.0
 _TOLD = 60.0  # seconds between two words of progress
 
 
-class Load:
-    """Queries in a closed loop; counts what they come to."""
-
-    def __init__(self, client: Client, service: Service) -> None:
-        self._client = client
-        self._payload = find_payload(service.payload)
-        self._key = service.key
-        self._rng = np.random.default_rng(0)
-        self._room = threading.Semaphore(_IN_FLIGHT)
-        self._lock = threading.Lock()
-        self.sent = self.answered = self.others = 0
-
-    def run(self, seconds: float, say: Any) -> None:
-        """Send for as long, then wait for all outcomes. Raises SpillwayError where some do not come."""
-        began = told = time.monotonic()
-        while time.monotonic() - began < seconds:
-            self._room.acquire()
-            query = dict(self._payload(self.sent, self._rng))
-            key = None if self._key is None else str(query[self._key])
-            self._client.submit(query, key=key).add_done_callback(self._done)
-            self.sent += 1
-            if time.monotonic() - told > _TOLD:
-                told = time.monotonic()
-                say(f"{self.answered:,} answers in {told - began:.0f} s")
-        deadline = time.monotonic() + _GRACE
-        while self.answered + self.others < self.sent:
-            if time.monotonic() > deadline:
-                raise SpillwayError(f"{self.sent - self.answered - self.others} of {self.sent} queries got no outcome")
-            time.sleep(0.05)
-
-    def _done(self, future: Future[Outcome]) -> None:
-        error = future.exception()
-        good = error is None and future.result().kind == PREDICTION
-        with self._lock:
-            self.answered += good
-            self.others += not good
-        self._room.release()
+def load(client: Client, service: Service, seconds: float, say: Callable[[str], None]) -> Counter[bool]:
+    """Send for as long, and wait for all outcomes; count those that are predictions, and those that are not."""
+    began = told = time.monotonic()
+    make, rng = find_payload(service.payload), np.random.default_rng(0)
+    queries = (dict(make(number, rng)) for number in itertools.count())
+    while_it_lasts = itertools.takewhile(lambda _: time.monotonic() - began < seconds, queries)
+    name = service.key
+    key = None if name is None else lambda query: str(query[name])
+    found: Counter[bool] = Counter()
+    for _, outcome in client.outcomes(while_it_lasts, key=key, window=_IN_FLIGHT):
+        found[outcome.kind == PREDICTION] += 1
+        if time.monotonic() - told > _TOLD:
+            told = time.monotonic()
+            say(f"{found[True]:,} answers in {told - began:.0f} s")
+    return found
 
 
 def measure_false_failovers(setting: Setting) -> dict[str, Any]:
@@ -91,9 +67,8 @@ def measure_false_failovers(setting: Setting) -> dict[str, Any]:
             serve(pipeline, setting.cluster, setting.folder / "run", say=setting.say),
             Client(pipeline.spec, setting.cluster, in_flight=2 * _IN_FLIGHT) as client,
         ):
-            load = Load(client, cell.service)
             began = time.monotonic()
-            load.run(60 * setting.minutes, setting.say)
+            came = load(client, cell.service, 60 * setting.minutes, setting.say)
             took = time.monotonic() - began
             claims = _claims(setting, title)
         row = {
@@ -101,33 +76,22 @@ def measure_false_failovers(setting: Setting) -> dict[str, Any]:
             "leases": sorted({stage.required_state.lease for stage in pipeline.spec.stages if stage.replicated}),
             "minutes": setting.minutes,
             "seconds": round(took, 1),
-            "answered": load.answered,
-            "others": load.others,
+            "answered": came[True],
+            "others": came[False],
             "claims": [{"stage": claim.stage, "epoch": claim.epoch, "reason": claim.reason} for claim in claims],
             "failovers": len({(claim.stage, claim.shard, claim.epoch) for claim in claims if claim.epoch > 1}),
         }
-        setting.say(f"{name}: {row['failovers']} failovers, {load.answered / took:.0f} answers a second")
+        setting.say(f"{name}: {row['failovers']} failovers, {came[True] / took:.0f} answers a second")
         rows.append(row)
     return {"in_flight": _IN_FLIGHT, "rows": rows}
 
 
 def _claims(setting: Setting, pipeline: str) -> list[Claim]:
     """All claims in the control log, in order."""
-    consumer = Consumer({**setting.cluster.confluent(), "group.id": "bench", "enable.auto.commit": False})
-    decoder, found = ReplicationDecoder(), []
-    place = TopicPartition(control(pipeline), 0, 0)
-    try:
-        _, end = consumer.get_watermark_offsets(place, timeout=30)
-        consumer.assign([place])
-        while consumer.position([place])[0].offset < end:
-            for message in consumer.consume(500, 1.0):
-                value = message.value() if message.error() is None else None
-                record = decoder.record(value) if value is not None else None
-                if isinstance(record, Claim):
-                    found.append(record)
-    finally:
-        consumer.close()
-    return found
+    decoder = ReplicationDecoder()
+    values = [message.value() for message in messages(setting.cluster, control(pipeline), 1)]
+    found = [decoder.record(value) for value in values if value is not None]
+    return [record for record in found if isinstance(record, Claim)]
 
 
 def tables(result: dict[str, Any]) -> list[Table]:

@@ -1,10 +1,8 @@
 """How long the gate holds outcomes until the states they rest on are durable, and what logging costs, both live.
 
-A service is served with nspb under a steady load of 100 queries a second, in batches of what is there. The hold time is
-the gate's own (`spillway_state_hold_seconds`): from when it has an outcome until it is released, beyond what any
-outcome takes there. The hand-off is the stages' own (`spillway_handoff_seconds`): from the end of a batch's computing
-to its messages' production, so with nspb it has the recording of the batch in it, and without replication it has not.
-Both are histograms: quantiles are estimates within their buckets.
+A service is served with nspb under a steady load of 100 queries a second. Held: from when the gate has an outcome until
+it is released, beyond what any outcome takes there. Hand-off: from the end of a batch's computing to its messages'
+production, with nspb the recording of the batch, too. Both are histograms: quantiles are estimates within buckets.
 """
 
 from __future__ import annotations
@@ -28,7 +26,13 @@ RATE = 100.0  # queries a second
 _WARM, _SECONDS = 3.0, 10.0
 _BATCH = 64  # at most
 _NAMES = ("bandit", "ol-small")
-_FIGURES = (STATE_HOLD_SECONDS, HANDOFF_SECONDS, STATE_CAPTURE_SECONDS, HOPS_MARKS_BYTES)
+_SHOWN = (
+    (STATE_HOLD_SECONDS, "p50", 1e3),
+    (STATE_HOLD_SECONDS, "p99", 1e3),
+    (HANDOFF_SECONDS, "mean", 1e3),
+    (STATE_CAPTURE_SECONDS, "p50", 1e3),
+    (HOPS_MARKS_BYTES, "mean", 1.0),
+)
 
 
 def measure_hold(setting: Setting) -> dict[str, Any]:
@@ -69,7 +73,7 @@ def _snapshots(setting: Setting, pipeline: str) -> list[tuple[Any, Snapshot]]:
 
 def _note(figures: dict[str, dict[str, float]], before: Snapshot, after: Snapshot) -> None:
     """Note what one process has observed; of several, the one with the most of each figure (the primary)."""
-    for name in _FIGURES:
+    for name in {name for name, _, _ in _SHOWN}:
         new: Distribution = after.distribution(name).since(before.distribution(name))
         if new.count and new.count > figures.get(name, {}).get("count", 0.0):
             figures[name] = {
@@ -82,41 +86,19 @@ def _note(figures: dict[str, dict[str, float]], before: Snapshot, after: Snapsho
 
 def tables(result: dict[str, Any]) -> list[Table]:
     rows = []
-    for name in dict.fromkeys(row["service"] for row in result["rows"]):
-        for mode in ("none", "nspb"):
-            mine = [row for row in result["rows"] if row["service"] == name and row["mode"] == mode]
-            if mine:
-                rows.append(
-                    [
-                        SERVICES[name].title,
-                        mode,
-                        _latency(mine, "p50"),
-                        _latency(mine, "p99"),
-                        _of(mine, STATE_HOLD_SECONDS, "p50", 1e3),
-                        _of(mine, STATE_HOLD_SECONDS, "p99", 1e3),
-                        _of(mine, HANDOFF_SECONDS, "mean", 1e3),
-                        _of(mine, STATE_CAPTURE_SECONDS, "p50", 1e3),
-                        _of(mine, HOPS_MARKS_BYTES, "mean", 1.0),
-                    ]
-                )
-    return [
-        Table(
-            f"Under {result['rate']:g} queries a second: median of the repeats (least to most), ms",
-            (
-                "service", "mode", "latency p50", "p99", "held at the gate p50", "p99", "hand-off of a batch, mean",
-                "copying a version, p50", "bytes of marks a message",
-            ),
-            rows,
-        )
-    ]  # fmt: skip
-
-
-def _latency(rows: list[dict[str, Any]], what: str) -> str:
-    """Of the runs whose client's figures are there: a run that was cut off has only its processes'."""
-    values = [row["latency_ms"][what] for row in rows if row["latency_ms"] is not None]
-    return median_spread(values, "{:.2f}", "-")
-
-
-def _of(rows: list[dict[str, Any]], name: str, what: str, scale: float) -> str:
-    values = [scale * row["figures"][name][what] for row in rows if name in row["figures"]]
-    return median_spread(values, "{:.2f}", "-")
+    by_cell: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    for row in result["rows"]:
+        by_cell.setdefault((row["service"], row["mode"]), []).append(row)
+    for (name, mode), mine in by_cell.items():
+        latencies = [[row["latency_ms"][part] for row in mine] for part in ("p50", "p99")]
+        figures = [
+            [scale * row["figures"][figure][part] for row in mine if figure in row["figures"]]
+            for figure, part, scale in _SHOWN
+        ]
+        rows.append([SERVICES[name].title, mode, *(median_spread(each, "{:.2f}", "-") for each in latencies + figures)])
+    columns = (
+        "service", "mode", "latency p50", "p99", "held at the gate p50", "p99", "hand-off of a batch, mean",
+        "copying a version, p50", "bytes of marks a message",
+    )  # fmt: skip
+    title = f"Under {result['rate']:g} queries a second: median of the repeats (least to most), ms"
+    return [Table(title, columns, rows)]

@@ -41,7 +41,5 @@ class Setting:
 class Section:
     """One part of the comparison. What `measure` gives is plain JSON; tables are made of it alone."""
 
-    name: str
-    about: str
     measure: Callable[[Setting], dict[str, Any]]
     tables: Callable[[dict[str, Any]], list[Table]]

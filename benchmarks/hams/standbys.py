@@ -14,28 +14,25 @@ from __future__ import annotations
 import os
 import signal
 import statistics
-import threading
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 import yaml
 
 from benchmarks.output import Table, median_spread
 from benchmarks.scene import serve
-from benchmarks.steady import until
+from benchmarks.steady import Sent, Steady, until
 from spillway.agents.supervise.registry import Entry, entries
 from spillway.lineage.keys import partition_for
 from spillway.lineage.message import PREDICTION
 from spillway.producers.client import Client
-from spillway.producers.client.exchange import ClientClosedError
 from spillway.topology.load import load
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
     from concurrent.futures import Future
     from pathlib import Path
-    from types import TracebackType
 
     from benchmarks.hams.setting import Setting
     from spillway.lineage.message import Outcome
@@ -49,66 +46,10 @@ _RATE = 50.0  # queries a second
 
 
 class Witness:
-    """The model: it says which process has computed an answer."""
+    """The model: it says which process has computed an answer, and of which partition."""
 
     def predict(self, batch: list[Any]) -> list[dict[str, int]]:
-        return [{"pid": os.getpid()} for _ in batch]
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """One outcome. Times on the monotonic clock."""
-
-    partition: int
-    sent: float
-    at: float
-    pid: int  # 0: no prediction
-
-
-class Traffic:
-    """Queries at a steady rate while the context is open, and their outcomes."""
-
-    def __init__(self, client: Client, rate: float) -> None:
-        self.answers: list[Answer] = []
-        self.accepted: list[str] = []  # request ids
-        self._client, self._rate = client, rate
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="traffic")
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.stop()
-
-    def stop(self) -> None:
-        self._stop.set()
-        self._thread.join()
-
-    def _run(self) -> None:
-        began = time.monotonic()
-        while not self._stop.wait(max(0.0, began + len(self.accepted) / self._rate - time.monotonic())):
-            key = f"query-{len(self.accepted)}"
-            sent = time.monotonic()
-            future = self._client.submit({}, request_id=key, key=key)
-            self.accepted.append(key)
-            future.add_done_callback(self._noter(partition_for(key.encode(), _PARTITIONS), sent))
-
-    def _noter(self, partition: int, sent: float) -> Callable[[Future[Outcome]], None]:
-        def note(future: Future[Outcome]) -> None:
-            if isinstance(future.exception(), ClientClosedError):
-                return  # the measurement was over before its outcome came
-            outcome = future.result()
-            pid = int(outcome.outputs["pid"]) if outcome.kind == PREDICTION else 0
-            self.answers.append(Answer(partition, sent, time.monotonic(), pid))
-
-        return note
-
-    def partitions_of(self, pid: int, since: float) -> frozenset[int]:
-        return frozenset(answer.partition for answer in self.answers if answer.pid == pid and answer.at >= since)
+        return [{"pid": os.getpid(), "partition": query["partition"]} for query in batch]
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,31 +65,40 @@ def measure(settings: ClientSettings, work: Path, name: str, standbys: int, kill
     file = work / f"{name}.yaml"
     stage = {"name": _STAGE, "model": "benchmarks.hams.standbys:Witness", "workers": {"fronts": 2, "standby": standbys}}
     file.write_text(yaml.safe_dump({"name": name, "slo": _SLO, "partitions": _PARTITIONS, "stages": [stage]}))
-    with (
-        serve(load(file), settings, work / "run"),
-        Client(name, settings, slo=_SLO) as client,
-        Traffic(client, rate) as traffic,
-    ):
-        return [_kill(work / "run", name, kill % 2, 2 + standbys, traffic) for kill in range(kills)]
+    with serve(load(file), settings, work / "run"), Client(name, settings, slo=_SLO) as client:
+
+        def send(number: int) -> Future[Outcome]:
+            key = f"query-{number}"
+            return client.submit({"partition": partition_for(key.encode(), _PARTITIONS)}, request_id=key, key=key)
+
+        traffic = Steady(rate, send)
+        traffic.start()
+        found = [_kill(work / "run", name, kill % 2, 2 + standbys, traffic) for kill in range(kills)]
+        traffic.end()
+        return found
 
 
-def _kill(run_dir: Path, name: str, replica: int, whole: int, traffic: Traffic) -> Kill:
+def _kill(run_dir: Path, name: str, replica: int, whole: int, traffic: Steady) -> Kill:
     until(lambda: len(list(_ready(run_dir, name))) == whole, f"{name}: all processes ready", _LONGEST)
-    since = time.monotonic()
+    since = time.time()
     time.sleep(_WARM)
     victim = next(entry for entry in _ready(run_dir, name) if entry.role == "stage" and entry.replica == replica)
-    mine = traffic.partitions_of(victim.pid, since)
-    at = time.monotonic()
+
+    def answers(since: float) -> list[Sent]:
+        return [each for each in list(traffic.done) if each.due + each.took > since and each.outcome.kind == PREDICTION]
+
+    mine = {each.outcome.outputs["partition"] for each in answers(since) if each.outcome.outputs["pid"] == victim.pid}
+    at = time.time()
     os.kill(victim.pid, signal.SIGKILL)
 
-    def after() -> list[Answer]:
-        known = list(traffic.answers)
-        return [a for a in known if a.at > at and a.partition in mine and a.pid not in {0, victim.pid}]
+    def after() -> list[Sent]:
+        told = ((each, each.outcome.outputs) for each in answers(at))
+        return [each for each, outputs in told if outputs["partition"] in mine and outputs["pid"] != victim.pid]
 
     until(after, f"{name}: an outcome of the killed replica's partitions", _LONGEST)
-    first = min(answer.at for answer in after())
-    until(lambda: any(a.sent > first for a in after()), f"{name}: an outcome of a query sent since", _LONGEST)
-    return Kill(first - at, max(answer.at - answer.sent for answer in after()))
+    first = min(each.due + each.took for each in after())
+    until(lambda: any(each.due > first for each in after()), f"{name}: an outcome of a query sent since", _LONGEST)
+    return Kill(first - at, max(each.took for each in after()))
 
 
 def _ready(run_dir: Path, name: str) -> Iterator[Entry]:

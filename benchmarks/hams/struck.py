@@ -25,6 +25,7 @@ from confluent_kafka import Consumer, TopicPartition
 
 from benchmarks.hams.cells import Cell, Sender, bursts, sending, variant
 from benchmarks.hams.services import SERVICES
+from benchmarks.steady import until
 from spillway.agents.supervise.registry import entries
 from spillway.agents.supervise.scrape import BACKUP, PRIMARY, members
 from spillway.lineage.errors import SpillwayError
@@ -52,7 +53,7 @@ _LEAD = 1.0  # seconds from asking for a load to its beginning
 _APART = 0.2  # seconds between two bursts of the requests ahead
 _WARM_UP = 2.0  # seconds of load before the first blow
 _WITHIN = 120.0
-_POLL, _READ = 0.05, 3.0
+_READ = 3.0
 _UP = frozenset({"running", "standby"})
 _AGAIN = re.compile(r"computed (\d+) requests again")  # as a process logs it that begins a reign of lineage-stash
 
@@ -149,15 +150,15 @@ class Struck:
 
     def _whole(self) -> dict[str, dict[str, Standing]]:
         """The members of the stages that are struck, once every process is up and the backups have all versions."""
-        until = time.monotonic() + _WITHIN
-        while time.monotonic() < until:
-            if all(child.state in _UP for child in self._serving.supervisor.rows()):
-                found = {stage: members(self._run_dir, self._name, stage) for stage in self._blow.reigns}
-                if all(map(_is_whole, found.values())):
-                    return found
-            time.sleep(_POLL)
-        what = ", ".join(self._blow.reigns + self._blow.replicas)
-        raise SpillwayError(f"{self._name}: its processes ({what}) were not whole for {_WITHIN:g} s; see its logs")
+        found: dict[str, dict[str, Standing]] = {}
+
+        def whole() -> bool:
+            found.update({stage: members(self._run_dir, self._name, stage) for stage in self._blow.reigns})
+            up = all(child.state in _UP for child in self._serving.supervisor.rows())
+            return up and all(map(_is_whole, found.values()))
+
+        until(whole, f"all processes of {self._name} are whole; see its logs", _WITHIN)
+        return found
 
     def _replica(self, stage: str) -> Entry:
         for entry in entries(self._run_dir, self._name):

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from benchmarks.hop.contest import DESCRIPTIONS, available, measure
+from benchmarks.hop.contest import DESCRIPTIONS, Contest, available
 from benchmarks.output import Table, median_spread, tell
 from benchmarks.scene import kafka
-from spillway.agents.cli.options import bootstrap_option, client_config_option, json_option
+from spillway.agents.cli.options import json_option
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -46,33 +47,13 @@ def _shown(values: Sequence[float]) -> str:
 
 
 @click.command()
-@bootstrap_option
-@client_config_option
-@click.option(
-    "--repeats", type=click.IntRange(1), default=7, show_default=True, help="Interleaved runs of each contestant."
-)
-@click.option(
-    "--seconds", type=click.FloatRange(1), default=5.0, show_default=True, help="Seconds of each steady load."
-)
-@click.option(
-    "--messages",
-    type=click.IntRange(3000),
-    default=20_000,
-    show_default=True,
-    help="Messages that are preloaded, then drained.",
-)
-@click.option(
-    "--only", type=click.Choice(list(DESCRIPTIONS)), multiple=True, help="Only these contestants.  [default: all]"
-)
-@click.option(
-    "--quix-python",
-    type=click.Path(path_type=Path, exists=True, dir_okay=False),
-    help="Python of an environment with Quix Streams, if it is not installed in this one.",
-)
+@click.option("--repeats", type=click.IntRange(1), default=7, show_default=True, help="Interleaved runs of each.")
+@click.option("--seconds", type=click.FloatRange(1), default=5.0, show_default=True, help="Of each steady load.")
+@click.option("--messages", type=click.IntRange(3000), default=20_000, show_default=True, help="That are drained.")
+@click.option("--only", type=click.Choice(list(DESCRIPTIONS)), multiple=True, help="These contestants.  [default: all]")
+@click.option("--quix-python", type=click.Path(path_type=Path, exists=True), help="Python of where Quix Streams is.")
 @json_option
 def hop(
-    bootstrap: str | None,
-    client_config: Path | None,
     repeats: int,
     seconds: float,
     messages: int,
@@ -84,8 +65,8 @@ def hop(
     """Measure one hop from topic to topic: latency, CPU, a burst, and draining.
 
     Our stage driver with a model that does nothing, against raw aiokafka, raw confluent-kafka, plain Faust with the
-    same codec, and Quix Streams where it is installed. Starts a broker of its own unless one is named. With the
-    defaults it takes about a quarter of an hour; a broker on the same machine shares its cores with the contestants.
+    same codec, and Quix Streams where it is installed, on a broker that shares the cores with them. Takes about a
+    quarter of an hour.
 
     \b
     Example:
@@ -94,9 +75,9 @@ def hop(
     say = partial(click.echo, err=True)
     names = available(list(only or DESCRIPTIONS), quix_python, say)
     runs: dict[str, list[dict[str, float]]] = {name: [] for name in names}
-    with kafka(bootstrap, client_config) as (folder, settings):
-        for name, run in measure(
-            settings, names, folder, repeats=repeats, seconds=seconds, messages=messages, python=quix_python, say=say
-        ):
-            runs[name].append(run.figures())
+    with kafka() as (folder, settings):
+        for repeat, name in itertools.product(range(repeats), names):
+            figures = Contest(settings, name, folder, quix_python).run(seconds, messages)
+            say(f"{repeat + 1}/{repeats} {name}: " + ", ".join(f"{key} {value:.1f}" for key, value in figures.items()))
+            runs[name].append(figures)
     tell(runs, table(runs), as_json=as_json)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import signal
 import subprocess
 import sys
 import time
@@ -22,7 +21,7 @@ import psutil
 from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from benchmarks.scene import cpu_of, environment
+from benchmarks.scene import cpu_of, ended, started
 from spillway.agents.live.topics import ensure
 from spillway.lineage.errors import SpillwayError
 from spillway.lineage.headers import SENT
@@ -30,7 +29,7 @@ from spillway.topology import topics
 from spillway.topology.load import Pipeline, parse
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from spillway.producers.connection import ClientSettings
 
@@ -68,31 +67,6 @@ class Phase:
         return chosen[min(len(chosen) - 1, int(len(chosen) * share))] * 1000 if chosen else 0.0
 
 
-@dataclass(slots=True)
-class Run:
-    """All phases of one contestant in one repeat."""
-
-    drained: Phase
-    slow: Phase
-    fast: Phase
-    burst: Phase
-
-    def figures(self) -> dict[str, float]:
-        return {
-            "p50_100": self.slow.quantile(0.5),
-            "p99_100": self.slow.quantile(0.99),
-            "cpu_100": self.slow.cpu_us,
-            "p50_1000": self.fast.quantile(0.5),
-            "p99_1000": self.fast.quantile(0.99),
-            "cpu_1000": self.fast.cpu_us,
-            "p99_burst": self.burst.quantile(0.99),
-            "p50_after": self.burst.quantile(0.5, _BURST),
-            "p99_after": self.burst.quantile(0.99, _BURST),
-            "drained": self.drained.rate,
-            "cpu_drained": self.drained.cpu_us,
-        }
-
-
 def available(names: list[str], quix_python: Path | None, say: Callable[[str], None]) -> list[str]:
     if "quix" in names and quix_python is None and importlib.util.find_spec("quixstreams") is None:
         say("quix is left out: Quix Streams is not installed here; see --quix-python")
@@ -100,26 +74,7 @@ def available(names: list[str], quix_python: Path | None, say: Callable[[str], N
     return names
 
 
-def measure(
-    settings: ClientSettings,
-    names: list[str],
-    folder: Path,
-    *,
-    repeats: int,
-    seconds: float,
-    messages: int,
-    python: Path | None,
-    say: Callable[[str], None],
-) -> Iterator[tuple[str, Run]]:
-    """Run every contestant `repeats` times, in turn; yield each run as it ends. `python` runs Quix Streams."""
-    for repeat in range(repeats):
-        for name in names:
-            run = _Contest(settings, name, folder, python).run(seconds, messages)
-            say(f"{repeat + 1}/{repeats} {name}: " + ", ".join(f"{k} {v:.1f}" for k, v in run.figures().items()))
-            yield name, run
-
-
-class _Contest:
+class Contest:
     """One contestant's topics, process and measurements."""
 
     def __init__(self, settings: ClientSettings, name: str, folder: Path, quix_python: Path | None) -> None:
@@ -133,7 +88,7 @@ class _Contest:
         self._file.write_text(spec)
         self._pipeline: Pipeline = parse(spec, self._file)
 
-    def run(self, seconds: float, messages: int) -> Run:
+    def run(self, seconds: float, messages: int) -> dict[str, float]:
         plan = topics.topic_plan(self._pipeline.spec)
         ensure(self._settings, plan)
         reader = self._reader()
@@ -142,15 +97,19 @@ class _Contest:
             self._send([[0, messages]]).wait()
             process = self._start()
             contestant = psutil.Process(process.pid)
-            return Run(
-                drained=self._phase(reader, contestant, messages),
-                slow=self._timed(reader, contestant, [[100, int(100 * seconds)]]),
-                fast=self._timed(reader, contestant, [[1000, int(1000 * seconds)]]),
-                burst=self._timed(reader, contestant, [[0, _BURST], [100, int(100 * seconds)]]),
-            )
+            drained = self._phase(reader, contestant, messages)
+            found: dict[str, float] = {}
+            for rate in (100, 1000):
+                steady = self._timed(reader, contestant, [[rate, int(rate * seconds)]])
+                found |= {f"p50_{rate}": steady.quantile(0.5), f"p99_{rate}": steady.quantile(0.99)}
+                found[f"cpu_{rate}"] = steady.cpu_us
+            burst = self._timed(reader, contestant, [[0, _BURST], [100, int(100 * seconds)]])
+            found |= {f"{name}_after": burst.quantile(share, _BURST) for name, share in (("p50", 0.5), ("p99", 0.99))}
+            found["p99_burst"] = burst.quantile(0.99)
+            return found | {"drained": drained.rate, "cpu_drained": drained.cpu_us}
         finally:
             if process is not None:
-                _end(process)
+                ended(process)
             reader.close()
             for future in AdminClient(self._settings.confluent()).delete_topics([t.name for t in plan]).values():
                 future.exception(30)
@@ -177,15 +136,9 @@ class _Contest:
         if self._name == OURS:
             where = ["--bootstrap", self._settings.bootstrap, "--run-dir", str(self._folder / "run")]
             module = ["spillway.agents.cli.main", "serve", str(self._file), "--stage", "relay", *where]
-        log = (self._folder / f"{self._id}.log").open("wb")
-        with log:
-            return subprocess.Popen(
-                [self._python, "-m", *module],
-                cwd=self._folder,  # Faust and Quix Streams leave folders where they are
-                stdout=log,
-                stderr=log,
-                env={**environment(), "PYTHONPATH": str(Path(__file__).parents[2])},
-            )
+        log, tree = self._folder / f"{self._id}.log", str(Path(__file__).parents[2])
+        # Faust and Quix Streams leave folders where they are
+        return started([self._python, "-m", *module], self._folder, log, PYTHONPATH=tree)
 
     def _timed(self, reader: Consumer, contestant: psutil.Process, plan: list[list[int]]) -> Phase:
         sender = self._send(plan)
@@ -215,12 +168,3 @@ class _Contest:
         phase.cpu_us = (cpu_of(contestant) - before) / count * 1e6
         phase.rate = (count - 1) / max(last - first, 1e-9)
         return phase
-
-
-def _end(process: subprocess.Popen[bytes]) -> None:
-    process.send_signal(signal.SIGTERM)
-    try:
-        process.wait(15)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()

@@ -94,37 +94,18 @@ _ON: Final = {
     "v100": _On((8 / 300 - 8 / 800) / 7, (8 / 800 - 1 / 300) / 7, 0.005, 0.0, 2.0, 0.498, 16.0, 8),
 }
 _SLOWER: Final = {
-    ("cpu", "tensorflow"): 1.0,
-    ("cpu", "pytorch"): 0.95,
-    ("cpu", "caffe2"): 0.9,
-    ("inferentia", "neuron"): 1.0,
-    ("v100", "tensorrt"): 1.0,
-    ("v100", "tensorflow"): 2.0,
-    ("v100", "pytorch"): 2.0,
-    ("v100", "caffe2"): 2.0,
+    "cpu": {"tensorflow": 1.0, "pytorch": 0.95, "caffe2": 0.9},
+    "inferentia": {"neuron": 1.0},
+    "v100": {"tensorrt": 1.0, "tensorflow": 2.0, "pytorch": 2.0, "caffe2": 2.0},
 }
 # (hardware, framework, batch); an architecture has the first ones.
 _BUILDS: Final = (
-    ("cpu", "tensorflow", 1),
-    ("inferentia", "neuron", 1),
-    ("v100", "tensorrt", 1),
-    ("v100", "tensorrt", 8),
-    ("v100", "tensorrt", 16),
-    ("cpu", "pytorch", 1),
-    ("v100", "tensorrt", 4),
-    ("inferentia", "neuron", 4),
-    ("v100", "tensorrt", 32),
-    ("v100", "tensorrt", 64),
-    ("cpu", "caffe2", 1),
-    ("v100", "pytorch", 8),
-    ("inferentia", "neuron", 8),
-    ("v100", "tensorflow", 8),
-    ("v100", "tensorrt", 2),
-    ("inferentia", "neuron", 2),
-    ("v100", "pytorch", 1),
-    ("v100", "tensorflow", 1),
-    ("v100", "caffe2", 1),
-)
+    ("cpu", "tensorflow", 1), ("inferentia", "neuron", 1), ("v100", "tensorrt", 1), ("v100", "tensorrt", 8),
+    ("v100", "tensorrt", 16), ("cpu", "pytorch", 1), ("v100", "tensorrt", 4), ("inferentia", "neuron", 4),
+    ("v100", "tensorrt", 32), ("v100", "tensorrt", 64), ("cpu", "caffe2", 1), ("v100", "pytorch", 8),
+    ("inferentia", "neuron", 8), ("v100", "tensorflow", 8), ("v100", "tensorrt", 2), ("inferentia", "neuron", 2),
+    ("v100", "pytorch", 1), ("v100", "tensorflow", 1), ("v100", "caffe2", 1),
+)  # fmt: skip
 _BY_NAME: Final = {each.name: each for each in ARCHITECTURES}
 _MIDDLE: Final = _BY_NAME["ResNet50"]
 _ABOVE: Final = 0.751
@@ -162,7 +143,7 @@ def _variant(of: _Architecture, hardware: str, framework: str, batch: int) -> Va
     on = _ON[hardware]
     ratio = of.work / _MIDDLE.work
     slower = ratio ** (_ABOVE if ratio > 1 else _BELOW)
-    framed = slower * _SLOWER[hardware, framework]
+    framed = slower * _SLOWER[hardware][framework]
     loading = _LOADING * on.loading * (of.parameters / _BY_NAME["MobileNetV2"].parameters) ** _LOADING_GROWS
     grown = 0.5 + 0.5 * of.parameters / _MIDDLE.parameters
     memory = on.cost * _CHEAP / on.per_gb * grown * _GB + _PER_QUERY * (batch - on.usual)

@@ -77,15 +77,10 @@ def live(folder: Path, settings: ClientSettings, repeats: int, seconds: float) -
 
 
 def _row(name: str, how: str, runs: Sequence[Seen], ours: Sequence[Seen]) -> list[str]:
-    return [
-        name,
-        how,
-        median_spread([each.cost for each in runs], "{:.3f}"),
-        median_spread([each.cost / base.cost for each, base in zip(runs, ours, strict=True)], "{:.2f}x"),
-        median_spread([100 * each.misses for each in runs], "{:.2f}"),
-        median_spread([1e3 * each.p99 for each in runs], "{:.0f}"),
-        median_spread([each.orders for each in runs], "{:.0f}"),
-    ]
+    shown = ((0, 1, "{:.3f}"), (1, 100, "{:.2f}"), (2, 1e3, "{:.0f}"), (3, 1, "{:.0f}"))
+    cost, *others = (median_spread([scale * run[at] for run in runs], form) for at, scale, form in shown)
+    ratios = [run.cost / base.cost for run, base in zip(runs, ours, strict=True)]
+    return [name, how, cost, median_spread(ratios, "{:.2f}x"), *others]
 
 
 def _virtual(serving: Serving, trace: Trace, seconds: int) -> Seen:

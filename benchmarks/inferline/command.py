@@ -2,26 +2,20 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import click
 
+from benchmarks.inferline.live import live
 from benchmarks.inferline.planning import against_coarse, sensitivity
 from benchmarks.inferline.tuning import changes, social
-from benchmarks.output import fill_in, show
+from benchmarks.output import fill_in, markdown_option, show
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from benchmarks.output import Table
-
-
-def live(repeats: int) -> list[Table]:
-    """Served, not simulated. Imported only here, as it needs Kafka."""
-    from benchmarks.inferline import live as served  # noqa: PLC0415 - imports Kafka
-
-    return served.live(repeats)
 
 
 SECTIONS: Final[dict[str, Callable[[int], list[Table]]]] = {
@@ -36,12 +30,7 @@ SECTIONS: Final[dict[str, Callable[[int], list[Table]]]] = {
 @click.command()
 @click.option("--only", multiple=True, type=click.Choice(list(SECTIONS)), help="May be repeated.")
 @click.option("--repeats", type=click.IntRange(1), default=3, show_default=True, help="Traces of each kind; 1 live.")
-@click.option(
-    "--markdown",
-    type=click.Path(path_type=Path, dir_okay=False, exists=True),
-    metavar="FILE",
-    help="Insert the tables in FILE, between <!-- begin SECTION --> and <!-- end SECTION -->.",
-)
+@markdown_option
 def inferline(*, only: tuple[str, ...], repeats: int, markdown: Path | None) -> None:
     """Show what plans cost and how many queries miss the SLO, beside coarse-grained sizes, DS2 and scaling by lag.
 
@@ -51,6 +40,4 @@ def inferline(*, only: tuple[str, ...], repeats: int, markdown: Path | None) -> 
     """  # noqa: D301 - click's own marks
     for name in only or SECTIONS:
         click.echo(f"## {name}\n")
-        text = show(SECTIONS[name](repeats))
-        if markdown is not None and not fill_in(markdown, {name: text}):
-            click.echo(f"{markdown} has no marks of {name}", err=True)
+        fill_in(markdown, {name: show(SECTIONS[name](repeats))})

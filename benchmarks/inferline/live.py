@@ -70,18 +70,15 @@ _INPUTS: Final[dict[str, Callable[[str], dict[str, Any]]]] = {
     "cascade": lambda way: {"sure": 0.0 if way == "slow" else 1.0},
 }
 """By pipeline, the inputs of a query that is to go a way, as examples.inferline.choices reads them."""
-_NOTES: Final = (
-    (
-        f"Gamma traffic, cv2 {CV2:g}, {SECONDS:g} s; {RATE:g}/s, SLO 750 ms: a fifth of the thesis' rate, five times "
-        "its SLO and durations. Accelerators are emulated. But image-models and cascade-* are convolutional networks "
-        "(torch) on this machine's cores, as `spillway plan profile` measured them there: "
-        f"{CORES_RATE:g}/s, SLO 300 ms; the workers of cascade-thread are threads, those of cascade-process processes."
-    ),
-    (
-        "Thesis: close to each other and below the SLO in all four; the cascade does as well on either of two serving "
-        "systems (4.13). Close: p50 within 5 ms or a tenth, p99 within 10 ms or a fifth, misses within half a point or "
-        "a fifth; rough: within 2.5 times that."
-    ),
+_EMULATED: Final = (
+    f"Gamma traffic, cv2 {CV2:g}, {SECONDS:g} s; {RATE:g}/s, SLO 750 ms: a fifth of the thesis' rate, five times its "
+    "SLO and durations, emulated. But image-models and cascade-* are convolutional networks on this machine's cores: "
+    f"{CORES_RATE:g}/s, SLO 300 ms; the workers of cascade-thread are threads, those of cascade-process processes."
+)
+_CLOSE: Final = (
+    "Thesis: close to each other and below the SLO in all four; the cascade does as well on either of two serving "
+    "systems (4.13). Close: p50 within 5 ms or a tenth, p99 within 10 ms or a fifth, misses within half a point or a "
+    "fifth; rough: within 2.5 times that."
 )
 
 
@@ -109,7 +106,7 @@ def live(_repeats: int) -> list[Table]:
         *("pipeline", "plan", "hop, ms", "beyond a batch, ms", "p50 estimated, ms", "measured"),
         *("p99 estimated, ms", "measured", "misses estimated, %", "measured", "verdict"),
     )
-    return [Table("Estimated and measured, live (Figures 4.8 and 4.13)", columns, made, _NOTES)]
+    return [Table("Estimated and measured, live (Figures 4.8 and 4.13)", columns, made, (_EMULATED, _CLOSE))]
 
 
 def _cases(folder: Path) -> Iterator[Case]:

@@ -43,7 +43,6 @@ class Outcome:
     latencies: Times
     cost: float  # of all of it
     orders: int = 0  # changes of a stage's size
-    sizes: tuple[tuple[float, float], ...] = ()  # when the price an hour of what is ordered changed, and to what
 
     @property
     def misses(self) -> float:
@@ -74,7 +73,7 @@ def served(
     engine.run()
     latencies = np.frombuffer(engine.finished) - arrivals
     late = (latencies > slo) | (np.frombuffer(engine.kinds, np.uint8) != PREDICTION)
-    return Outcome(arrivals, late, latencies, engine.cost(), engine.orders, tuple(engine.prices))
+    return Outcome(arrivals, late, latencies, engine.cost(), engine.orders)
 
 
 class Serving(Engine):

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from benchmarks.inferline.contest import COLUMNS, DS2, EMULATED, OURS, PAPER, PARD, THESIS, Setup, rows
+from benchmarks.inferline.planning import SAMPLE
 from benchmarks.inferline.scene import gamma, scene
 from benchmarks.output import Table
 from spillway.producers.load import recipes
@@ -14,7 +15,6 @@ from spillway.producers.load import recipes
 if TYPE_CHECKING:
     from benchmarks.inferline.scene import Scene, Times
 
-SAMPLE: Final = 300.0
 STEP: Final = 30.0  # seconds of each minute's mean rate (4.6)
 ALL: Final = (
     *(OURS, PAPER, "plan alone", "oracle plan", "cg-mean + autoscale", "cg-peak + autoscale", "plan + autoscale"),

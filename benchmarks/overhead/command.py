@@ -5,11 +5,8 @@ Given a pipeline, it measures the latency that is added to that one's own models
 
 from __future__ import annotations
 
-import json
-import subprocess
 import tempfile
 from collections import Counter, defaultdict
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -20,11 +17,10 @@ from benchmarks.output import Table, by_key, median_spread, tell
 from benchmarks.overhead import latency
 from benchmarks.overhead.runs import SENDER, measured
 from spillway.agents.cli.options import json_option
-from spillway.lineage.errors import SpillwayError, UsageError
 from spillway.producers.report import PREDICTION
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Sequence
 
     from benchmarks.overhead.runs import Measured, Spent
     from spillway.producers.load.tally import LoadResult
@@ -164,24 +160,16 @@ def run(parts: Sequence[str], rates: Sequence[float], seconds: float) -> list[tu
 @click.command()
 @click.argument("pipeline", type=click.Path(exists=True, dir_okay=False, path_type=Path), required=False)
 @click.option("--only", "parts", multiple=True, type=click.Choice(PARTS), help="What to measure.  [default: all]")
-@click.option("--rates", "rates", default="40,150,600", show_default=True, help="Queries/s, of the chains.")
-@click.option("--against", type=click.Path(exists=True, file_okay=False, path_type=Path), help="Another checkout.")
-@click.option(
-    "--payload",
-    metavar="MODULE:FUNCTION",
-    help="With PIPELINE: function that makes the inputs.  [default: by signature]",
-)
-@click.option("--rate", type=click.FloatRange(0, min_open=True), default=5.0, show_default=True, help="With PIPELINE.")
+@click.option("--payload", metavar="MODULE:FUNCTION", help="Of PIPELINE's inputs.  [default: by signature]")
+@click.option("--rate", "rates", multiple=True, type=click.FloatRange(0.1), help="Queries/s; may be repeated.")
 @click.option("--seconds", type=click.FloatRange(1), default=10.0, show_default=True, help="Seconds of each load.")
 @click.option("--repeats", type=click.IntRange(1), help="Runs; reports the median.  [default: 1; with PIPELINE 5]")
 @json_option
 def overhead(
     pipeline: Path | None,
     parts: tuple[str, ...],
-    rates: str,
-    against: Path | None,
     payload: str | None,
-    rate: float,
+    rates: tuple[float, ...],
     seconds: float,
     repeats: int | None,
     *,
@@ -190,94 +178,37 @@ def overhead(
     """Measure what pipelines cost besides their models.
 
     Without PIPELINE: processor time and Kafka requests per query, by process and by API, of pipelines whose models do
-    nothing; about eight minutes. With --against, this checkout and the one at that path are measured alternately, the
-    latter with its own interpreter (PATH/.venv). With PIPELINE: the latency at low load, minus the executions on the
-    critical path.
+    nothing, at 40, 150 and 600 a second; about eight minutes. With PIPELINE: the latency at low load (5 a second),
+    minus the executions on the critical path.
 
     \b
     Examples:
-      python -m benchmarks overhead --only chain-none --rates 40
-      python -m benchmarks overhead --only chain-nspb --against ../before --repeats 3
+      python -m benchmarks overhead --only chain-none --rate 40
       python -m benchmarks overhead examples/plates/pipeline.yaml --payload examples.plates.payload:scene
     """  # noqa: D301 - click's own marks
     if pipeline is not None:
-        runs = latency.measure(pipeline, payload, rate, seconds, repeats or 5)
-        title = f"{pipeline} at {rate:g} queries/s, {len(runs)} runs: median (least to most)"
-        tell(runs, Table(title, ("", ""), by_key(runs)), as_json=as_json)
+        rate = rates[0] if rates else 5.0
+        figures = latency.measure(pipeline, payload, rate, seconds, repeats or 5)
+        title = f"{pipeline} at {rate:g} queries/s, {len(figures)} runs: median (least to most)"
+        tell(figures, Table(title, ("", ""), by_key(figures)), as_json=as_json)
         return
-    chosen, numbers = parts or PARTS, _numbers(rates)
-    sides: dict[str, list[list[tuple[Cell, float]]]] = defaultdict(list)
-    for turn in range(repeats or 1):
-        if against is None:
-            sides["here"].append(run(chosen, numbers, seconds))
-            continue
-        for tree in (against, _HERE) if turn % 2 == 0 else (_HERE, against):
-            side = "here" if tree == _HERE else "against"
-            sides[side].append(_elsewhere(tree, chosen, rates, seconds))
-            click.echo(f"turn {turn + 1}: {side} measured", err=True)
-    listed = {side: [_listed(cells) for cells in found] for side, found in sides.items()}
-    tell(listed, *tables(sides), as_json=as_json)
+    runs = [run(parts or PARTS, rates or _RATES, seconds) for _ in range(repeats or 1)]
+    listed = [[{"cell": list(cell), "value": round(value, 4)} for cell, value in cells] for cells in runs]
+    tell(listed, *tables(runs), as_json=as_json)
 
 
-_HERE: Final = Path(__file__).parents[2]
-
-
-def _numbers(rates: str) -> tuple[float, ...]:
-    found: tuple[float, ...] = ()
-    with suppress(ValueError):
-        found = tuple(float(rate) for rate in rates.split(","))
-    if not found or min(found) <= 0:
-        raise UsageError(f"--rates {rates!r}: write numbers above 0, as 40,150")
-    return found
-
-
-# This benchmark, with the other checkout's everything else: its models lie in the folder that a pipeline is served in.
-_BORROWED: Final = """\
-import sys
-import spillway
-sys.path.append(sys.argv.pop(1))
-from benchmarks.overhead.command import overhead
-overhead()
-"""
-
-
-def _elsewhere(tree: Path, parts: Sequence[str], rates: str, seconds: float) -> list[tuple[Cell, float]]:
-    """Run this benchmark in another checkout, by that one's interpreter. Raises SpillwayError where it ends badly."""
-    python = tree.absolute() / ".venv" / "bin" / "python"
-    if not python.exists():
-        raise UsageError(f"--against {tree}: there is no {python}; create the checkout's environment with `make env`")
-    chosen = [word for part in parts for word in ("--only", part)]
-    options = [*chosen, "--rates", rates, "--seconds", str(seconds), "--json"]
-    command = [str(python), "-P", "-c", _BORROWED, str(_HERE), *options]
-    with tempfile.TemporaryDirectory(prefix="spillway-bench-") as folder:
-        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise SpillwayError(f"the benchmark failed in {tree}: {done.stderr[-2000:]}")
-    cells = json.loads(done.stdout)["here"][0]
-    return [((each["table"], each["row"], each["column"]), each["value"]) for each in cells]
-
-
-def _listed(cells: Sequence[tuple[Cell, float]]) -> list[dict[str, str | float]]:
-    return [
-        {"table": table, "row": row, "column": column, "value": round(value, 4)}
-        for (table, row, column), value in cells
-    ]
-
-
-def tables(sides: Mapping[str, Sequence[Sequence[tuple[Cell, float]]]]) -> list[Table]:
-    """Make tables of medians, with the least and the most where there are several runs; against: then, and now."""
-    values: dict[Cell, dict[str, list[float]]] = {}
-    for side in sorted(sides):  # "against" first
-        for cell, value in (one for cells in sides[side] for one in cells):
-            values.setdefault(cell, {}).setdefault(side, []).append(value)
-
-    def shown(cell: Cell) -> str:
-        return " -> ".join(median_spread(values.get(cell, {}).get(side, ()), "{:.2f}", "-") for side in sorted(sides))
-
+def tables(runs: Sequence[Sequence[tuple[Cell, float]]]) -> list[Table]:
+    """Make tables of medians, with the least and the most where there are several runs."""
+    values: dict[Cell, list[float]] = defaultdict(list)
+    for cell, value in (one for cells in runs for one in cells):
+        values[cell].append(value)
     made = []
     for title in dict.fromkeys(title for title, _, _ in values):
         names = dict.fromkeys(row for own, row, _ in values if own == title)
         columns = tuple(dict.fromkeys(column for own, _, column in values if own == title))
-        rows = [[name, *(shown((title, name, column)) for column in columns)] for name in names]
+        rows = [
+            [name, *(median_spread(values.get((title, name, column), ()), "{:.2f}", "-") for column in columns)]
+            for name in names
+        ]
         made.append(Table(title, ("", *columns), rows))
     return made

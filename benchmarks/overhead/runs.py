@@ -92,9 +92,7 @@ class Measured:
         return self._between(first, last)
 
     def _read(self, ended: int) -> _Reading:
-        cpu: dict[str, float] = {}
-        for pid, name in self.pids.items():
-            cpu[name] = cpu_of(psutil.Process(pid))
+        cpu = {name: cpu_of(psutil.Process(pid)) for pid, name in self.pids.items()}
         at = time.monotonic()
         if self.log is None:
             return _Reading(at, ended, cpu, 0, {})

@@ -21,10 +21,7 @@ def measure(setting: Setting) -> dict[str, Any]:
     names = setting.some((*ABLATIONS, *(each for each in ALL if each != "pard")), 3)
     found: dict[str, Any] = {}
     for dispatch in ("worker", "shared"):
-        cases = {
-            name: Case("lv", TRACE, name, seconds=setting.seconds, dispatch=dispatch)
-            for name in setting.policies(names)
-        }
+        cases = {name: Case("lv", TRACE, name, seconds=setting.seconds, dispatch=dispatch) for name in names}
         found[dispatch] = {name: _of(figures) for name, figures in over_seeds(setting, cases).items()}
     return found
 

@@ -74,10 +74,6 @@ class Setting:
     seeds: tuple[int, ...]
     workers: int = 1  # processes
     quick: bool = False
-    without: tuple[str, ...] = ()  # policies that are left out
-
-    def policies(self, names: Iterable[str] = ALL) -> tuple[str, ...]:
-        return tuple(name for name in names if name not in self.without)
 
     def some(self, values: Iterable[Any], few: int = 2) -> list[Any]:
         return list(values)[: few if self.quick else None]

@@ -10,7 +10,7 @@ import statistics
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from benchmarks.output import MISSING, Table, ratio, spread, times
+from benchmarks.output import Table, ratio, spread, times
 from benchmarks.pard import paper
 from benchmarks.pard.applications import APPLICATIONS
 from benchmarks.pard.cases import ALL, Case, Setting, over_seeds, real_traces
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     Cells = dict[str, dict[str, dict[str, list[float]]]]  # by application and trace, by policy
 
 _BASELINES = ("naive", "nexus", "clipper++")
-_OURS = ("pard", "spillway")
 
 
 def measure(setting: Setting) -> dict[str, Any]:
@@ -41,7 +40,7 @@ def _cells(setting: Setting, dispatch: Dispatch, apps: Iterable[str], traces: Se
         (app, trace, policy): Case(app, trace, policy, seconds=setting.seconds, dispatch=dispatch)
         for app in apps
         for trace in traces
-        for policy in setting.policies()
+        for policy in ALL
     }
     cells: Cells = {}
     for (app, trace, policy), figures in over_seeds(setting, cases).items():
@@ -58,23 +57,18 @@ def tables(result: dict[str, Any]) -> list[Table]:
         cells: Cells = result[dispatch]
         found.append(_rates(cells, "drop", f"Drop rate in %, {name}: mean (least to most over seeds)"))
         found.append(_rates(cells, "invalid", f"Invalid rate in %, {name}: mean (least to most over seeds)"))
-        there = [own for own in _OURS if any(own in cell for cell in cells.values())]
-        found += [_ratios(cells, own, f"How {own} stands beside the baselines, {name}") for own in there]
+        found += [_ratios(cells, own, f"How {own} stands beside the baselines, {name}") for own in ("pard", "spillway")]
     return found
 
 
 def _rates(cells: Cells, what: str, title: str) -> Table:
-    rows = [
-        (name, *(spread(cell[each][what]) if each in cell else MISSING for each in ALL)) for name, cell in cells.items()
-    ]
+    rows = [(name, *(spread(cell[each][what]) for each in ALL)) for name, cell in cells.items()]
     return Table(title, ("cell", *ALL), rows)
 
 
 def _ratios(cells: Cells, own: str, title: str) -> Table:
     rows, wins, losses = [], dict.fromkeys(_BASELINES, 0), dict.fromkeys(_BASELINES, 0)
     for name, cell in cells.items():
-        if own not in cell:
-            continue
         row = [name]
         for other in _BASELINES:
             theirs, ours = (statistics.fmean(cell[each]["drop"]) for each in (other, own))

@@ -35,29 +35,21 @@ if TYPE_CHECKING:
 
 OVER_SHARE: Final = "over-share"  # has used up, or would, the part of the SLO that is meant for this stage
 OVERLOAD: Final = "overload"  # refused on arrival, as the stages have more to do than they can
+_BEHIND: Final = "a request behind it in the queue was refused, so all requests before that one are refused too"
 
 
-# Nexus: drops at t_b what cannot end within the current module's latency budget (PARD, section 5.1).
-#
-# "Scans the queue in arrival order with a sliding window equal to the batch size, stopping at the first position where
-# all requests in the window can meet the current module's latency budget and dropping all earlier ones." So a request
-# that could still make it is dropped with one behind it that cannot, where the two wait in another order than they were
-# sent in: behind a stage with several workers. What arrives while its batch has room is a window of its own.
-#
-# Two readings of that budget. `nexus`: the deadline itself, at the end of this stage (section 5.2: "without considering
-# the latency budget for subsequent modules"). `nexus-split`: the stage's share of the SLO, from the arrival at the
-# stage.
+# Nexus: drops at t_b what cannot end within the current module's latency budget (PARD, section 5.1). "Scans the queue
+# in arrival order with a sliding window equal to the batch size, stopping at the first position where all requests in
+# the window can meet the current module's latency budget and dropping all earlier ones." So a request that could still
+# make it is dropped with one behind it that cannot. Two readings of that budget: `nexus`, the deadline itself, at the
+# end of this stage; `nexus-split`, the stage's share of the SLO, from the arrival at the stage.
 
 
-def _behind(stage: str, refusal: Refusal) -> Refusal:
-    return Refusal(
-        refusal.reason,
-        f"{stage}: a request behind it in the queue was refused, so all requests before that one are refused too",
-    )
+class Nexus(Fifo):
+    """Slides a window over the queue; refuses when t_e + d_k is behind the deadline.
 
-
-class _Windowed(Fifo):
-    """Slides a window over the queue. Knows how long a full batch takes: as profiled, and then, as measured."""
+    Knows how long a full batch takes: as profiled, and then, as measured.
+    """
 
     __slots__ = ("_duration",)
 
@@ -80,19 +72,13 @@ class _Windowed(Fifo):
             if refusal is None:
                 window.append(request)
                 continue
-            drops.extend((earlier, _behind(self.view.stage, refusal)) for earlier in window)
+            behind = Refusal(refusal.reason, f"{self.view.stage}: {_BEHIND}")
+            drops.extend((earlier, behind) for earlier in window)
             drops.append((request, refusal))
             window.clear()
         for request in window:
             request.entered = now
         batch += window
-
-
-@final
-class Nexus(_Windowed):
-    """Refuses when t_e + d_k is behind the deadline."""
-
-    __slots__ = ()
 
     def judge(self, now: float, starts: float, request: Request) -> Refusal | None:
         if starts + self._duration > request.deadline:
@@ -108,8 +94,8 @@ class Nexus(_Windowed):
 
 
 @final
-class NexusSplit(_Windowed):
-    """Refuses when t_e + d_k > t_r + SLO_k."""
+class NexusSplit(Nexus):
+    """The same, but refuses when t_e + d_k > t_r + SLO_k."""
 
     __slots__ = ("_share",)
 
@@ -118,9 +104,7 @@ class NexusSplit(_Windowed):
         self._share = share(view, planned(view))
 
     def judge(self, now: float, starts: float, request: Request) -> Refusal | None:  # noqa: ARG002
-        most = self._share * (request.deadline - request.sent)
-        spent = starts + self._duration - request.arrived
-        return over(self.view.stage, spent, most) if spent > most else None
+        return over(self.view.stage, request, self._share, starts + self._duration - request.arrived)
 
 
 def share(view: StageView, weigh: Callable[[str], float]) -> float:
@@ -151,7 +135,11 @@ def planned(view: StageView) -> Callable[[str], float]:
     return weigh
 
 
-def over(stage: str, spent: float, most: float) -> Refusal:
+def over(stage: str, request: Request, share: float, spent: float) -> Refusal | None:
+    """Refuse a request that has spent more than a stage's share of its SLO."""
+    most = share * (request.deadline - request.sent)
+    if spent <= most:
+        return None
     return Refusal(OVER_SHARE, f"{stage}: {1000 * spent:.1f} ms of {1000 * most:.1f} ms allotted to this stage")
 
 
@@ -166,14 +154,11 @@ class ClipperPlusPlus(Fifo):
         self._share = share(view, planned(view))
 
     def judge(self, now: float, starts: float, request: Request) -> Refusal | None:  # noqa: ARG002
-        most = self._share * (request.deadline - request.sent)
-        if now - request.arrived > most:
-            return over(self.view.stage, now - request.arrived, most)
-        return None
+        return over(self.view.stage, request, self._share, now - request.arrived)
 
 
-class _Shared(Adaptive):
-    """In PARD's order; refuses when t_e + d_k > t_r + SLO_k."""
+class Split(Adaptive):
+    """PARD-split, with fixed shares: in PARD's order; refuses when t_e + d_k > t_r + SLO_k."""
 
     __slots__ = ("_share",)
 
@@ -182,24 +167,15 @@ class _Shared(Adaptive):
         self._share = share(view, planned(view))
 
     def judge(self, now: float, starts: float, request: Request) -> Refusal | None:
-        most = self._share * (request.deadline - request.sent)
-        spent = starts + self._duration - request.arrived
-        if spent > most:
-            return over(self.view.stage, spent, most)
-        self._seen.delays.append(now - request.arrived)
-        self._seen.waits.append(starts - now)
-        return None
+        refusal = over(self.view.stage, request, self._share, starts + self._duration - request.arrived)
+        if refusal is None:
+            self._seen.delays.append(now - request.arrived)
+            self._seen.waits.append(starts - now)
+        return refusal
 
 
 @final
-class Split(_Shared):
-    """PARD-split: fixed shares."""
-
-    __slots__ = ()
-
-
-@final
-class WorstCase(_Shared):
+class WorstCase(Split):
     """PARD-WCL: shares by what lately was the longest time from t_r to the end of the batch, at least d.
 
     The longest times pass between the queues of one simulation; what live stages exchange has no room for them.
@@ -272,12 +248,10 @@ class OverloadControl(Fifo):
 
     def admit(self, now: float, request: Request) -> Refusal | None:  # noqa: ARG002
         """Refuse a share of what arrives at a root while some stage is overloaded."""
-        if self._overloaded and self._root and self._lot(request) < self.parameters.alpha:
+        lot = crc32(pack("dq", request.sent, self.view.seed)) / 2**32
+        if self._overloaded and self._root and lot < self.parameters.alpha:
             return Refusal(OVERLOAD, f"stage {self._overloaded} has a queueing delay over its limit")
         return None
-
-    def _lot(self, request: Request) -> float:
-        return crc32(pack("dq", request.sent, self.view.seed)) / 2**32
 
     def judge(self, now: float, starts: float, request: Request) -> Refusal | None:
         self._seen.delays.append(now - request.arrived)
@@ -288,11 +262,8 @@ class OverloadControl(Fifo):
         return self._seen.report(now, load)
 
     def tick(self, now: float, load: Load, states: Mapping[str, Sequence[StageState]]) -> None:  # noqa: ARG002
-        self._overloaded = next((name for name, told in states.items() if _queueing(told) > self.threshold), "")
-
-    @property
-    def threshold(self) -> float:
-        return self.parameters.threshold
+        most = self.parameters.threshold
+        self._overloaded = next((name for name, told in states.items() if _queueing(told) > most), "")
 
 
 def _queueing(states: Sequence[StageState]) -> float:
@@ -300,8 +271,8 @@ def _queueing(states: Sequence[StageState]) -> float:
     return sum(state.queueing * state.entered for state in states) / weight if weight > 0 else 0.0
 
 
-class _OtherWaits(Pard):
-    """Several paths may be worst by another measure: each variant looks for its own worst path."""
+class Lower(Pard):
+    """L_sub = sum q_i + sum d_i: no batch waits. Each variant of it looks for its own worst path."""
 
     __slots__ = ()
 
@@ -323,11 +294,11 @@ class _OtherWaits(Pard):
         )
 
     def terms(self, later: Later) -> Later:
-        raise NotImplementedError
+        return later
 
 
 @final
-class Back(_OtherWaits):
+class Back(Lower):
     """L_sub = 0: only what lies behind the request, and this stage."""
 
     __slots__ = ()
@@ -337,7 +308,7 @@ class Back(_OtherWaits):
 
 
 @final
-class ShortestFuture(_OtherWaits):
+class ShortestFuture(Lower):
     """L_sub = sum d_i: later stages execute at once."""
 
     __slots__ = ()
@@ -347,17 +318,7 @@ class ShortestFuture(_OtherWaits):
 
 
 @final
-class Lower(_OtherWaits):
-    """L_sub = sum q_i + sum d_i: no batch waits."""
-
-    __slots__ = ()
-
-    def terms(self, later: Later) -> Later:
-        return later
-
-
-@final
-class Upper(_OtherWaits):
+class Upper(Lower):
     """L_sub = sum q_i + 2 sum d_i: every batch wait as long as it can be."""
 
     __slots__ = ()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from typing import TYPE_CHECKING, Final
 
 import click
@@ -19,60 +19,42 @@ from spillway.agents.coding.codes import Sum
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    Section = Callable[[int, int], Table | Iterator[Table]]
+
 AT: Final = Setting(270)
 BASE: Final = "equal-resources"
 MARGIN: Final = 0.005  # seconds before a deadline in which an answer is sent (`spillway.agents.core.last_moments`)
 EMULATED: Final = "Emulated: instances are timers, shuffles and multitenancy are drawn; nothing of it ran on a GPU."
-SECTIONS: Final[dict[str, Callable[[int, int], Table | Iterator[Table]]]] = {}
-LONG: Final = {"accuracy", "live", "live-all"}  # shown when asked for: minutes, or a machine that does nothing else
 
 
-@click.command()
-@click.option(
-    "--only",
-    multiple=True,
-    help="This section; may be repeated: rates, k, tails, batches, load, beside, release, bytes, loses, codes; and, "
-    "for minutes, accuracy, live (against equal-resources), live-all (against all).",
-)
-@click.option("--repeats", type=click.IntRange(1), default=3, show_default=True, help="Of each cell.")
-@click.option("--queries", type=click.IntRange(1_000), default=100_000, show_default=True, help="Of each run.")
-def parm(*, only: tuple[str, ...], repeats: int, queries: int) -> None:
-    """Show what coded computation brings against as many more workers of the model.
+@cache
+def _tail(strategy: str, setting: Setting, seed: int) -> tuple[float, float]:
+    """The median and the 99.9th percentile, in ms."""
+    ms = 1e3 * latencies(strategy, setting, seed)
+    return float(np.median(ms)), float(np.percentile(ms, 99.9))
 
-    \b
-    Example:
-      python -m benchmarks parm --only rates --queries 20000
-    """  # noqa: D301 - click's own marks
-    unknown = set(only) - SECTIONS.keys()
-    if unknown:
-        raise click.UsageError(f"there is no section {min(unknown)!r}; those there are: {', '.join(SECTIONS)}")
-    for name, section in SECTIONS.items():
-        if name in only or (not only and name not in LONG):
-            made = section(repeats, queries)
-            show([made] if isinstance(made, Table) else made)
+
+def _rows(name: str, runs: Sequence[tuple[str, Setting]], repeats: int, queries: int) -> list[list[str]]:
+    """A row of each strategy in its setting; the first is what the others are compared with."""
+    rows: list[list[str]] = []
+    for strategy, setting in runs:
+        tails = [
+            [_tail(which, replace(at, queries=queries), seed) for seed in range(repeats)]
+            for which, at in (runs[0], (strategy, setting))
+        ]
+        pairs = list(zip(*tails, strict=True))
+        gaps = [(base[1] - base[0]) / (own[1] - own[0]) for base, own in pairs]
+        lower = [100 * (1 - own[1] / base[1]) for base, own in pairs]
+        compared = [median_spread(gaps, "{:.2f}"), median_spread(lower, "{:.0f}")] if rows else ["", ""]
+        columns = [median_spread([own[n] for _, own in pairs], "{:.1f}") for n in (0, 1)]
+        rows.append([name, strategy, *columns, *compared])
+    return rows
 
 
 def _cells(settings: Sequence[tuple[str, Setting, Sequence[str]]], repeats: int, queries: int) -> list[list[str]]:
     """Rows of each setting's strategies, the first of which the others are compared with."""
-    rows = []
-    for name, setting, strategies in settings:
-        cell = replace(setting, queries=queries)
-        seen: dict[str, list[tuple[float, float]]] = {strategy: [] for strategy in strategies}
-        for seed in range(repeats):
-            for strategy in strategies:
-                ms = 1e3 * latencies(strategy, cell, seed)
-                seen[strategy].append((float(np.median(ms)), float(np.percentile(ms, 99.9))))
-        first = seen[strategies[0]]
-        for strategy in strategies:
-            pairs = list(zip(first, seen[strategy], strict=True))
-            gaps = [(base[1] - base[0]) / (own[1] - own[0]) for base, own in pairs]
-            lower = [100 * (1 - own[1] / base[1]) for base, own in pairs]
-            compared = ["", ""] if strategy == strategies[0] else [
-                median_spread(gaps, "{:.2f}"), median_spread(lower, "{:.0f}")
-            ]  # fmt: skip
-            columns = [median_spread([own[n] for own in seen[strategy]], "{:.1f}") for n in (0, 1)]
-            rows.append([name, strategy, *columns, *compared])
-    return rows
+    cells = ((name, [(strategy, setting) for strategy in strategies]) for name, setting, strategies in settings)
+    return [row for name, runs in cells for row in _rows(name, runs, repeats, queries)]
 
 
 def _table(title: str, of: str, rows: list[list[str]], *notes: str) -> Table:
@@ -90,16 +72,8 @@ def _rates(repeats: int, queries: int) -> Table:
 
 def _ks(repeats: int, queries: int) -> Table:
     rows = _cells([("k = 2", AT, (BASE, "coded"))], repeats, queries)
-    base = [1e3 * latencies(BASE, replace(AT, queries=queries), seed) for seed in range(repeats)]
     for k in (3, 4):
-        own = [1e3 * latencies("coded", replace(AT, k=k, queries=queries), seed) for seed in range(repeats)]
-        tails = [[(float(np.median(ms)), float(np.percentile(ms, 99.9))) for ms in each] for each in (base, own)]
-        pairs = list(zip(*tails, strict=True))
-        rows.append([
-            f"k = {k}", "coded", *(median_spread([b[n] for _, b in pairs], "{:.1f}") for n in (0, 1)),
-            median_spread([(a[1] - a[0]) / (b[1] - b[0]) for a, b in pairs], "{:.2f}"),
-            median_spread([100 * (1 - b[1] / a[1]) for a, b in pairs], "{:.0f}"),
-        ])  # fmt: skip
+        rows += _rows(f"k = {k}", [(BASE, AT), ("coded", replace(AT, k=k))], repeats, queries)[1:]
     note = "k = 3 and 4 have fewer workers than equal-resources has. Paper: gap up to 2.5 times smaller."
     return _table("k = 2, 3, 4 at 270/s (Figure 12)", "k", rows, note)
 
@@ -204,6 +178,35 @@ def _median_us(what: Callable[[], object], times: int = 300) -> float:
     return 1e6 * float(np.median(took))
 
 
-SECTIONS.update(rates=_rates, k=_ks, tails=_tails, batches=_batches, load=_load, beside=_beside)
-SECTIONS.update(release=_release, bytes=_sent, loses=_loses, codes=_codes, accuracy=accuracy, live=live)
-SECTIONS["live-all"] = partial(live, others=OTHERS)
+SECTIONS: Final[dict[str, Section]] = {
+    "rates": _rates,
+    "k": _ks,
+    "tails": _tails,
+    "batches": _batches,
+    "load": _load,
+    "beside": _beside,
+    "release": _release,
+    "bytes": _sent,
+    "loses": _loses,
+    "codes": _codes,
+}
+LONG: Final[dict[str, Section]] = {"accuracy": accuracy, "live": live, "live-all": partial(live, others=OTHERS)}
+"""Shown when asked for: minutes, or a machine that does nothing else."""
+
+
+@click.command()
+@click.option("--only", multiple=True, type=click.Choice([*SECTIONS, *LONG]), help="This section; may be repeated.")
+@click.option("--repeats", type=click.IntRange(1), default=3, show_default=True, help="Of each cell.")
+@click.option("--queries", type=click.IntRange(1_000), default=100_000, show_default=True, help="Of each run.")
+def parm(*, only: tuple[str, ...], repeats: int, queries: int) -> None:
+    """Show what coded computation brings against as many more workers of the model.
+
+    Only where they are named: accuracy, live (against equal-resources) and live-all (against all), for minutes.
+
+    \b
+    Example:
+      python -m benchmarks parm --only rates --queries 20000
+    """  # noqa: D301 - click's own marks
+    for name in only or SECTIONS:
+        made = (SECTIONS | LONG)[name](repeats, queries)
+        show([made] if isinstance(made, Table) else made)

@@ -56,7 +56,7 @@ class ContinuousBatcher:
     __slots__ = (
         "_account", "_decoding", "_ends", "_first", "_held", "_iteration", "_own",
         "_policy", "_profile", "_reading", "_running", "_serial", "_tick", "_used", "arrived", "busy", "completed",
-        "drops", "iterations", "preempted", "started", "total_drops",
+        "drops", "iterations", "started", "total_drops",
     )  # fmt: skip
 
     def __init__(self, policy: Policy, profile: TokenProfile) -> None:
@@ -75,7 +75,7 @@ class ContinuousBatcher:
         self._account = 0.0  # seconds charged in equal parts to each that ran all the time
         self._iteration: Iteration | None = None
         self.drops: list[tuple[Generation, Refusal]] = []
-        self.arrived = self.started = self.completed = self.total_drops = self.preempted = self.iterations = 0
+        self.arrived = self.started = self.completed = self.total_drops = self.iterations = 0
         self.busy = 0.0
 
     # What happens ----------------------------------------------------------------------------------------------
@@ -139,10 +139,6 @@ class ContinuousBatcher:
             running=len(self._running),
         )
 
-    @property
-    def tokens(self) -> int:
-        return self._used
-
     # Inside ----------------------------------------------------------------------------------------------------
 
     def _alike(self) -> int:
@@ -163,7 +159,6 @@ class ContinuousBatcher:
             self._used -= request.prompt + request.held
             request.charged += self._account - request.mark
             self._held.appendleft((request, False))
-            self.preempted += 1
 
     def _read_on(self) -> float:
         room = self._profile.chunk

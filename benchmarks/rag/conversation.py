@@ -83,10 +83,8 @@ def recorded(path: Path, count: int, rate: float, seed: int) -> Conversations:
         rows = np.loadtxt(path, delimiter=",", skiprows=1, ndmin=2)
     except (OSError, ValueError) as error:
         raise UsageError(f"{path}: no recording of conversations: {error}") from error
-    if rows.shape[1] != 3 or not np.isfinite(rows).all():
-        raise UsageError(f"{path}: give it the columns t,context_tokens,generated_tokens")
-    if count > len(rows):
-        raise UsageError(f"{path} has {len(rows)} rows; simulate at most as many queries, not {count}")
+    if rows.shape[1] != 3 or count > len(rows):
+        raise UsageError(f"{path}: give it the columns t,context_tokens,generated_tokens and at least {count} rows")
     start = int(np.random.default_rng(seed).integers(0, len(rows) - count + 1))
     rows = rows[start : start + count]
     due = rows[:, 0] - rows[0, 0]

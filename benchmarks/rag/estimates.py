@@ -3,7 +3,7 @@
 `Recent`, the recent average of what the stage took (the paper's rewrite and search); `Batched`, the profile of the
 planned batch (retrieve); `Prefill`, the profile at the input's length (generate, whose first token is what counts);
 `Generate`, the time to a last token, from the recent seconds per token and a length: the request's true one (the
-paper's oracle), or the learned one that a share `chance` of its like do not exceed.
+paper's oracle), or the learned one that half of its like do not exceed.
 
 Averages are PARD's: linearly weighted over some seconds, renewed when `close` is called once a period. Where nothing
 was seen lately the profile stands in. An old average must not stand on: one that makes the stage refuse everybody
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from spillway.agents.core.policy import StageView
     from spillway.agents.core.request import Request
 
-CHANCE = 0.5
+_CHANCE = 0.5
 
 
 class Own:
@@ -124,13 +124,11 @@ class Generate(Own):
         self,
         profile: TokenProfile,
         lengths: LengthsByPrompt | None,
-        chance: float = CHANCE,
         window: float = DEFAULT,
     ) -> None:
         """`lengths`: what is learned of them; None: the true ones are known."""
         self._profile = profile
         self._lengths = lengths
-        self._chance = chance
         self._took = Average(window)
         self._pace = Average(window)
 
@@ -140,7 +138,7 @@ class Generate(Own):
         pace = self._profile.step(1) if self._pace.value is None else self._pace.value
         if self._lengths is None:
             return prefill + pace * (request.output - 1)
-        return prefill + pace * (self._lengths.quantile(request.prompt, self._chance) - 1)
+        return prefill + pace * (self._lengths.quantile(request.prompt, _CHANCE) - 1)
 
     def ended(self, now: float, request: Request) -> None:
         assert isinstance(request, Generation)

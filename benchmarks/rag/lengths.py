@@ -76,6 +76,3 @@ class LengthsByPrompt:
                 return float(2.0 ** ((length + (share - below) / here) / _WIDTH))
             below += here
         return float(2.0**_TOP)
-
-    def __len__(self) -> int:
-        return len(self._classes)

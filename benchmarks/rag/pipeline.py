@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from benchmarks.rag.engine import TokenEngine
-from benchmarks.rag.estimates import CHANCE, Batched, Generate, Own, Prefill, Recent
+from benchmarks.rag.engine import TokenEngine, TokenResult
+from benchmarks.rag.estimates import Batched, Generate, Own, Prefill, Recent
 from benchmarks.rag.generation import TokenProfile
 from benchmarks.rag.lengths import LengthsByPrompt
 from benchmarks.rag.plan import Batches, Generator, Needs, Queries, Threads, TokenPlan, TokenStage
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from benchmarks.rag.conversation import Conversations
-    from benchmarks.rag.result import TokenResult
     from spillway.agents.core.policy import Policy, StageView
 
 SLO = 5.0  # to the first token
@@ -86,7 +85,7 @@ def _search(count: int, rng: np.random.Generator) -> NDArray[np.float64]:
     return np.minimum(seconds + late, _TAIL_MOST)
 
 
-def rag_policy(name: str, chance: float = CHANCE) -> Callable[[StageView, TokenStage], Policy]:
+def rag_policy(name: str) -> Callable[[StageView, TokenStage], Policy]:
     """Give what makes the policy of a stage. Raises UsageError for a name that is none."""
     if name not in POLICIES:
         raise UsageError(f"there is no policy {name!r} for this pipeline; there are: {', '.join(POLICIES)}")
@@ -96,12 +95,12 @@ def rag_policy(name: str, chance: float = CHANCE) -> Callable[[StageView, TokenS
             return Naive(view)
         if name == "reactive":
             return Expired(view)
-        return Foresight(view, _own(name, view, stage, chance), alone=name == "local")
+        return Foresight(view, _own(name, view, stage), alone=name == "local")
 
     return make
 
 
-def _own(name: str, view: StageView, stage: TokenStage, chance: float) -> Own:
+def _own(name: str, view: StageView, stage: TokenStage) -> Own:
     kind = stage.kind
     if isinstance(kind, Batches):
         return Batched(view)
@@ -110,10 +109,10 @@ def _own(name: str, view: StageView, stage: TokenStage, chance: float) -> Own:
     if kind.until_first:
         return Prefill(kind.profile)
     if name in ("learned", "oracle"):
-        return Generate(kind.profile, LengthsByPrompt() if name == "learned" else None, chance)
+        return Generate(kind.profile, LengthsByPrompt() if name == "learned" else None)
     return Recent(profile=kind.duration(1))
 
 
-def simulate_rag(conversations: Conversations, policy: str, seed: int, chance: float = CHANCE) -> TokenResult:
+def simulate_rag(conversations: Conversations, policy: str, seed: int) -> TokenResult:
     """Run the pipeline once."""
-    return TokenEngine(rag_plan(), rag_queries(conversations, seed), rag_policy(policy, chance)).run()
+    return TokenEngine(rag_plan(), rag_queries(conversations, seed), rag_policy(policy)).run()

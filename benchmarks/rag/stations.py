@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from math import ceil
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -46,13 +47,19 @@ class World(Protocol):
     def dropped(self, stage: str, request: Visit) -> None: ...
 
 
-class GeneratorStation:
+class _Station:
+    """What all stations have."""
+
+    def __init__(self, name: str, policy: Policy, world: World) -> None:
+        self._name, self._world = name, world
+        self.policy = policy
+
+
+class GeneratorStation(_Station):
     """A stage with continuous batching. Takes iterations that are all alike at once, until an arrival interrupts."""
 
     def __init__(self, name: str, policy: Policy, profile: TokenProfile, world: World) -> None:
-        self._name = name
-        self._world = world
-        self.policy = policy
+        super().__init__(name, policy, world)
         self.batcher = ContinuousBatcher(policy, profile)
         self._runs: Iteration | None = None
         self._repeats = 0
@@ -97,13 +104,11 @@ class GeneratorStation:
             self._begin(now)
 
 
-class BatchStation:
+class BatchStation(_Station):
     """A stage of batches: the live stages' batcher."""
 
     def __init__(self, name: str, policy: Policy, kind: Batches, world: World) -> None:
-        self._name = name
-        self._world = world
-        self.policy = policy
+        super().__init__(name, policy, world)
         self._batcher = Batcher(policy, kind.batch, 0.0, kind.instances, kind.duration)
 
     def push(self, now: float, request: Visit) -> None:
@@ -116,13 +121,10 @@ class BatchStation:
     def _settle(self) -> None:
         _spread(self._name, self._batcher.drops, self._world)
         for batch in self._batcher.starts:
-            self._plan_end(batch)
+            self._world.plan(batch.expected_end, partial(self._end, batch))
         self._batcher.starts.clear()
 
-    def _plan_end(self, batch: Batch) -> None:
-        self._world.plan(batch.expected_end, lambda now: self._end(now, batch))
-
-    def _end(self, now: float, batch: Batch) -> None:
+    def _end(self, batch: Batch, now: float) -> None:
         self._batcher.complete(now, batch.worker)
         self._settle()
         share = (now - batch.started) / len(batch.requests)
@@ -132,13 +134,11 @@ class BatchStation:
             self._world.ended(now, self._name, request)
 
 
-class ThreadStation:
+class ThreadStation(_Station):
     """A stage of threads: each serves one request, in the policy's order, for as long as it takes."""
 
     def __init__(self, name: str, policy: Policy, kind: Threads, world: World) -> None:
-        self._name = name
-        self._world = world
-        self.policy = policy
+        super().__init__(name, policy, world)
         self._free = kind.threads
         self._threads = kind.threads
         self._ended: Callable[[float, Request], None] | None = getattr(policy, "ended", None)
@@ -178,12 +178,9 @@ class ThreadStation:
             self._free -= 1
             self._started += 1
             request.entered = request.started = now
-            self._plan_end(now + request.seconds, request)
+            self._world.plan(now + request.seconds, partial(self._end, request))
 
-    def _plan_end(self, at: float, request: Visit) -> None:
-        self._world.plan(at, lambda now: self._end(now, request))
-
-    def _end(self, now: float, request: Visit) -> None:
+    def _end(self, request: Visit, now: float) -> None:
         self._free += 1
         self._completed += 1
         self._busy += request.seconds

@@ -21,12 +21,11 @@ if TYPE_CHECKING:
 
 IN_PROCESS = ("updates", "topk", "hybrid", "new-users", "bandits", "alarms")
 LIVE = ("live-updates", "rate", "drifts")  # served on a Kafka of their own
+_ALL = (*IN_PROCESS, "live", *LIVE)
 
 
 @click.command()
-@click.option(
-    "--only", multiple=True, type=click.Choice((*IN_PROCESS, "live", *LIVE)), help="This section; may be repeated."
-)
+@click.option("--only", multiple=True, type=click.Choice(_ALL), help="This section; may be repeated.")
 @click.option("--repeats", type=click.IntRange(2), default=50, show_default=True, help="Of each timing in process.")
 @click.option("--runs", type=click.IntRange(1), default=3, show_default=True, help="Of live updates and of drifts.")
 @click.option("--seeds", type=click.IntRange(2), default=20, show_default=True, help="Worlds of ratings.")

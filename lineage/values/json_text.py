@@ -156,15 +156,17 @@ def show_value(value: Any) -> Any:
     return value
 
 
-def show_outcome(outcome: Outcome, request_id: str, seconds: float, *, late: bool | None = None) -> dict[str, Any]:
+def show_outcome(
+    outcome: Outcome, request_id: str, seconds: float, *, late: bool | None = None, outputs: bool = True
+) -> dict[str, Any]:
     """Give an outcome, and how long it took, as a JSON object; durations in milliseconds.
 
-    `late`: whether it came after its deadline, where the one who shows it knows.
+    `late`: whether it came after its deadline, where the one who shows it knows. `outputs`: whether they are shown.
     """
     return {
         "request_id": request_id,
         "kind": outcome.kind,
-        "outputs": show_value(outcome.outputs),
+        **({"outputs": show_value(outcome.outputs)} if outputs else {}),
         "reason": outcome.reason,
         "text": outcome.text,
         "stage": outcome.stage,

@@ -105,13 +105,12 @@ class AsyncClient:
         query = self._queries.prepare(inputs, parameters, deadline, request_id, key, trace, headers, after)
         there = self._exchange.flying(query.request_id)
         if not isinstance(there, _AsyncPromise):
-            try:
-                async with asyncio.timeout(max(0.0, query.expires - time.monotonic())):
-                    await self._room.acquire()
-            except TimeoutError as error:
-                raise TooManyInFlightError(NO_ROOM) from error
+            if self._room.locked():
+                await self._wait_for_room(query.expires)
+            else:
+                await self._room.acquire()  # at once, and without a timer
             there = self._send(self._exchange, query)
-        return await asyncio.shield(there.future)
+        return await there.outcome()
 
     async def online_query(
         self,
@@ -231,6 +230,13 @@ class AsyncClient:
     async def __aexit__(self, *_exception: object) -> None:
         await self.close()
 
+    async def _wait_for_room(self, until: float) -> None:
+        try:
+            async with asyncio.timeout(max(0.0, until - time.monotonic())):
+                await self._room.acquire()
+        except TimeoutError as error:
+            raise TooManyInFlightError(NO_ROOM) from error
+
     def _send(self, exchange: Exchange, query: Prepared) -> _AsyncPromise:
         promise = _AsyncPromise(asyncio.get_running_loop(), self._room, query)
         # Nothing else runs on this loop between `flying` in `predict` and here but `acquire`, which may have waited.
@@ -246,15 +252,23 @@ class AsyncClient:
 
 
 class _AsyncPromise:
-    """A waiter whose future belongs to an event loop."""
+    """A waiter on an event loop, for each task that waits for the same query.
+
+    It is answered by a callback on the loop, so whoever finds it unanswered there is in time to wait.
+    """
 
     stays = False
 
     def __init__(self, loop: asyncio.AbstractEventLoop, room: asyncio.Semaphore, query: Prepared) -> None:
-        self.future: asyncio.Future[Outcome] = loop.create_future()
+        self._futures: list[asyncio.Future[Outcome]] = []
         self._query = query
         self._loop = loop
         self._room = room
+
+    async def outcome(self) -> Outcome:
+        future: asyncio.Future[Outcome] = self._loop.create_future()
+        self._futures.append(future)
+        return await future
 
     def answered(self, outcome: Outcome, at: float) -> None:
         self._call(self._answer, self._query.received(outcome, at))
@@ -270,9 +284,13 @@ class _AsyncPromise:
 
     def _answer(self, outcome: Outcome) -> None:
         self._room.release()
-        self.future.set_result(outcome)
+        for future in self._awaited():
+            future.set_result(outcome)
 
     def _fail(self, error: SpillwayError) -> None:
         self._room.release()
-        self.future.set_exception(error)
-        self.future.exception()  # a task that was cancelled no longer asks; that is no reason for a warning
+        for future in self._awaited():
+            future.set_exception(error)
+
+    def _awaited(self) -> list[asyncio.Future[Outcome]]:
+        return [future for future in self._futures if not future.done()]  # one whose task was cancelled is done

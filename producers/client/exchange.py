@@ -33,7 +33,7 @@ from spillway.producers.schema_log import SchemaLog
 from spillway.topology.topics import egress, ingress
 
 if TYPE_CHECKING:
-    from collections.abc import Container
+    from collections.abc import Collection
 
     from spillway.lineage.headers import Pair
     from spillway.lineage.message import Outcome
@@ -137,6 +137,7 @@ class Exchange:
         self._settings = settings
         require_listening(settings.bootstrap, min(timeout, REFUSED_SECONDS))
         self._producer = idempotent_producer(settings, self._ingress, timeout, self._options, self._break)
+        self._answered_at = 0.0  # when an outcome came last that was waited for
         self._look_at = 0.0  # when to look next whether the producer is stuck, and since when it seems to be
         self._stuck_since: float | None = None
         self._schemas = SchemaLog(settings, pipeline, timeout=timeout)
@@ -208,7 +209,7 @@ class Exchange:
             self.produce(query)
         return waiter
 
-    def landing(self) -> tuple[Container[int], int] | None:
+    def landing(self) -> tuple[Collection[int], int] | None:
         """Where a query that has no key is to go, and the number of partitions; None where that does not matter."""
         return self._shared.landing() if self._shared is not None else None
 
@@ -287,11 +288,13 @@ class Exchange:
 
         That happens where the only broker restarts (librdkafka's issue 5301; docs/kafka-notes.md). What waits in the
         old one is sent again under its request id, so a query that did arrive is known by it and answered once.
+        While queries are answered no broker is asked, as outcomes would have to wait for what it says.
         """
         if now < self._look_at:
             return
         self._look_at = now + _LOOK_SECONDS
-        if not len(self._producer) or self._reader.deaf or self._finds_broker():
+        unanswered = len(self._producer) and now - self._answered_at >= _LOOK_SECONDS
+        if not unanswered or self._reader.deaf or self._finds_broker():
             self._stuck_since = None
         elif self._stuck_since is None:
             self._stuck_since = now
@@ -347,6 +350,7 @@ class Exchange:
             reported: Any = waiter
             reported.released(message)
         if waiter.stays or self._forget(request_id) is not None:
+            self._answered_at = at
             waiter.answered(outcome, at)
 
     def _decode(self, value: bytes | None) -> Outcome:

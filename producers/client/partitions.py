@@ -11,7 +11,7 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Container
+    from collections.abc import Collection
 
 _Query = TypeVar("_Query")
 IDLE_SECONDS: Final = 5.0
@@ -30,7 +30,7 @@ class Partitions(Generic[_Query]):
         self._idle: dict[int, float] = {}  # since when nobody needs a partition that is read
 
     @property
-    def preferred(self) -> Container[int]:
+    def preferred(self) -> Collection[int]:
         """Where a query goes that may go anywhere: into the share; without one, where something is read anyhow."""
         return self._share & self._read or self._share or frozenset(self._read) or range(self.count)
 

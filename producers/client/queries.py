@@ -21,7 +21,7 @@ from spillway.producers.connection import ClientSettings
 from spillway.topology.spec import PipelineSpec
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Container, Iterable, Iterator
+    from collections.abc import Callable, Collection, Iterable, Iterator
 
     from spillway.lineage.headers import Pair
     from spillway.lineage.message import Outcome, Value
@@ -80,7 +80,7 @@ class QueryMaker:
             slo = spec.slo if slo is None else slo
         self._slo = slo
         self._grace = _seconds("grace", grace)
-        self.landing: Callable[[], tuple[Container[int], int] | None] = lambda: None  # as of the exchange
+        self.landing: Callable[[], tuple[Collection[int], int] | None] = lambda: None  # as of the exchange
         self.begin()
 
     def begin(self) -> None:

@@ -20,7 +20,7 @@ from spillway.producers.client.partitions import Partitions
 from spillway.topology.topics import egress, ingress, replies
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Container, Sequence
+    from collections.abc import Callable, Collection, Sequence
 
     from confluent_kafka import KafkaError
 
@@ -115,7 +115,7 @@ class SharedReplies:
         self._refused: dict[int, float] = {}  # when a partition's end was asked in vain
         self._member = GroupMember(settings, replies(pipeline), self._topic, self._assigned)
 
-    def landing(self) -> tuple[Container[int], int]:
+    def landing(self) -> tuple[Collection[int], int]:
         """The partitions for queries that may go anywhere, and how many there are in all."""
         with self._lock:
             return self._partitions.preferred, self._partitions.count

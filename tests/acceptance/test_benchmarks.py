@@ -12,7 +12,7 @@ pytestmark = pytest.mark.nightly
 
 WITHIN = 800.0
 RUNS = [
-    "pard --quick --output {}",
+    "pard --quick",
     "reference --policy naive --case lv@tweet-like",
     "policies --app tm --trace poisson --policy naive --dispatch shared --seconds 10",
     "policy-cost --policy naive --queue 10",
@@ -29,7 +29,7 @@ RUNS = [
     "parm --only rates --only codes --only live --repeats 1 --queries 1000",
     "state-copy --size 1 --repeats 1",
     "hop --repeats 1 --seconds 1 --messages 3000",
-    "overhead --only chain-nspb --rates 40 --seconds 1",
+    "overhead --only chain-nspb --rate 40 --seconds 1",
     "overhead examples/applications/tm.yaml --seconds 1 --repeats 1",
     "gateway --only latency --rate 20 --seconds 2 --repeats 1",
     "gateway --only hostile --hostile 500",

@@ -18,11 +18,11 @@ SAID = {"python": r"Hello, Ada!", "sh": r'"greeting": "Hello, Ada!"', "java": r'
 
 
 @pytest.fixture(scope="module")
-def hello(embedded_broker, tmp_path_factory):
+def hello(broker, tmp_path_factory):
     """The environment of a user beside a served `hello`, whose name no other test takes."""
     folder = tmp_path_factory.mktemp("hello")
-    with serving(ROOT / "examples/hello/pipeline.yaml", "hello", embedded_broker.bootstrap, folder, cwd=ROOT):
-        yield {**os.environ, "SPILLWAY_BOOTSTRAP": embedded_broker.bootstrap, "PYTHONPATH": str(ROOT)}
+    with serving(ROOT / "examples/hello/pipeline.yaml", "hello", broker, folder, cwd=ROOT):
+        yield {**os.environ, "SPILLWAY_BOOTSTRAP": broker, "PYTHONPATH": str(ROOT)}
 
 
 def test_the_page_has_examples_in_three_languages():

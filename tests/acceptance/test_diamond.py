@@ -111,7 +111,7 @@ def test_ten_thousand_queries_get_one_right_outcome_each(broker, unique_name, tm
 
 @pytest.mark.parametrize(
     ("seed", "rate", "least"),
-    [(1, 150, 600), *(pytest.param(seed, 500, QUERIES, marks=pytest.mark.nightly) for seed in (1, 2, 3))],
+    [(1, 50, 300), *(pytest.param(seed, 500, QUERIES, marks=pytest.mark.nightly) for seed in (1, 2, 3))],
 )
 def test_every_process_may_be_killed_under_load(broker, unique_name, tmp_path, seed, rate, least):
     rng = random.Random(seed)

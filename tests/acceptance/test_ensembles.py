@@ -57,9 +57,9 @@ def test_truths_change_whose_answer_counts(unique_name, broker, tmp_path):
 class Stream:
     """Queries at a steady rate while the context is open."""
 
-    def __init__(self, client):
+    def __init__(self, client, pause):
         self.asked = []
-        self._client, self._stop = client, threading.Event()
+        self._client, self._pause, self._stop = client, pause, threading.Event()
         self._thread = threading.Thread(target=self._run)
 
     def __enter__(self):
@@ -73,7 +73,7 @@ class Stream:
             future.result(PATIENT_SECONDS)
 
     def _run(self):
-        while not self._stop.wait(0.01):
+        while not self._stop.wait(self._pause):
             n = len(self.asked)
             self.asked.append(self._client.submit({"x": n}, request_id=f"q{n}", key=f"k{n}"))
 
@@ -106,7 +106,7 @@ def test_members_come_and_go_while_it_serves(unique_name, broker, tmp_path):
     file.write_text(stage % "exp4" + members["wrong"] + members["right"])
     spec = load(file).spec
     with serving(file, spec.name, broker, tmp_path, cwd=ROOT) as served:
-        with Client(spec, ClientSettings(bootstrap=broker)) as client, Stream(client) as stream:
+        with Client(spec, ClientSettings(bootstrap=broker)) as client, Stream(client, 0.04) as stream:
             first, older = client.predict({"x": 3}), client.predict({"x": 3})
             client.feedback("kind-weights", first, 3).token(PATIENT_SECONDS)
             file.write_text(stage % "exp4" + members["right"] + members["worse"])
@@ -190,7 +190,7 @@ def test_a_front_that_is_killed_in_mid_change_comes_back_with_the_change(unique_
     write(SECTIONS[0])
     spec, settings = load(file).spec, ClientSettings(bootstrap=broker)
     with serving(file, spec.name, broker, tmp_path, cwd=ROOT) as served:
-        with Client(spec, settings) as client, Stream(client) as stream:
+        with Client(spec, settings) as client, Stream(client, 0.01) as stream:
             for number, of in enumerate(SECTIONS[1:]):
                 told = [client.predict({"x": 100 * number + n}) for n in range(6)]
                 write(of)

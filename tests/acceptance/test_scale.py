@@ -81,8 +81,9 @@ def dealt(stage, count):
     return [2, 1] if (stage, count) == ("c", 3) else [1, 1] if stage == "c" else [count]
 
 
+@pytest.mark.parametrize("die", ["b", pytest.param("abc", marks=pytest.mark.nightly)])
 def test_stages_are_scaled_up_and_down_under_load_and_a_killed_front_comes_back_with_its_size(
-    broker, unique_name, pipeline, tmp_path
+    broker, unique_name, pipeline, tmp_path, die
 ):
     with serving(pipeline, unique_name, broker, tmp_path, cwd=ROOT) as served:
         with (
@@ -97,7 +98,7 @@ def test_stages_are_scaled_up_and_down_under_load_and_a_killed_front_comes_back_
                 assert f"{stage}: {most} ready" in said
                 assert instances(served, stage) == dealt(stage, most)
             until(lambda: [len(stream.workers(kind)) for kind in ("thread", "process")] == [2, 2], 60.0, "all answer")
-            killed = {stage: served.kill(stage) for stage in SCALED}
+            killed = {stage: served.kill(stage) for stage in die}
             for stage, pid in killed.items():
                 served.await_replacement(stage, pid)
                 wanted = dealt(stage, SCALED[stage][0])

@@ -97,9 +97,11 @@ def ask(settings, name):
 
 
 def test_one_command_serves_with_a_kafka_of_its_own_and_takes_it_along(project, unique_name):
-    with Serve(project, unique_name) as serve:
+    """The folder that it is told comes before the environment's address, where nothing listens."""
+    environment = {"SPILLWAY_BOOTSTRAP": "127.0.0.1:1"}
+    with Serve(project, unique_name, "--broker-dir", "kafka", environment=environment) as serve:
         serve.await_ready()
-        kafka = DataFolder(project / ".spillway" / "broker").running()
+        kafka = DataFolder(project / "kafka").running()
         assert ask(serve.settings(), unique_name) == "Hello, Ada!"
         status = spillway(project, "status", "--json")
         assert status.returncode == 0, status.stderr
@@ -147,9 +149,7 @@ def test_a_wedged_stage_is_restarted_and_a_killed_supervisor_leaves_nothing_behi
 
 def test_a_model_that_cannot_be_loaded_ends_the_start_and_says_why(project, unique_name, broker):
     (project / "hello.py").write_text(BROKEN)
-    with Serve(
-        project, unique_name, "--broker-dir", "kafka", environment={"SPILLWAY_BOOTSTRAP": "127.0.0.1:1"}
-    ) as serve:
+    with Serve(project, unique_name, "--bootstrap", broker) as serve:
         assert serve.process.wait(600) in {1, 2}
         assert "the weights are gone" in serve.errors.read_text()
         assert "greet.0 FAILED" in serve.errors.read_text()

@@ -174,15 +174,15 @@ def wheel_bytes(wheel):
         return sum(each.file_size for each in archive.infolist())
 
 
-def test_a_client_asks_and_sees_what_is_served(asks, tmp_path, embedded_broker, unique_name):
+def test_a_client_asks_and_sees_what_is_served(asks, tmp_path, broker, unique_name):
     pipeline = tmp_path / "hello.yaml"
     text = (ROOT / "examples/hello/pipeline.yaml").read_text()
     pipeline.write_text(text.replace("name: hello", f"name: {unique_name}"))
     shutil.copy(ROOT / "examples/hello/hello.py", tmp_path)
-    env = activated(asks, SPILLWAY_BOOTSTRAP=embedded_broker.bootstrap)
+    env = activated(asks, SPILLWAY_BOOTSTRAP=broker)
     ask = tmp_path / "ask"  # a folder where nothing was served from
     ask.mkdir()
-    with serving(pipeline, unique_name, embedded_broker.bootstrap, tmp_path):
+    with serving(pipeline, unique_name, broker, tmp_path):
         query = f'echo \'{{"name": "Ada"}}\' | spillway predict {pipeline} - --deadline 300'
         assert "Hello, Ada!" in said(["sh", "-c", query], cwd=ask, env=env)
         assert f"{unique_name}.ingress" in said(["spillway", "broker", "topics", "list", pipeline], cwd=ask, env=env)
@@ -271,8 +271,10 @@ CLIENT_SAYS = "Hello, Ada!\nHello, Grace!\n"
 
 
 @pytest.mark.parametrize("line", ["import torch", "from spillway import Learner"])
-def test_a_pipeline_that_needs_torch_says_so_once(copied, environment, broker, line):
+def test_a_pipeline_that_needs_torch_says_so_once(copied, environment, broker, unique_name, line):
     (copied / "examples/hello/hello.py").write_text(f"{line}\n")
+    pipeline = copied / "examples/hello/pipeline.yaml"
+    pipeline.write_text(pipeline.read_text().replace("name: hello", f"name: {unique_name}"))
     text = "stage 'greet': model 'hello:Greet' needs torch: torch is not installed; it comes with an extra: "
     for command in (["check", "--load"], ["serve", "--bootstrap", broker]):
         done = subprocess.run(

@@ -10,7 +10,7 @@ with momentum the states would be twice as large.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -125,23 +125,20 @@ def labels(logits: Tensor, batch: Batch) -> list[dict[str, Any]]:
     ]
 
 
-def large(width: float = 1.0) -> Learner:
+def _learner(net: Callable[[], nn.Module], rate: float) -> Learner:
     return Learner(
-        lambda: Vgg(width),
-        lambda parameters: torch.optim.SGD(parameters, lr=0.05),
+        net,
+        lambda parameters: torch.optim.SGD(parameters, lr=rate),
         inputs=images,
         loss=loss,
         answers=labels,
         reads=lambda query: "label" not in query,
     )
+
+
+def large(width: float = 1.0) -> Learner:
+    return _learner(lambda: Vgg(width), 0.05)
 
 
 def small(width: float = 1.0) -> Learner:
-    return Learner(
-        lambda: MobileNet(width),
-        lambda parameters: torch.optim.SGD(parameters, lr=0.1),
-        inputs=images,
-        loss=loss,
-        answers=labels,
-        reads=lambda query: "label" not in query,
-    )
+    return _learner(lambda: MobileNet(width), 0.1)

@@ -9,18 +9,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional
 
-from benchmarks.hams.pipelines.weights import Weights, fit, trained
-from spillway.agents.models.torch_streams import Streams
+from benchmarks.hams.pipelines.weights import Recurrent, Weights, fit, streams
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+    from spillway.agents.models.torch_streams import Streams
 
 BANDS, FRAMES, CHUNK = 12, 4, 3  # of the sound; frames of a word; frames of a request
 WORDS = ("fine", "love", "great", "bad", "awful", "sad", "train", "bus", "soup", "bread", "game", "goal")
@@ -69,31 +71,14 @@ def _so_far(said: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int6
     return np.array(moods), np.array(subjects)
 
 
-class Transcriber(nn.Module):
+def transcriber() -> Recurrent:
     """Sound (n, frames, BANDS) -> logits of the word that ends at each frame (0: none)."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.body = nn.LSTM(BANDS, WIDTH, batch_first=True)
-        self.head = nn.Linear(WIDTH, len(WORDS) + 1)
-
-    def forward(self, sound: Tensor, hidden: tuple[Tensor, Tensor] | None = None) -> tuple[Tensor, Any]:
-        seen, hidden = self.body(sound, hidden)
-        return self.head(seen), hidden
+    return Recurrent(BANDS, WIDTH, len(WORDS) + 1)
 
 
-class Listener(nn.Module):
+def listener(classes: int) -> Recurrent:
     """Words (n, steps), 0 for none -> logits of the classes after each."""
-
-    def __init__(self, classes: int) -> None:
-        super().__init__()
-        self.words = nn.Embedding(len(WORDS) + 1, 16)
-        self.body = nn.LSTM(16, 32, batch_first=True)
-        self.head = nn.Linear(32, classes)
-
-    def forward(self, words: Tensor, hidden: tuple[Tensor, Tensor] | None = None) -> tuple[Tensor, Any]:
-        seen, hidden = self.body(self.words(words), hidden)
-        return self.head(seen), hidden
+    return Recurrent(16, 32, classes, words=len(WORDS) + 1)
 
 
 def sound(batch: Batch) -> Tensor:
@@ -126,39 +111,16 @@ def subject(logits: Tensor, batch: Batch) -> list[dict[str, Any]]:
     return [{"stream": query["stream"], "subject": SUBJECTS[row]} for query, row in zip(batch, best, strict=True)]
 
 
-def hidden(width: int) -> dict[str, Tensor]:
-    """What an LSTM of one layer starts from, for one stream."""
-    return {"h": torch.zeros(1, 1, width), "c": torch.zeros(1, 1, width)}
-
-
 def transcribe(*, untrained: bool = False) -> Streams:
-    return Streams(
-        lambda: trained(Transcriber(), "transcribe", train, untrained=untrained),
-        lambda: hidden(WIDTH),
-        key=lambda query: query["stream"],
-        inputs=sound,
-        answers=words,
-    )
+    return streams(transcriber, "transcribe", train, "stream", sound, words, untrained=untrained)
 
 
 def sentiment(*, untrained: bool = False) -> Streams:
-    return Streams(
-        lambda: trained(Listener(2), "sentiment", train, untrained=untrained),
-        lambda: hidden(32),
-        key=lambda query: query["stream"],
-        inputs=heard,
-        answers=mood,
-    )
+    return streams(partial(listener, 2), "sentiment", train, "stream", heard, mood, untrained=untrained)
 
 
 def topic(*, untrained: bool = False) -> Streams:
-    return Streams(
-        lambda: trained(Listener(3), "topic", train, untrained=untrained),
-        lambda: hidden(32),
-        key=lambda query: query["stream"],
-        inputs=heard,
-        answers=subject,
-    )
+    return streams(partial(listener, 3), "topic", train, "stream", heard, subject, untrained=untrained)
 
 
 def train() -> Weights:
@@ -168,19 +130,12 @@ def train() -> Weights:
         torch.from_numpy(np.stack([getattr(each, name) for each in talks]))
         for name in ("sound", "words", "moods", "subjects")
     )
-    transcriber = Transcriber()
-    fit(transcriber, lambda rows: _entropy(transcriber(sound[rows])[0], ends[rows]), len(talks), 120)
-    nets: dict[str, nn.Module] = {"transcribe": transcriber}
-    for name, classes, wanted in (("sentiment", 2, moods), ("topic", 3, subjects)):
-        nets[name] = _listener(ends, wanted, classes)
+    nets = {"transcribe": transcriber(), "sentiment": listener(2), "topic": listener(3)}
+    for (name, net), seen, wanted in zip(nets.items(), (sound, ends, ends), (ends, moods, subjects), strict=True):
+        steps = 120 if name == "transcribe" else 150
+        fit(net, partial(_loss, net, seen, wanted), len(talks), steps)
     return {name: net.state_dict() for name, net in nets.items()}
 
 
-def _listener(ends: Tensor, wanted: Tensor, classes: int) -> nn.Module:
-    net = Listener(classes)
-    fit(net, lambda rows: _entropy(net(ends[rows])[0], wanted[rows]), len(ends), 150)
-    return net
-
-
-def _entropy(logits: Tensor, wanted: Tensor) -> Tensor:
-    return functional.cross_entropy(logits.flatten(0, 1), wanted.flatten())
+def _loss(net: Recurrent, seen: Tensor, wanted: Tensor, rows: Tensor) -> Tensor:
+    return functional.cross_entropy(net(seen[rows])[0].flatten(0, 1), wanted[rows].flatten())

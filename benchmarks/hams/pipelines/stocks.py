@@ -14,15 +14,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional
 
-from benchmarks.hams.pipelines.weights import Weights, fit, trained
+from benchmarks.hams.pipelines.weights import Recurrent, Weights, fit, streams
 from spillway.agents.models.per_key import PerKey
-from spillway.agents.models.torch_streams import Streams
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+    from spillway.agents.models.torch_streams import Streams
 
 ORDER, KEPT, NEIGHBOURS = 6, 64, 5
 FORGETTING = 0.99
@@ -44,17 +45,9 @@ def returns(ticks: int, seed: int) -> NDArray[np.float32]:
     return out
 
 
-class Forecaster(nn.Module):
+def forecaster() -> Recurrent:
     """Returns (n, steps, 1) -> the next one, after each."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.body = nn.LSTM(1, WIDTH, batch_first=True)
-        self.head = nn.Linear(WIDTH, 1)
-
-    def forward(self, seen: Tensor, hidden: tuple[Tensor, Tensor] | None = None) -> tuple[Tensor, Any]:
-        out, hidden = self.body(seen, hidden)
-        return self.head(out), hidden
+    return Recurrent(1, WIDTH, 1)
 
 
 def ticks(batch: Batch) -> Tensor:
@@ -63,10 +56,6 @@ def ticks(batch: Batch) -> Tensor:
 
 def forecasts(said: Tensor, batch: Batch) -> list[dict[str, Any]]:
     return [{"share": query["share"], "next": row} for query, row in zip(batch, said[:, 0, 0].tolist(), strict=True)]
-
-
-def hidden() -> dict[str, Tensor]:
-    return {"h": torch.zeros(1, 1, WIDTH), "c": torch.zeros(1, 1, WIDTH)}
 
 
 def blank_regression() -> dict[str, Any]:
@@ -99,13 +88,7 @@ def recall(state: State, query: Mapping[str, Any]) -> tuple[dict[str, Any], dict
 
 
 def lstm(*, untrained: bool = False) -> Streams:
-    return Streams(
-        lambda: trained(Forecaster(), "forecast", train, untrained=untrained),
-        hidden,
-        key=lambda query: query["share"],
-        inputs=ticks,
-        answers=forecasts,
-    )
+    return streams(forecaster, "forecast", train, "share", ticks, forecasts, untrained=untrained)
 
 
 def autoregression() -> PerKey:
@@ -127,6 +110,6 @@ class Combine:
 def train() -> Weights:
     """The next return, on other shares than are asked about."""
     shares = torch.from_numpy(np.stack([returns(60, 1000 + seed) for seed in range(200)])).unsqueeze(2)
-    net = Forecaster()
+    net = forecaster()
     fit(net, lambda rows: functional.mse_loss(net(shares[rows, :-1])[0], shares[rows, 1:]), len(shares), 150)
     return {"forecast": net.state_dict()}

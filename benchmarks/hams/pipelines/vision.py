@@ -7,7 +7,8 @@ side by side: a detector and a tracker for each, in parallel, and a join that te
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -15,8 +16,10 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from benchmarks.hams.pipelines.scenes import drives
-from benchmarks.hams.pipelines.weights import Weights, fit, trained
-from spillway.agents.models.torch_streams import Streams
+from benchmarks.hams.pipelines.weights import Recurrent, Weights, fit, streams, trained
+
+if TYPE_CHECKING:
+    from spillway.agents.models.torch_streams import Streams
 
 SEEN = 12  # of a detection: y, x and ten probabilities
 WIDTH = 48
@@ -50,17 +53,9 @@ class Detector(nn.Module):
         return torch.cat((said[:, :2], functional.softmax(said[:, 2:], 1)), 1)
 
 
-class Follower(nn.Module):
-    """Vectors (n, steps, inputs) of one camera, in order -> (n, steps, outputs), remembering the way so far."""
-
-    def __init__(self, inputs: int, outputs: int) -> None:
-        super().__init__()
-        self.body = nn.LSTM(inputs, WIDTH, batch_first=True)
-        self.head = nn.Linear(WIDTH, outputs)
-
-    def forward(self, seen: Tensor, hidden: tuple[Tensor, Tensor] | None = None) -> tuple[Tensor, Any]:
-        out, hidden = self.body(seen, hidden)
-        return self.head(out), hidden
+def follower(values: int) -> Recurrent:
+    """What is seen of one camera -> as many values after each."""
+    return Recurrent(values, WIDTH, values)
 
 
 def frames(batch: Batch, name: str = "frame") -> Tensor:
@@ -91,10 +86,6 @@ def ways(said: Tensor, batch: Batch) -> list[dict[str, Any]]:
     ]
 
 
-def hidden() -> dict[str, Tensor]:
-    return {"h": torch.zeros(1, 1, WIDTH), "c": torch.zeros(1, 1, WIDTH)}
-
-
 class Detect:
     """Stateless: the frame under that name -> seen (SEEN,). `camera` is handed on: the stages behind remember by it."""
 
@@ -109,23 +100,11 @@ class Detect:
 
 
 def track(*, untrained: bool = False) -> Streams:
-    return Streams(
-        lambda: trained(Follower(SEEN, SEEN), "track", train, untrained=untrained),
-        hidden,
-        key=lambda query: query["camera"],
-        inputs=detections,
-        answers=tracks,
-    )
+    return streams(partial(follower, SEEN), "track", train, "camera", detections, tracks, untrained=untrained)
 
 
 def foresee(*, untrained: bool = False) -> Streams:
-    return Streams(
-        lambda: trained(Follower(2, 2), "foresee", train, untrained=untrained),
-        hidden,
-        key=lambda query: query["camera"],
-        inputs=centres,
-        answers=ways,
-    )
+    return streams(partial(follower, 2), "foresee", train, "camera", centres, ways, untrained=untrained)
 
 
 class Steer:
@@ -173,7 +152,7 @@ def train() -> Weights:
     seen, labels, centres, later = (
         each.reshape(len(scenes), 16, *each.shape[1:]) for each in (seen, labels, centres, later)
     )
-    tracker, predictor = Follower(SEEN, SEEN), Follower(2, 2)
+    tracker, predictor = follower(SEEN), follower(2)
     fit(tracker, lambda rows: _tracking(tracker(seen[rows])[0], centres[rows], labels[rows]), len(scenes), 150)
     with torch.no_grad():
         tracked = tracker(seen)[0][:, :, :2]

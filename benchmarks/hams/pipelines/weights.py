@@ -9,16 +9,60 @@ import hashlib
 import os
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
+
+from spillway.agents.models.torch_streams import Streams
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 SEED = 11
 Weights = dict[str, dict[str, Tensor]]
+
+
+class Recurrent(nn.Module):
+    """Vectors (n, steps, inputs) of one stream, in order -> (n, steps, outputs), remembering what came before.
+
+    With `words` these are their numbers, (n, steps), and each has a vector.
+    """
+
+    def __init__(self, inputs: int, width: int, outputs: int, words: int = 0) -> None:
+        super().__init__()
+        self.vectors = nn.Embedding(words, inputs) if words else nn.Identity()
+        self.body = nn.LSTM(inputs, width, batch_first=True)
+        self.head = nn.Linear(width, outputs)
+
+    def forward(self, seen: Tensor, hidden: tuple[Tensor, Tensor] | None = None) -> tuple[Tensor, Any]:
+        out, hidden = self.body(self.vectors(seen), hidden)
+        return self.head(out), hidden
+
+
+def streams(
+    net: Callable[[], Recurrent],
+    name: str,
+    train: Callable[[], Weights],
+    key: str,
+    inputs: Any,
+    answers: Any,
+    *,
+    untrained: bool,
+) -> Streams:
+    """Make a model that keeps a network's hidden state for each stream, which the input `key` names."""
+
+    def hidden() -> dict[str, Tensor]:
+        width = net().body.hidden_size
+        return {"h": torch.zeros(1, 1, width), "c": torch.zeros(1, 1, width)}
+
+    return Streams(
+        lambda: trained(net(), name, train, untrained=untrained),
+        hidden,
+        key=lambda query: query[key],
+        inputs=inputs,
+        answers=answers,
+    )
 
 
 def fit(

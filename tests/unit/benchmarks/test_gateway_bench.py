@@ -8,7 +8,7 @@ from benchmarks.gateway import hostile, kill
 from benchmarks.gateway.kill import Asked, Outage
 
 AWAY = [Outage("gateway.1", 10.0, 12.0), Outage("gate", 20.0, 22.0)]
-GOOD = {"hostile": 1, "codes": [], "good": {"answered": 1}, "memory_before": 0, "memory_most": 1, "log": []}
+GOOD = {"hostile": 1, "codes": [], "good": {"200": 1}, "memory_before": 0, "memory_most": 1, "log": []}
 
 
 @pytest.mark.parametrize(
@@ -38,7 +38,7 @@ def test_an_id_that_is_there_twice_breaks_the_promise():
 @pytest.mark.parametrize(
     "changed",
     [
-        {"good": {"answered": 5, "429": 1}},
+        {"good": {"200": 5, "429": 1}},
         {"good": {}},
         {"memory_most": hostile.MOST_BYTES + 1},
         {"codes": [{"kind": "bad JSON", "code": "500", "count": 1}]},

@@ -31,7 +31,7 @@ def test_a_cell_can_be_run():
     cell = Cell("tm", "on-off", 10, 1.5)
     due, workers = prepared(cell)
     assert len(workers) == 3
-    assert bound_of(cell) <= outcome(cell, "spillway", "shared", 0.1).drop < outcome(cell, "naive", "shared").drop
+    assert bound_of(cell) <= outcome(cell, "spillway", "shared").drop < outcome(cell, "naive", "shared").drop
     assert len(due) > 1000
 
 
@@ -62,7 +62,7 @@ def test_the_cases_of_a_reference(tmp_path):
     )
     options = ["--reference", "--policy", "clipper++", "--json"]
     result = CliRunner().invoke(policies, options, env={"SPILLWAY_REFERENCE": str(folder)})
-    shared, worker = (json.loads(line) for line in result.stdout.splitlines())
+    shared, worker = json.loads(result.stdout)
     assert worker["outcomes"]["pard"] == [0.3, 0.02]  # theirs
     assert shared["outcomes"]["pard"] != [0.3, 0.02]  # they say nothing of it
     assert {shared["dispatch"], worker["dispatch"]} == {"shared", "worker"}
@@ -120,7 +120,7 @@ def test_every_workload_is_what_its_spec_makes():
 
 
 def test_every_trace_is_in_the_manifest():
-    named = {workload.file for workload in read_manifest(MANIFEST)}
+    named = {workload["file"] for workload in read_manifest(MANIFEST)}
     assert {file.name for file in MANIFEST.parent.glob("*.csv*")} == named
 
 
@@ -129,20 +129,6 @@ def test_a_changed_file_is_noticed(tmp_path):
         (tmp_path / file.name).write_bytes(file.read_bytes())
     (tmp_path / "bursty.csv").write_text("second,requests\n0,1\n")
     assert problems(tmp_path / "manifest.yaml") == [f"{tmp_path / 'bursty.csv'}: is not what its spec makes"]
-
-
-def test_a_manifest_that_is_none_is_refused_by_name(tmp_path):
-    (tmp_path / "manifest.yaml").write_text("workloads: [{file: a.csv}]")
-    with pytest.raises(UsageError, match=r"manifest\.yaml"):
-        read_manifest(tmp_path / "manifest.yaml")
-
-
-@pytest.mark.parametrize("spec", ["", "steps: [{seconds: 1, rate: 1}], shape: {name: wiki-like, seconds: 9}, "])
-def test_a_workload_has_one_spec(tmp_path, spec):
-    file = tmp_path / "manifest.yaml"
-    file.write_text(f"workloads: [{{file: a.csv, about: x, seed: 1, {spec}requests: 1, sha256: x}}]")
-    with pytest.raises(UsageError, match="give one of them"):
-        read_manifest(file)
 
 
 @pytest.mark.parametrize("name", SHAPES)

@@ -190,8 +190,7 @@ def test_the_command_gives_every_policy_on_every_seed_beside_the_paper():
 
     told = json.loads(run("--json"))
     assert set(told["policies"]) == set(POLICIES)
-    assert len(told["cells"]) == 2 * len(POLICIES)
-    assert told["policies"]["reactive"]["drops_against_reactive"]["mean"] == 0
+    assert all(len(cells) == 2 for cells in told["policies"].values())
     shown = run()
     assert all(policy in shown for policy in POLICIES)
     assert "emulated" in shown
