@@ -187,7 +187,7 @@ class Log(Protocol):
     def follow(
         self,
         slot: Slot,
-        start: int,
+        start: int | None,
         accept: Callable[[Sequence[Record]], None],
         *,
         end: int | None = None,
@@ -195,8 +195,10 @@ class Log(Protocol):
     ) -> Following:
         """Give `accept` the records of a partition from `start` on, and what is written later.
 
-        `end`: follow no further than this offset. `cut` is called where the log lacks what is to be read next, which
-        then stands still; without it that raises at `caught_up`.
+        One that is followed already is followed anew, by this caller alone.
+
+        `start`: None for where the log begins. `end`: follow no further than this offset. `cut` is called where the log
+        lacks what is to be read next, which then stands still; without it that raises at `caught_up`.
         """
         ...
 
@@ -209,7 +211,10 @@ class Following(Protocol):
     position: int  # up to where it was read: what lies before was accepted, or is not in the log
 
     async def caught_up(self) -> int:
-        """Wait until all was accepted that the partition had when this was called; return the offset of its end."""
+        """Wait until all was accepted that the partition had when this was called; return the offset of its end.
+
+        One that is stopped, or was read to its `end`, returns its position.
+        """
         ...
 
     def stop(self) -> None:

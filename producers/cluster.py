@@ -12,6 +12,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, Topi
 from confluent_kafka.admin import AdminClient
 
 from spillway.lineage.errors import BrokerError, TopicError, UsageError
+from spillway.lineage.ports import Bounds
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -137,18 +138,18 @@ class Reader:
             found.append(TopicPartition(topic, number, end))
         return found
 
-    def end(self, place: TopicPartition, within: float) -> int | None:
-        """Return where a partition ends, None if nobody says so `within` seconds.
+    def bounds(self, place: TopicPartition, within: float) -> Bounds | None:
+        """Return where a partition's log begins and ends, None if nobody says so `within` seconds.
 
         It may be asked while reading; `ends` may not, which polls to learn what is wrong and drops what that brings.
         """
         try:
-            _, end = self._watermarks(place, within)
+            found = Bounds(*self._watermarks(place, within))
         except KafkaException as error:
             log.debug("%s does not say where %s [%d] ends: %s", self._bootstrap, place.topic, place.partition, error)
-            end = -1  # as a cluster says whose only broker is fenced
-        (self.unanswered if end < 0 else self.answered)()
-        return end if end >= 0 else None
+            found = Bounds(-1, -1)  # as a cluster says whose only broker is fenced
+        (self.unanswered if found.end < 0 else self.answered)()
+        return found if found.end >= 0 else None
 
     def since(self, slots: Sequence[tuple[str, int]], at: float, timeout: float) -> list[TopicPartition]:
         """The partitions, each at its first record that was written `at` (unix seconds) or later, or at its end."""

@@ -130,6 +130,7 @@ class MemoryInput:
                     del self._positions[partition]
                 else:
                     self._positions[partition] = start
+                    self._fresh.set()
                 continue
             records = [one.record() for one in islice(broker.read(slot, position), _CHUNK)]
             if records:

@@ -7,6 +7,7 @@ once it is dead.
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
@@ -76,6 +77,7 @@ class MemoryOutput:
         self._process = process
         self._wire: Wire[Kept] = Wire(world, process)
         self._stored = stored
+        self._unacknowledged: dict[Slot, deque[list[Any]]] = {}  # tokens, each with whether its record is stored
         self._idle: asyncio.Event | None = None
         self.in_flight = 0
 
@@ -86,11 +88,19 @@ class MemoryOutput:
     def send(self, record: Outgoing, token: object) -> None:
         place = record.topic, record.partition
         self.in_flight += 1
-        self._process.reach(lambda: self._wire.send(place, kept(record), partial(self._acknowledged, token)))
+        sent = [token, False]
+        self._unacknowledged.setdefault(place, deque()).append(sent)
+        self._process.reach(lambda: self._wire.send(place, kept(record), partial(self._acknowledged, place, sent)))
 
-    def _acknowledged(self, token: object) -> None:
-        self.in_flight -= 1
-        self._stored([token])
+    def _acknowledged(self, place: Slot, sent: list[Any]) -> None:
+        """Tell of it once all before it in its partition were told of."""
+        sent[1] = True
+        waiting, stored = self._unacknowledged[place], []
+        while waiting and waiting[0][1]:
+            stored.append(waiting.popleft()[0])
+        self.in_flight -= len(stored)
+        if stored:
+            self._stored(stored)
         if self._idle is not None and not self.in_flight:
             self._idle.set()
 
@@ -136,16 +146,17 @@ class MemoryFollowing:
         world: DriverWorld,
         process: Process,
         slot: Slot,
-        start: int,
+        start: int | None,
         accept: Callable[[Sequence[Record]], None],
         end: int | None,
         cut: Callable[[Bounds], None] | None,
     ) -> None:
-        self.position = start
+        self.position = world.broker.bounds(slot).start if start is None else start
         self._world, self._process, self._slot = world, process, slot
         self._accept, self._end, self._cut = accept, end, cut
         self._wishes: list[tuple[int, asyncio.Future[int]]] = []
         self._stopped = False
+        self._error: BrokerError | None = None
         world.subscribe(process, slot, self.poll)
         process.after(world.latency(), self.poll)
 
@@ -154,11 +165,16 @@ class MemoryFollowing:
         await asyncio.sleep(self._world.latency())
         end = self._process.reach(lambda: self._world.broker.end(self._slot))
         self._wishes.append((end if self._end is None else min(end, self._end), wish))
+        if self._error is not None:
+            raise self._error
+        if self._stopped:
+            return self.position
         self._process.after(0.0, self.poll)
         return await wish
 
     def stop(self) -> None:
         self._stopped = True
+        self._settle()
 
     def poll(self) -> None:
         """Accept some of what is there, unless it comes late to this process."""
@@ -185,10 +201,10 @@ class MemoryFollowing:
 
     def _settle(self) -> None:
         for end, wish in tuple(self._wishes):
-            if self.position >= end:
+            if self._stopped or self.position >= end:
                 self._wishes.remove((end, wish))
                 if not wish.done():
-                    wish.set_result(end)
+                    wish.set_result(min(end, self.position) if self._stopped else end)
 
     def _lost(self, bounds: Bounds) -> None:
         self._stopped = True
@@ -196,10 +212,11 @@ class MemoryFollowing:
             self._cut(bounds)
             return
         topic, partition = self._slot
-        text = f"{topic}[{partition}] has offsets {bounds.start} to {bounds.end}, and not {self.position}"
+        error = f"{topic}[{partition}] has offsets {bounds.start} to {bounds.end}, not {self.position}"
+        self._error = BrokerError(error)
         for _, wish in self._wishes:
             if not wish.done():
-                wish.set_exception(BrokerError(text))
+                wish.set_exception(self._error)
 
 
 class MemoryLog:
@@ -207,12 +224,12 @@ class MemoryLog:
 
     def __init__(self, world: DriverWorld, process: Process) -> None:
         self._world, self._process = world, process
-        self._followed: list[MemoryFollowing] = []
+        self._followed: dict[Slot, MemoryFollowing] = {}
 
     def follow(
         self,
         slot: Slot,
-        start: int,
+        start: int | None,
         accept: Callable[[Sequence[Record]], None],
         *,
         end: int | None = None,
@@ -221,11 +238,13 @@ class MemoryLog:
         following = self._process.reach(
             lambda: MemoryFollowing(self._world, self._process, slot, start, accept, end, cut)
         )
-        self._followed.append(following)
+        if slot in self._followed:
+            self._followed[slot].stop()
+        self._followed[slot] = following
         return following
 
     async def close(self) -> None:
-        for following in self._followed:
+        for following in self._followed.values():
             following.stop()
 
 

@@ -148,11 +148,11 @@ class SharedReplies:
 
     def _start(self, wanted: Sequence[int], now: float, send: Callable[[Any], None]) -> None:
         for partition in wanted:
-            end = self._reader.end(TopicPartition(self._topic, partition), _END_SECONDS)
-            if end is None:
+            bounds = self._reader.bounds(TopicPartition(self._topic, partition), _END_SECONDS)
+            if bounds is None:
                 self._refused[partition] = now  # the others come first next time
                 return
-            self._reader.start([TopicPartition(self._topic, partition, end)])
+            self._reader.start([TopicPartition(self._topic, partition, bounds.end)])
             self._release(partition, send)
             if time.monotonic() - now >= _END_SECONDS:
                 return

@@ -1,0 +1,109 @@
+"""What `Log` promises, in memory and on Kafka."""
+
+import pytest
+
+from spillway.lineage.errors import BrokerError
+
+
+def values(records):
+    return [record.value for record in records]
+
+
+def test_a_log_is_read_from_an_offset_to_its_end_and_then_followed(world, unique_name):
+    came = []
+
+    async def main(world):
+        await world.create(unique_name, 1)
+        await world.write(unique_name, 0, b"0", b"1", b"2")
+        log = await world.log()
+        following = log.follow((unique_name, 0), 1, came.extend)
+        assert await following.caught_up() == 3
+        assert (values(came), following.position) == ([b"1", b"2"], 3)
+        await world.write(unique_name, 0, b"3")
+        await world.until(lambda: len(came) == 3)
+        assert await following.caught_up() == 4
+        following.stop()
+        await world.write(unique_name, 0, b"4")
+        other = log.follow((unique_name, 0), None, lambda _records: None)
+        await other.caught_up()
+        await log.close()
+
+    world.run(main)
+    assert values(came) == [b"1", b"2", b"3"]
+    assert [(one.topic, one.partition, one.offset, one.key) for one in came][:1] == [(unique_name, 0, 1, b"k")]
+
+
+def test_an_empty_log_is_caught_up_with_at_once_and_an_end_is_never_passed(world, unique_name):
+    came = []
+
+    async def main(world):
+        await world.create(unique_name, 2)
+        log = await world.log()
+        assert await log.follow((unique_name, 0), None, came.extend).caught_up() == 0
+        await world.write(unique_name, 1, *(b"%d" % number for number in range(10)))
+        following = log.follow((unique_name, 1), 0, came.extend, end=4)
+        assert await following.caught_up() == 4
+        await world.write(unique_name, 1, b"10")
+        await log.follow((unique_name, 0), None, came.extend).caught_up()
+        await log.close()
+
+    world.run(main)
+    assert values(came) == [b"0", b"1", b"2", b"3"]
+
+
+def test_a_long_log_is_read_whole_beside_others_that_go_on(world, unique_name):
+    long, short = [], []
+
+    async def main(world):
+        await world.create(unique_name, 2)
+        await world.write(unique_name, 0, *(b"%d" % number for number in range(3_000)))
+        log = await world.log()
+        replay = log.follow((unique_name, 0), 0, long.extend)
+        other = log.follow((unique_name, 1), 0, short.extend)
+        await world.write(unique_name, 1, b"news")
+        await world.until(lambda: short)
+        assert await replay.caught_up() == 3_000
+        assert await other.caught_up() == 1
+        await log.close()
+
+    world.run(main)
+    assert values(long) == [b"%d" % number for number in range(3_000)]
+    assert values(short) == [b"news"]
+
+
+def test_what_a_log_lacks_is_told_of(world, unique_name):
+    cuts = []
+
+    async def main(world):
+        await world.create(unique_name, 1)
+        await world.write(unique_name, 0, b"0", b"1", b"2")
+        await world.delete_before(unique_name, 0, 2)
+        log = await world.log()
+        log.follow((unique_name, 0), 0, cuts.extend, cut=cuts.append)
+        await world.until(lambda: cuts)
+        assert cuts == [(2, 3)]
+        with pytest.raises(BrokerError, match=r"\[0\] has offsets 2 to 3, not 0"):
+            await log.follow((unique_name, 0), 0, cuts.extend).caught_up()
+        came = []
+        await log.follow((unique_name, 0), None, came.extend).caught_up()
+        assert values(came) == [b"2"]
+        await log.close()
+
+    world.run(main)
+
+
+def test_a_log_that_is_followed_anew_begins_anew(world, unique_name):
+    first, second = [], []
+
+    async def main(world):
+        await world.create(unique_name, 1)
+        await world.write(unique_name, 0, b"0", b"1")
+        log = await world.log()
+        await log.follow((unique_name, 0), 0, first.extend).caught_up()
+        await log.follow((unique_name, 0), 1, second.extend).caught_up()
+        await world.write(unique_name, 0, b"2")
+        await world.until(lambda: len(second) == 2)
+        await log.close()
+
+    world.run(main)
+    assert (values(first), values(second)) == ([b"0", b"1"], [b"1", b"2"])

@@ -1,0 +1,196 @@
+"""The two worlds that ports live in, as the tests of the contract use them: the same calls, in memory and on Kafka."""
+
+import asyncio
+import time
+
+from confluent_kafka import Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from spillway.agents.live.consumer.reader import GroupReader
+from spillway.agents.live.groups import Membership
+from spillway.agents.live.output import Output
+from spillway.agents.memory.groups import Group
+from spillway.agents.memory.input import MemoryInput
+from spillway.agents.memory.ports import MemoryLog, MemoryOutput
+from spillway.agents.memory.records import DriverWorld, kept
+from spillway.lineage.ports import Outgoing
+from spillway.producers.connection import ClientSettings
+from spillway.producers.kafka.log import KafkaLog
+from tests.waiting import PATIENT_SECONDS
+
+
+class MemoryWorld:
+    """A world in memory; each client is a process of its own."""
+
+    def __init__(self, seed=0):
+        self.world = DriverWorld(seed)
+        self._groups = {}
+
+    def run(self, main):
+        return self.world.run_until(main(self))
+
+    async def create(self, topic, partitions):
+        self.world.partitions[topic] = partitions
+
+    async def write(self, topic, partition, *values):
+        for value in values:
+            self.world.broker.append((topic, partition), kept(Outgoing(topic, partition, b"k", value)))
+
+    async def delete_before(self, topic, partition, offset):
+        self.world.broker.delete_before((topic, partition), offset)
+        self.world.wake((topic, partition))
+
+    async def until(self, condition, what=""):
+        end = self.world.now + PATIENT_SECONDS
+        while not condition():
+            assert self.world.now < end, what
+            await asyncio.sleep(0.05)
+
+    async def _in_process(self, make):
+        process = self.world.process("client")
+
+        async def main():
+            return make(process)
+
+        return await process.start(main())
+
+    async def log(self):
+        return await self._in_process(lambda process: MemoryLog(self.world, process))
+
+    async def output(self, stored):
+        return await self._in_process(lambda process: MemoryOutput(self.world, process, stored))
+
+    async def join(self, topic, group, instance, owner):
+        def make(process):
+            found = self._groups.setdefault(group, Group(self.world, group, topic))
+            made = owner.input = MemoryInput(self.world, process, found, instance, owner)
+            made.start()
+            made.kill = process.kill
+            return made
+
+        return await self._in_process(make)
+
+
+class KafkaWorld:
+    """The same on a real Kafka; all clients are of this process."""
+
+    def __init__(self, bootstrap):
+        self.settings = ClientSettings(bootstrap=bootstrap)
+        self._admin = AdminClient({"bootstrap.servers": bootstrap})
+        self._producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True})
+
+    def run(self, main):
+        return asyncio.run(asyncio.wait_for(main(self), PATIENT_SECONDS))
+
+    async def create(self, topic, partitions):
+        futures = self._admin.create_topics([NewTopic(topic, partitions, 1)])
+        await asyncio.to_thread(futures[topic].result, PATIENT_SECONDS)
+
+    async def write(self, topic, partition, *values):
+        for value in values:
+            self._producer.produce(topic, value, b"k", partition)
+        assert await asyncio.to_thread(self._producer.flush, PATIENT_SECONDS) == 0
+
+    async def delete_before(self, topic, partition, offset):
+        futures = self._admin.delete_records([TopicPartition(topic, partition, offset)])
+        for future in futures.values():
+            await asyncio.to_thread(future.result, PATIENT_SECONDS)
+
+    async def until(self, condition, what=""):
+        end = time.monotonic() + PATIENT_SECONDS
+        while not condition():
+            assert time.monotonic() < end, what
+            await asyncio.sleep(0.02)
+
+    async def log(self):
+        return KafkaLog(self.settings)
+
+    async def output(self, stored):
+        return KafkaOutput(self.settings, stored)
+
+    async def join(self, topic, group, instance, owner):
+        made = owner.input = KafkaInput(self.settings, topic, group, instance, owner)
+        return made
+
+
+class KafkaOutput:
+    """`Output` of `spillway.lineage.ports`, over the one that stages have."""
+
+    def __init__(self, settings, stored):
+        loop = asyncio.get_running_loop()
+        self._output = Output(settings.confluent(), loop, on_stored=stored, on_lost=lambda why: [][why])
+
+    @property
+    def room(self):
+        return self._output.room
+
+    def send(self, record, token):
+        self._output.send(record.topic, record.partition, record.key, record.value, list(record.headers), token)
+
+    async def close(self):
+        while self._output.in_flight:  # noqa: ASYNC110 - it has no other sign
+            await asyncio.sleep(0.005)
+        self._output.close()
+
+
+class KafkaInput:
+    """`Input` of `spillway.lineage.ports`, over the reader that stages have, without Faust."""
+
+    def __init__(self, settings, topic, group, instance, owner):
+        self._owner = owner
+        self._chunks = asyncio.Queue()
+        self._judging = set()
+        self._mine = frozenset()
+        self.epoch = self.taken = 0
+        times = {"session": 6.0, "heartbeat": 0.2, "rebalance": 6.0, "fetch_wait": 0.05}
+        member = Membership(group=group, instance=instance, settings=settings, **times)
+        self.reader = GroupReader(member, topic, self)
+        self._accepting = asyncio.ensure_future(self._accept())
+
+    async def _accept(self):
+        while True:
+            epoch, parts = await self._chunks.get()
+            if epoch == self.epoch:
+                await self._owner.accept(dict(parts))
+            self.taken += 1
+            self.reader.wake()
+
+    def receive(self, epoch, parts):
+        self._chunks.put_nowait((epoch, parts))
+
+    async def revoked(self):
+        self.epoch += 1
+        await self._owner.revoked()
+        self._mine = frozenset()
+
+    async def assigned(self, partitions):
+        self.epoch += 1
+        epoch, self._mine = self.epoch, partitions
+        self.reader.read(epoch, await self._owner.assigned(partitions))
+
+    def out_of_range(self, epoch, partition, position):
+        async def judge():
+            bounds = (await self.reader.bounds([partition]))[partition]
+            self.reader.read_on(epoch, partition, self._owner.out_of_range(partition, position, bounds))
+
+        task = asyncio.ensure_future(judge())
+        self._judging.add(task)
+        task.add_done_callback(self._judging.discard)
+
+    def crashed(self, error):
+        self._owner.crashed(error)
+
+    async def commit(self, offsets):
+        # Kafka asks for the generation alone; `StageConsumer` commits what is assigned, as this does
+        return offsets.keys() <= self._mine and await self.reader.commit(offsets)
+
+    async def positions(self, partitions):
+        return await self.reader.committed(partitions)
+
+    async def bounds(self, partitions):
+        return await self.reader.bounds(partitions)
+
+    async def close(self, *, leave):
+        self.reader.leave_on_stop = leave
+        await self.reader.stop()
+        self._accepting.cancel()
