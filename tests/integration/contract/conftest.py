@@ -5,7 +5,13 @@ from .worlds import KafkaWorld, MemoryWorld
 
 @pytest.fixture(params=["memory", "kafka"])
 def world(request):
-    """Each of the worlds; a broker is started for the second one alone."""
-    if request.param == "memory":
-        return MemoryWorld()
-    return KafkaWorld(request.getfixturevalue("broker"))
+    """Each of the worlds, the one in memory with several seeds; a broker is started for the other one alone."""
+    return Seeds() if request.param == "memory" else KafkaWorld(request.getfixturevalue("broker"))
+
+
+class Seeds:
+    """A test in memory, once for each of some seeds."""
+
+    def run(self, main):
+        for seed in range(10):
+            MemoryWorld(seed).run(main)

@@ -125,15 +125,16 @@ def test_no_record_of_an_assignment_comes_after_it(world, unique_name):
         (one,) = await joined(world, unique_name, "one")
         one.held.clear()
         for partition in range(4):
-            await world.write(unique_name, partition, *(b"%d" % number for number in range(1_200)))
+            await world.write(unique_name, partition, *(b"%d" % number for number in range(300)))
         await world.until(lambda: one.records)
+        await world.stalled(one.input)
         two = Owner("two")
         await world.join(unique_name, f"{unique_name}.group", f"{unique_name}.two", two)
         await world.until(lambda: two.partitions)
         one.held.set()  # `accept` asserts that what comes is its own
         await world.until(lambda: one.partitions and len(all_of((one, two))) == 4)
-        await world.until(lambda: all(len(v) == 1_200 for owner in (one, two) for v in owner.now.values()))
-        assert all(values == [b"%d" % n for n in range(1_200)] for o in (one, two) for values in o.now.values())
+        await world.until(lambda: all(len(v) == 300 for owner in (one, two) for v in owner.now.values()))
+        assert all(values == [b"%d" % n for n in range(300)] for o in (one, two) for values in o.now.values())
         await ended(one, two)
 
     world.run(main)
@@ -172,6 +173,8 @@ def test_what_is_sent_is_stored_in_order_and_told_of(world, unique_name):
     stored, came = [], []
 
     async def main(world):
+        stored.clear()
+        came.clear()
         await world.create(unique_name, 2)
         output = await world.output(stored.extend)
         for number in range(100):

@@ -13,6 +13,7 @@ def test_a_log_is_read_from_an_offset_to_its_end_and_then_followed(world, unique
     came = []
 
     async def main(world):
+        came.clear()
         await world.create(unique_name, 1)
         await world.write(unique_name, 0, b"0", b"1", b"2")
         log = await world.log()
@@ -37,6 +38,7 @@ def test_an_empty_log_is_caught_up_with_at_once_and_an_end_is_never_passed(world
     came = []
 
     async def main(world):
+        came.clear()
         await world.create(unique_name, 2)
         log = await world.log()
         assert await log.follow((unique_name, 0), None, came.extend).caught_up() == 0
@@ -55,6 +57,8 @@ def test_a_long_log_is_read_whole_beside_others_that_go_on(world, unique_name):
     long, short = [], []
 
     async def main(world):
+        long.clear()
+        short.clear()
         await world.create(unique_name, 2)
         await world.write(unique_name, 0, *(b"%d" % number for number in range(3_000)))
         log = await world.log()
@@ -75,6 +79,7 @@ def test_what_a_log_lacks_is_told_of(world, unique_name):
     cuts = []
 
     async def main(world):
+        cuts.clear()
         await world.create(unique_name, 1)
         await world.write(unique_name, 0, b"0", b"1", b"2")
         await world.delete_before(unique_name, 0, 2)
@@ -96,6 +101,8 @@ def test_a_log_that_is_followed_anew_begins_anew(world, unique_name):
     first, second = [], []
 
     async def main(world):
+        first.clear()
+        second.clear()
         await world.create(unique_name, 1)
         await world.write(unique_name, 0, b"0", b"1")
         log = await world.log()

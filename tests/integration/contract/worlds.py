@@ -54,6 +54,10 @@ class MemoryWorld:
 
         return await process.start(main())
 
+    async def stalled(self, _input):
+        """Wait until an input whose owner takes nothing has stopped to ask for records."""
+        await asyncio.sleep(1)
+
     async def log(self):
         return await self._in_process(lambda process: MemoryLog(self.world, process))
 
@@ -102,6 +106,9 @@ class KafkaWorld:
             assert time.monotonic() < end, what
             await asyncio.sleep(0.02)
 
+    async def stalled(self, stalling):
+        await self.until(lambda: stalling.reader._paused)
+
     async def log(self):
         return KafkaLog(self.settings)
 
@@ -142,7 +149,7 @@ class KafkaInput:
         self._judging = set()
         self._mine = frozenset()
         self.epoch = self.taken = 0
-        times = {"session": 6.0, "heartbeat": 0.2, "rebalance": 6.0, "fetch_wait": 0.05}
+        times = {"session": 6.0, "heartbeat": 0.2, "rebalance": 6.0, "fetch_wait": 0.05, "chunk_records": 20}
         member = Membership(group=group, instance=instance, settings=settings, **times)
         self.reader = GroupReader(member, topic, self)
         self._accepting = asyncio.ensure_future(self._accept())
