@@ -71,6 +71,8 @@ class Generations:
     def take(self, event: Mapping[str, Any]) -> bool:
         """Take the next event; whether it counts."""
         kind, number, opened = event.get("event"), event.get("generation"), self.open
+        if not isinstance(kind, str):
+            return False
         if kind == ASKED:
             if opened is not None:
                 return False

@@ -3,7 +3,7 @@
 import json
 from types import SimpleNamespace
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from spillway.agents.live.stateful.control import HeldGenerations, Sections, control_of
@@ -51,6 +51,7 @@ events = st.fixed_dictionaries(
 )
 
 
+@example([b'{"event": "asked"}', b'{"event": [], "generation": 1}'])
 @given(st.lists(events.map(json.dumps).map(str.encode) | st.binary() | st.none(), max_size=20))
 def test_generations_to_hold_are_those_that_the_log_comes_to_once_it_is_read(written):
     control, highest = HeldGenerations(NOWHERE, "p-taste"), 0
