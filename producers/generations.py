@@ -42,6 +42,7 @@ FAILED: Final = "failed"
 SWITCHED: Final = "switched"
 CURRENT: Final = "current"
 _PATIENCE: Final = 30.0  # seconds for a read to the end, or up to what was appended
+_LATER = (TRAINED, KEPT, FAILED, SWITCHED)  # no set: a kind may be whatever JSON has
 
 
 @dataclass(slots=True)
@@ -71,8 +72,6 @@ class Generations:
     def take(self, event: Mapping[str, Any]) -> bool:
         """Take the next event; whether it counts."""
         kind, number, opened = event.get("event"), event.get("generation"), self.open
-        if not isinstance(kind, str):
-            return False
         if kind == ASKED:
             if opened is not None:
                 return False
@@ -81,7 +80,7 @@ class Generations:
             if number not in self.held or number == self.current or not self.known[number].end:
                 return False
             self.current, opened = number, self.known[number]
-        elif opened is None or number != opened.number or kind not in {TRAINED, KEPT, FAILED, SWITCHED}:
+        elif opened is None or number != opened.number or kind not in _LATER:
             return False
         elif kind == TRAINED:
             if opened.theta:
