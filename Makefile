@@ -78,7 +78,7 @@ torture: env
 
 # Everything, whatever fails first.
 nightly: env
-	@failed=0; SPILLWAY_HYPOTHESIS_PROFILE=nightly $(PYTEST) -n 2 -m 'not torture' tests/torch tests/acceptance tests/integration tests/unit || failed=1; \
+	@failed=0; SPILLWAY_HYPOTHESIS_PROFILE=nightly SPILLWAY_CONTRACT_SEEDS=20 $(PYTEST) -n 2 -m 'not torture' tests/torch tests/acceptance tests/integration tests/unit || failed=1; \
 	$(BIN)/spillway prove --schedules 10000 || failed=1; \
 	$(BIN)/python -m pytest -m torture tests/torture || failed=1; exit $$failed
 
