@@ -16,6 +16,7 @@ from spillway.agents.memory.records import DriverWorld, kept
 from spillway.lineage.ports import Outgoing
 from spillway.producers.connection import ClientSettings
 from spillway.producers.kafka.log import KafkaLog
+from spillway.producers.patience import patiently
 from tests.waiting import PATIENT_SECONDS
 
 
@@ -96,9 +97,12 @@ class KafkaWorld:
         assert await asyncio.to_thread(self._producer.flush, PATIENT_SECONDS) == 0
 
     async def delete_before(self, topic, partition, offset):
-        futures = self._admin.delete_records([TopicPartition(topic, partition, offset)])
-        for future in futures.values():
-            await asyncio.to_thread(future.result, PATIENT_SECONDS)
+        def delete(seconds):
+            for future in self._admin.delete_records([TopicPartition(topic, partition, offset)]).values():
+                future.result(seconds)
+
+        # a broker may still have to learn that it leads a topic that was just created
+        await asyncio.to_thread(patiently, delete, f"delete records of {topic}", PATIENT_SECONDS)
 
     async def until(self, condition, what=""):
         end = time.monotonic() + PATIENT_SECONDS
