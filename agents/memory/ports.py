@@ -152,12 +152,12 @@ class MemoryFollowing:
         cut: Callable[[Bounds], None] | None,
     ) -> None:
         self.position = world.broker.bounds(slot).start if start is None else start
-        if end is not None:
-            self.position = min(self.position, end)
         self._world, self._process, self._slot = world, process, slot
         self._accept, self._end, self._cut = accept, end, cut
         self._wishes: list[tuple[int, asyncio.Future[int]]] = []
-        self._stopped = False
+        self._stopped = end is not None and self.position >= end
+        if end is not None and self._stopped:
+            self.position = end
         self._error: BrokerError | None = None
         world.subscribe(process, slot, self.poll)
         process.after(world.latency(), self.poll)
