@@ -286,7 +286,7 @@ def test_a_pipeline_that_needs_torch_says_so_once(copied, environment, broker, u
             timeout=SECONDS,
             check=False,
         )
-        said_of_it = [each for each in (done.stdout + done.stderr).splitlines() if "torch" in each]
+        said_of_it = [each for each in (done.stdout + done.stderr).splitlines() if "needs torch" in each]
         assert done.returncode in (1, 2), done.stdout + done.stderr
         assert len(said_of_it) == 1, done.stdout + done.stderr
         assert f"{text}pip install 'spillway[torch]'" in said_of_it[0]
