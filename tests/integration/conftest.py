@@ -4,22 +4,20 @@ import threading
 
 import pytest
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import NewTopic
 
 from spillway.lineage.headers import decode
 from spillway.lineage.message import PREDICTION, Outcome, StageTiming
 from spillway.lineage.values.codec import Decoder, encode_outcome
 from spillway.producers.connection import TRANSACTIONAL
-from tests.waiting import PATIENT_SECONDS, until
+from tests.made_topics import make_all
+from tests.waiting import until
 
 from .gate_bench import GateBench
 
 
 def make_topics(bootstrap, partitions, **config):
-    admin = AdminClient({"bootstrap.servers": bootstrap})
-    wanted = [NewTopic(name, count, 1, config=config) for name, count in partitions.items()]
-    for future in admin.create_topics(wanted).values():
-        future.result(PATIENT_SECONDS)
+    make_all(bootstrap, [NewTopic(name, count, 1, config=config) for name, count in partitions.items()])
 
 
 def echo(query, _headers):

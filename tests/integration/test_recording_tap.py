@@ -17,16 +17,15 @@ from spillway.lineage.errors import BrokerError
 from spillway.producers.connection import ClientSettings
 from spillway.producers.recording import About, RecordingWriter, read_recording
 from spillway.producers.recording.tap import Tap
+from tests.made_topics import make_all
 from tests.waiting import Bound
 
 
 @pytest.fixture
 def pair(broker):
     name = f"tap-{uuid.uuid4().hex[:8]}"
-    admin = AdminClient({"bootstrap.servers": broker})
     topics = [f"{name}.ingress", f"{name}.egress"]
-    for future in admin.create_topics([NewTopic(topic, 3) for topic in topics]).values():
-        future.result()
+    make_all(broker, [NewTopic(topic, 3) for topic in topics])
     return topics
 
 

@@ -5,13 +5,14 @@ import time
 
 import pytest
 from confluent_kafka import Consumer, KafkaError, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import NewTopic
 
 from spillway.agents.broker import EmbeddedBroker
 from spillway.agents.cli.options import cache_dir
 from spillway.agents.live.states.worker import Mailbox
 from spillway.producers.connection import ClientSettings
-from tests.waiting import BROKER_SECONDS, PATIENT_SECONDS, Bound
+from tests.made_topics import make_all
+from tests.waiting import BROKER_SECONDS, Bound
 
 STAGE = "learn"
 PLACE = (STAGE, 0)
@@ -59,11 +60,9 @@ class Bench:
         self.settings = ClientSettings(bootstrap=bootstrap)
         self.pipeline = pipeline
         topics = {f"{pipeline}.{STAGE}.{kind}": shards for kind in ("versions", "state")}
-        admin = AdminClient({"bootstrap.servers": bootstrap})
         wanted = [NewTopic(name, count, 1, config=_COMPACT) for name, count in topics.items()]
         wanted += [NewTopic(f"{pipeline}.control", 1, 1, config=_COMPACT), NewTopic(f"{pipeline}.beat", 1, 1)]
-        for future in admin.create_topics(wanted).values():
-            future.result(PATIENT_SECONDS)
+        make_all(bootstrap, wanted)
         self.closing = []
 
     def keep(self, what):
