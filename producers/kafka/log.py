@@ -14,7 +14,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-import time
 from collections import deque
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
@@ -22,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Final
 from confluent_kafka import OFFSET_BEGINNING, KafkaError, TopicPartition
 
 from spillway.lineage.errors import BrokerError
+from spillway.lineage.ports import Following, Log
 from spillway.producers.cluster import Reader
 from spillway.producers.kafka.records import record_of
 from spillway.producers.patience import passes
@@ -64,8 +64,8 @@ _NOT_YET: Final = frozenset(
 )  # a broker that has just started does not know its topics yet
 
 
-class KafkaFollowing:
-    """`Following`. Its attributes are the loop's; `read` and `waiting` are the thread's."""
+class KafkaFollowing(Following):
+    """One partition that a `KafkaLog` reads. `read`, `waiting` and `paused` are the thread's, the rest the loop's."""
 
     def __init__(
         self,
@@ -86,15 +86,16 @@ class KafkaFollowing:
         self._owner = owner
         self._accept = accept
         self._cut = cut
-        self._wishes: list[tuple[int, asyncio.Future[int]]] = []
+        self._wishes: dict[asyncio.Future[int], int | None] = {}  # with the end to reach, once it is known
         self._error: BrokerError | None = None
 
     async def caught_up(self) -> int:
-        wish: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         if self._error is not None:
             raise self._error
         if self.stopped:
             return self.position
+        wish: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        self._wishes[wish] = None
         self._owner.ask_end(self, partial(self._wish, wish))
         return await wish
 
@@ -108,17 +109,22 @@ class KafkaFollowing:
 
     def accept(self, records: Sequence[Record], position: int) -> None:
         """Take a bunch, which may be empty, and up to where the log was read with it."""
-        if not self.stopped:
-            if self.end is not None and position >= self.end:
-                records = [record for record in records if record.offset < self.end]
-                position = self.end
-            if records:
-                self._accept(records)
-            self.position = max(self.position, position)
-            self._settle()
-            if self.position == self.end:
-                self.stop()
-        self._owner.accepted(self)
+        try:
+            if not self.stopped:
+                self._take(records, position)
+        finally:
+            self._owner.accepted(self)
+
+    def _take(self, records: Sequence[Record], position: int) -> None:
+        if self.end is not None and position >= self.end:
+            records = [record for record in records if record.offset < self.end]
+            position = self.end
+        if records:
+            self._accept(records)
+        self.position = max(self.position, position)
+        self._settle()
+        if self.position == self.end:
+            self.stop()
 
     def lacks(self, bounds: Bounds) -> None:
         """Learn that the log does not have what comes next."""
@@ -131,36 +137,38 @@ class KafkaFollowing:
         self.fail(BrokerError(f"{topic}[{partition}] has offsets {bounds.start} to {bounds.end}, not {self.position}"))
 
     def fail(self, error: BrokerError) -> None:
+        """Raise an error where somebody waits, or will."""
         self._error = error
-        for _, wish in self._wishes:
+        for wish in self._wishes:
             if not wish.done():
                 wish.set_exception(error)
         self._wishes.clear()
 
     def _wish(self, wish: asyncio.Future[int], end: int) -> None:
-        if self._error is not None and not wish.done():
-            wish.set_exception(self._error)
-        self._wishes.append((end if self.end is None else min(end, self.end), wish))
-        self._settle()
+        if wish in self._wishes:
+            self._wishes[wish] = end if self.end is None else min(end, self.end)
+            self._settle()
 
     def _settle(self) -> None:
-        for end, wish in tuple(self._wishes):
-            if self.stopped or self.position >= end:
-                self._wishes.remove((end, wish))
+        for wish, end in tuple(self._wishes.items()):
+            if self.stopped or (end is not None and self.position >= end):
+                del self._wishes[wish]
                 if not wish.done():
-                    wish.set_result(min(end, self.position) if self.stopped else end)
+                    wish.set_result(self.position if self.stopped or end is None else end)
 
 
-class KafkaLog:
-    """`Log`. Make it in the loop whose drivers it serves."""
+class KafkaLog(Log):
+    """Reads for the drivers of one loop, in which it is made."""
 
     def __init__(self, settings: ClientSettings) -> None:
         self._loop = asyncio.get_running_loop()
         self._bootstrap = settings.bootstrap
         self._reader = Reader(settings, _OPTIONS)
-        self._followed: dict[Slot, KafkaFollowing] = {}  # the thread's
+        self._followings: dict[Slot, KafkaFollowing] = {}  # the loop's
+        self._followed: dict[Slot, KafkaFollowing] = {}  # the thread's: those of them that are read
         self._calls: deque[Callable[[], None]] = deque()
-        self._asked: deque[tuple[KafkaFollowing, Callable[[int], None]]] = deque()  # for ends, the oldest first
+        self._questions: deque[Callable[[], bool]] = deque()  # to the cluster, each until it returns True
+        self._error: BrokerError | None = None  # why nothing more is read
         self._woken = threading.Event()
         self._stopping = threading.Event()
         self._ended = asyncio.Event()
@@ -176,7 +184,11 @@ class KafkaLog:
         end: int | None = None,
         cut: Callable[[Bounds], None] | None = None,
     ) -> KafkaFollowing:
-        following = KafkaFollowing(self, slot, start, accept, end, cut)
+        if slot in self._followings:
+            self._followings[slot].stop()
+        following = self._followings[slot] = KafkaFollowing(self, slot, start, accept, end, cut)
+        if self._error is not None:
+            following.fail(self._error)
         self._call(lambda: self._start(following))
         return following
 
@@ -188,13 +200,19 @@ class KafkaLog:
     # For its followings, on the loop ---------------------------------------------------------------------------
 
     def unfollow(self, following: KafkaFollowing) -> None:
+        del self._followings[following.slot]
         self._call(lambda: self._stop(following))
 
     def accepted(self, following: KafkaFollowing) -> None:
         self._call(lambda: self._accepted(following))
 
     def ask_end(self, following: KafkaFollowing, then: Callable[[int], None]) -> None:
-        self._call(lambda: self._asked.append((following, then)))
+        self._call(lambda: self._questions.append(lambda: self._tell_end(following, then)))
+
+    def _fail(self, error: BrokerError) -> None:
+        self._error = error
+        for following in self._followings.values():
+            following.fail(error)
 
     # The thread ------------------------------------------------------------------------------------------------
 
@@ -212,8 +230,7 @@ class KafkaLog:
                 self._step()
         except Exception as error:  # noqa: BLE001 - whatever it is, nothing more is read
             known = error if isinstance(error, BrokerError) else BrokerError(f"reading {self._bootstrap}: {error}")
-            for following in self._followed.values():
-                self._post(following.fail, known)
+            self._post(self._fail, known)
         finally:
             self._reader.close()
             self._post(self._ended.set)
@@ -222,8 +239,10 @@ class KafkaLog:
         self._woken.clear()
         while self._calls:
             self._calls.popleft()()
-        if self._asked:
-            self._tell_end(*self._asked[0])
+        for _ in range(len(self._questions)):
+            question = self._questions.popleft()
+            if not question():
+                self._questions.append(question)
         if not self._followed:
             self._woken.wait(_POLL)
             return
@@ -246,7 +265,8 @@ class KafkaLog:
             following.read = message.offset()
             bunches.setdefault(slot, [])
         elif error.code() in _LACKING:
-            self._lacks(following)
+            self._stop(following)
+            self._questions.append(lambda: self._lacks(following))
         elif not passes(error) and error.code() not in _NOT_YET:
             raise BrokerError(f"cannot read {slot[0]}[{slot[1]}] on {self._bootstrap}: {error.str()}")
 
@@ -266,8 +286,6 @@ class KafkaLog:
             self._assign(following)
 
     def _start(self, following: KafkaFollowing) -> None:
-        if following.slot in self._followed:
-            self._stop(self._followed[following.slot])
         self._followed[following.slot] = following
         self._assign(following)
 
@@ -282,18 +300,14 @@ class KafkaLog:
             del self._followed[following.slot]
             self._reader.stop([TopicPartition(*following.slot)])
 
-    def _lacks(self, following: KafkaFollowing) -> None:
+    def _lacks(self, following: KafkaFollowing) -> bool:
         bounds = self._reader.bounds(TopicPartition(*following.slot), _ASK)
-        if bounds is None:
-            self._call(lambda: self._lacks(following))
-        else:
-            self._stop(following)
+        if bounds is not None:
             self._post(following.lacks, bounds)
+        return bounds is not None
 
-    def _tell_end(self, following: KafkaFollowing, then: Callable[[int], None]) -> None:
-        bounds = self._reader.bounds(TopicPartition(*following.slot), _ASK)
-        if bounds is not None or following.stopped:
-            self._asked.popleft()
-            self._post(then, bounds.end if bounds is not None else 0)
-        else:
-            time.sleep(0.01)
+    def _tell_end(self, following: KafkaFollowing, then: Callable[[int], None]) -> bool:
+        bounds = None if following.stopped else self._reader.bounds(TopicPartition(*following.slot), _ASK)
+        if bounds is not None:
+            self._post(then, bounds.end)
+        return bounds is not None or following.stopped
