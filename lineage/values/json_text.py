@@ -12,7 +12,6 @@ import base64
 import binascii
 import json
 import math
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from spillway.lineage import reasons
@@ -98,9 +97,7 @@ def write_outcome(outcome: Outcome, request_id: str, seconds: float, most: int |
 
 
 def _outcome_pieces(outcome: Outcome, request_id: str, seconds: float) -> Iterator[str]:
-    shown = show_outcome(replace(outcome, outputs={}), request_id, seconds)
-    del shown["outputs"]
-    yield _dumps(shown)[:-1] + ', "outputs": '
+    yield _dumps(show_outcome(outcome, request_id, seconds, outputs=False))[:-1] + ', "outputs": '
     yield from _pieces(outcome.outputs)
     yield "}"
 

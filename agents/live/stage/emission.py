@@ -94,7 +94,8 @@ class Emission:
         loss = emit.loss
         if loss is None:
             passed: Carried = emit.payload
-            return passed.record.value or b""  # it was decoded, so there is one
+            assert passed.record.value is not None  # it was decoded
+            return passed.record.value
         outcome = Outcome(
             kind=loss.kind,
             reason=loss.reason,
