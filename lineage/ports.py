@@ -1,8 +1,8 @@
 """What a driver may ask of the world, and what the world promises it.
 
-A driver is asyncio code: it moves records between ports and a decision core, and knows neither Kafka nor a clock. Each
-port has two worlds behind it, Kafka and memory, which are held to these promises by one suite of tests
-(tests/contract).
+A driver is asyncio code: it moves records between ports and a decision core, and knows neither Kafka nor a clock. A
+port has two worlds behind it, Kafka and memory. tests/integration/contract holds both to what `Log`, `Input` and
+`Output` promise.
 
 Of all ports:
 
@@ -94,7 +94,7 @@ class Owner(Protocol):
         ...
 
     async def revoked(self) -> None:
-        """Let go of all partitions. Nothing is delivered until it returns, after which nothing is committed."""
+        """Release all partitions. Nothing is delivered until it returns, after which nothing is committed."""
         ...
 
     async def accept(self, records: Mapping[int, Sequence[Record]]) -> None:
@@ -193,7 +193,7 @@ class Log(Protocol):
         end: int | None = None,
         cut: Callable[[Bounds], None] | None = None,
     ) -> Following:
-        """Give `accept` the records of a partition from `start` on, and what is written later.
+        """Pass to `accept` the records of a partition from `start` on, and what is written later.
 
         One that is followed already is followed anew, by this caller alone.
 

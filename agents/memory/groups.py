@@ -17,7 +17,7 @@ from spillway.agents.memory.broker import FencedError
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from spillway.agents.memory.records import DriverWorld
+    from spillway.agents.memory.world import DriverWorld
     from spillway.lineage.ports import Commit
 
 SESSION: Final = 0.5  # seconds of silence after which a member is out

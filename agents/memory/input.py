@@ -1,4 +1,4 @@
-"""The input of a stage in a memory world: `Input` of `spillway.lineage.ports`, over a `Group`."""
+"""The input of a stage in a memory world, over a `Group`."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Final
 
 from spillway.agents.memory.broker import FencedError
 from spillway.lineage.errors import BrokerError
-from spillway.lineage.ports import Bounds, Commit
+from spillway.lineage.ports import Bounds, Commit, Input
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from spillway.agents.memory.groups import Group
     from spillway.agents.memory.processes import Process
-    from spillway.agents.memory.records import DriverWorld
+    from spillway.agents.memory.world import DriverWorld
     from spillway.lineage.ports import Owner, Record
 
 _HEARTBEAT: Final = 0.1
@@ -23,7 +23,7 @@ _CHUNK: Final = 8  # records at once
 _LATE: Final = 0.02  # seconds until a partition that comes late is looked at again
 
 
-class MemoryInput:
+class MemoryInput(Input):
     """One process's membership in a group, from `start` to `close`."""
 
     def __init__(self, world: DriverWorld, process: Process, group: Group, instance: str, owner: Owner) -> None:
@@ -50,7 +50,7 @@ class MemoryInput:
     # Membership ------------------------------------------------------------------------------------------------
 
     async def _belong(self) -> None:
-        """Let go and take over as the group says."""
+        """Release and take over partitions as the group says."""
         while not self._closing:
             await self._news.wait()
             self._news.clear()

@@ -100,7 +100,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
     # Running ---------------------------------------------------------------------------------------------------
 
     def step(self) -> bool:
-        """Let the next thing happen that is due; False where there is none."""
+        """Run the next callback that is due; return False where there is none."""
         ready: deque[asyncio.Handle] = self._ready  # type: ignore[attr-defined]
         timers = self._timers
         if ready and not (timers and timers[0][0] <= self.now):

@@ -1,4 +1,4 @@
-"""The ports of a process of a memory world. What they promise is in `spillway.lineage.ports`.
+"""The ports of a process of a memory world. `spillway.lineage.ports` has what they promise.
 
 Each is bound to a process when it is made. A call may be where the process dies (`Process.reach`), and reaches nothing
 once it is dead.
@@ -15,12 +15,14 @@ from typing import TYPE_CHECKING, Any, Final
 from spillway.agents.memory.records import kept
 from spillway.agents.memory.wire import Wire
 from spillway.lineage.errors import BrokerError
+from spillway.lineage.ports import Admin, Chance, Clock, Executor, Following, Log, Output, Transactions
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from spillway.agents.memory.processes import Process
-    from spillway.agents.memory.records import DriverWorld, Kept
+    from spillway.agents.memory.records import Kept
+    from spillway.agents.memory.world import DriverWorld
     from spillway.lineage.ports import Bounds, Commit, Outgoing, Record, Slot
 
 _AT_ONCE: Final = 3  # records of a log that are accepted before others get to do something
@@ -28,8 +30,8 @@ _PAUSE: Final = 0.002  # seconds until the next ones are, at most
 _IN_FLIGHT: Final = 1_000
 
 
-class MemoryClock:
-    """`Clock`."""
+class MemoryClock(Clock):
+    """The clocks of a process, of which the first may be ahead of the world's."""
 
     def __init__(self, process: Process) -> None:
         self._process = process
@@ -41,8 +43,8 @@ class MemoryClock:
         return asyncio.get_running_loop().time()
 
 
-class MemoryChance:
-    """`Chance`, from the world's seed."""
+class MemoryChance(Chance):
+    """Random bytes from the world's seed."""
 
     def __init__(self, world: DriverWorld) -> None:
         self._random = world.random
@@ -51,8 +53,8 @@ class MemoryChance:
         return self._random.randbytes(count)
 
 
-class MemoryExecutor:
-    """`Executor`. A function runs when the world says, at the start or at the end of its time."""
+class MemoryExecutor(Executor):
+    """Runs a function when the world says, at the start or at the end of its time."""
 
     def __init__(self) -> None:
         self._last: asyncio.Future[Any] | None = None
@@ -69,8 +71,8 @@ class MemoryExecutor:
         return asyncio.shield(self._last)
 
 
-class MemoryOutput:
-    """`Output`."""
+class MemoryOutput(Output):
+    """What a process sends, on its wire."""
 
     def __init__(self, world: DriverWorld, process: Process, stored: Callable[[Sequence[Any]], None]) -> None:
         """`stored` is called with tokens. Nothing is lost here but with the process."""
@@ -93,7 +95,7 @@ class MemoryOutput:
         self._process.reach(lambda: self._wire.send(place, kept(record), partial(self._acknowledged, place, sent)))
 
     def _acknowledged(self, place: Slot, sent: list[Any]) -> None:
-        """Tell of it once all before it in its partition were told of."""
+        """Report a token once all before it in its partition were reported."""
         sent[1] = True
         waiting, stored = self._unacknowledged[place], []
         while waiting and waiting[0][1]:
@@ -110,8 +112,8 @@ class MemoryOutput:
             await self._idle.wait()
 
 
-class MemoryTransactions:
-    """`Transactions` under one id, with the offsets of one group's member."""
+class MemoryTransactions(Transactions):
+    """Transactions under one id, with the offsets of one group's member."""
 
     def __init__(self, world: DriverWorld, process: Process, transactional_id: str, group: str, member: int) -> None:
         self._world = world
@@ -138,8 +140,8 @@ class MemoryTransactions:
         return [(one.offset, one.timestamp) for one in written]
 
 
-class MemoryFollowing:
-    """`Following`: one partition that a `MemoryLog` reads."""
+class MemoryFollowing(Following):
+    """One partition that a `MemoryLog` reads, a few records at a time."""
 
     def __init__(
         self,
@@ -221,8 +223,8 @@ class MemoryFollowing:
                 wish.set_exception(self._error)
 
 
-class MemoryLog:
-    """`Log`."""
+class MemoryLog(Log):
+    """Reads the partitions that a process follows."""
 
     def __init__(self, world: DriverWorld, process: Process) -> None:
         self._world, self._process = world, process
@@ -250,8 +252,8 @@ class MemoryLog:
             following.stop()
 
 
-class MemoryAdmin:
-    """`Admin`."""
+class MemoryAdmin(Admin):
+    """The topics of a world."""
 
     def __init__(self, world: DriverWorld, process: Process) -> None:
         self._world, self._process = world, process

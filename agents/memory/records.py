@@ -1,4 +1,4 @@
-"""Records as a memory world's broker keeps them, and the world of drivers, whose broker keeps these."""
+"""Records of a driver, as the broker of a memory world keeps them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from spillway.agents.memory.broker import Standing
-from spillway.agents.memory.world import World
 from spillway.lineage.ports import Record
 
 if TYPE_CHECKING:
@@ -46,18 +45,3 @@ class Kept:
 
 def kept(outgoing: Outgoing) -> Kept:
     return Kept(outgoing.topic, outgoing.partition, outgoing.key, outgoing.value, outgoing.headers)
-
-
-class DriverWorld(World[Kept]):
-    """A world for drivers over ports.
-
-    `partitions`: of each topic that there is; `gaps`: the most offsets that stand between two records.
-    """
-
-    def __init__(self, seed: int, partitions: dict[str, int] | None = None, *, gaps: int = 0) -> None:
-        super().__init__(seed)
-        self.partitions = dict(partitions or {})
-        self._gaps = gaps
-
-    def gap(self, _place: tuple[str, int]) -> int:
-        return self.random.randint(0, self._gaps) if self._gaps else 0

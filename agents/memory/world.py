@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 from spillway.agents.memory.broker import Broker, R
 from spillway.agents.memory.loop import VirtualLoop
 from spillway.agents.memory.processes import Process
+from spillway.agents.memory.records import Kept
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -95,7 +96,7 @@ class World(Generic[R]):
     # Readers ---------------------------------------------------------------------------------------------------
 
     def subscribe(self, process: Process, place: Place, poll: Callable[[], None]) -> None:
-        """Let a process hear of what is new at a place, a moment later."""
+        """Call `poll` in a process a moment after something new is at a place."""
         readers = self._readers.setdefault(place, [])
         if any(not reader.process.alive for reader in readers):
             readers[:] = [reader for reader in readers if reader.process.alive]
@@ -119,3 +120,18 @@ class World(Generic[R]):
             reader.poll()
 
         reader.process.after(when - self.now, poll)
+
+
+class DriverWorld(World[Kept]):
+    """A world for drivers over ports.
+
+    `partitions`: of each topic that there is; `gaps`: the most offsets that stand between two records.
+    """
+
+    def __init__(self, seed: int, partitions: dict[str, int] | None = None, *, gaps: int = 0) -> None:
+        super().__init__(seed)
+        self.partitions = dict(partitions or {})
+        self._gaps = gaps
+
+    def gap(self, _place: Place) -> int:
+        return self.random.randint(0, self._gaps) if self._gaps else 0

@@ -12,11 +12,13 @@ from spillway.agents.live.output import Output
 from spillway.agents.memory.groups import Group
 from spillway.agents.memory.input import MemoryInput
 from spillway.agents.memory.ports import MemoryLog, MemoryOutput
-from spillway.agents.memory.records import DriverWorld, kept
+from spillway.agents.memory.records import kept
+from spillway.agents.memory.world import DriverWorld
 from spillway.lineage.ports import Outgoing
 from spillway.producers.connection import ClientSettings
 from spillway.producers.kafka.log import KafkaLog
 from spillway.producers.patience import patiently
+from tests.made_topics import make_all
 from tests.waiting import PATIENT_SECONDS
 
 
@@ -67,10 +69,10 @@ class MemoryWorld:
 
     async def join(self, topic, group, instance, owner):
         def make(process):
-            found = self._groups.setdefault(group, Group(self.world, group, topic))
-            made = owner.input = MemoryInput(self.world, process, found, instance, owner)
+            if group not in self._groups:
+                self._groups[group] = Group(self.world, group, topic)
+            made = owner.input = MemoryInput(self.world, process, self._groups[group], instance, owner)
             made.start()
-            made.kill = process.kill
             return made
 
         return await self._in_process(make)
@@ -88,8 +90,7 @@ class KafkaWorld:
         return asyncio.run(asyncio.wait_for(main(self), PATIENT_SECONDS))
 
     async def create(self, topic, partitions):
-        futures = self._admin.create_topics([NewTopic(topic, partitions, 1)])
-        await asyncio.to_thread(futures[topic].result, PATIENT_SECONDS)
+        await asyncio.to_thread(make_all, self.settings.bootstrap, [NewTopic(topic, partitions, 1)])
 
     async def write(self, topic, partition, *values):
         for value in values:
@@ -101,7 +102,7 @@ class KafkaWorld:
             for future in self._admin.delete_records([TopicPartition(topic, partition, offset)]).values():
                 future.result(seconds)
 
-        # a broker may still have to learn that it leads a topic that was just created
+        # a broker that has a topic may still have to learn that it leads it
         await asyncio.to_thread(patiently, delete, f"delete records of {topic}", PATIENT_SECONDS)
 
     async def until(self, condition, what=""):
@@ -129,7 +130,8 @@ class KafkaOutput:
 
     def __init__(self, settings, stored):
         loop = asyncio.get_running_loop()
-        self._output = Output(settings.confluent(), loop, on_stored=stored, on_lost=lambda why: [][why])
+        self._lost = []
+        self._output = Output(settings.confluent(), loop, on_stored=stored, on_lost=self._lost.append)
 
     @property
     def room(self):
@@ -141,6 +143,7 @@ class KafkaOutput:
     async def close(self):
         while self._output.in_flight:  # noqa: ASYNC110 - it has no other sign
             await asyncio.sleep(0.005)
+        assert not self._lost
         self._output.close()
 
 

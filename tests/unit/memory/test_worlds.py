@@ -9,12 +9,22 @@ from pathlib import Path
 
 import pytest
 
+from spillway.agents.memory.broker import FencedError
 from spillway.agents.memory.groups import Group
 from spillway.agents.memory.input import MemoryInput
 from spillway.agents.memory.loop import IdleError
-from spillway.agents.memory.ports import MemoryExecutor, MemoryLog, MemoryOutput, MemoryTransactions
+from spillway.agents.memory.ports import (
+    MemoryAdmin,
+    MemoryChance,
+    MemoryClock,
+    MemoryExecutor,
+    MemoryLog,
+    MemoryOutput,
+    MemoryTransactions,
+)
 from spillway.agents.memory.processes import AFTER, BEFORE
-from spillway.agents.memory.records import DriverWorld, kept
+from spillway.agents.memory.records import kept
+from spillway.agents.memory.world import DriverWorld
 from spillway.lineage.errors import BrokerError
 from spillway.lineage.ports import Outgoing
 
@@ -136,6 +146,53 @@ def test_functions_run_one_at_a_time_in_their_order():
 
     world.run_until(play())
     assert done == list(range(10))
+
+
+def test_a_clock_may_be_ahead_and_chance_comes_from_the_seed():
+    def seen(seed):
+        world = DriverWorld(seed)
+
+        async def play():
+            clock = MemoryClock(world.process("p", ahead=2.0))
+            assert clock.now() - world.now == pytest.approx(2.0)
+            before = clock.monotonic()
+            await asyncio.sleep(3)
+            assert clock.monotonic() - before == pytest.approx(3.0)
+            return MemoryChance(world).bytes(8)
+
+        return world.run_until(play())
+
+    assert seen(1) == seen(1) != seen(2)
+
+
+def test_topics_come_and_go_with_what_they_hold():
+    world = DriverWorld(0)
+
+    async def play():
+        admin = MemoryAdmin(world, world.process("p"))
+        await admin.create({"t": (2, {})})
+        await admin.create({"t": (3, {})})  # it is there, and stays as it is
+        assert await admin.topics() == {"t": 2}
+        world.broker.append(("t", 1), kept(Outgoing("t", 1, None, b"x")))
+        await admin.delete(["t"])
+        assert (await admin.topics(), world.broker.end(("t", 1))) == ({}, 0)
+
+    world.run_until(play())
+
+
+def test_a_later_holder_of_a_transactional_id_fences_the_one_before():
+    world = DriverWorld(0, {"t": 1})
+
+    async def play():
+        old, new = (MemoryTransactions(world, world.process("p"), "id", "g", 0) for _ in range(2))
+        await old.open()
+        await new.open()
+        with pytest.raises(FencedError):
+            await old.write([Outgoing("t", 0, None, b"old")], {})
+        await new.write([Outgoing("t", 0, None, b"new")], {})
+
+    world.run_until(play())
+    assert [one.value for one in world.broker.read(("t", 0), 0)] == [b"new"]
 
 
 def test_a_log_is_followed_over_gaps_and_open_transactions_and_says_what_was_cut():

@@ -60,7 +60,7 @@ def state_of(place: Place) -> Place:
 
 
 def beats_of(place: Place) -> Place:
-    """Give where a shard's heartbeats are. Live, one topic has those of all shards."""
+    """Return where a shard's heartbeats are. Live, one topic has those of all shards."""
     return place[0] + BEATS, place[1]
 
 
