@@ -20,6 +20,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 
+    from spillway.lineage.errors import BrokerError
+
 Slot = tuple[str, int]  # a topic and a partition of it
 Headers = tuple[tuple[Any, bytes | None], ...]  # in order; a key that is no UTF-8 is bytes, others are str
 
@@ -47,6 +49,12 @@ class Outgoing(NamedTuple):
     key: bytes | None
     value: bytes | None
     headers: Headers = ()
+
+
+class Since(NamedTuple):
+    """Where to begin: at the first record of a time (unix seconds) or later."""
+
+    at: float
 
 
 class Bounds(NamedTuple):
@@ -187,18 +195,20 @@ class Log(Protocol):
     def follow(
         self,
         slot: Slot,
-        start: int | None,
-        accept: Callable[[Sequence[Record]], None],
+        start: int | Since | None,
+        accept: Callable[[Sequence[Record]], object],
         *,
         end: int | None = None,
-        cut: Callable[[Bounds], None] | None = None,
+        cut: Callable[[Bounds], object] | None = None,
+        trouble: Callable[[BrokerError], object] | None = None,
     ) -> Following:
         """Pass to `accept` the records of a partition from `start` on, and what is written later.
 
         One that is followed already is followed anew, by this caller alone.
 
         `start`: None for where the log begins. `end`: follow no further than this offset. `cut` is called where the log
-        lacks what is to be read next, which then stands still; without it that raises at `caught_up`.
+        lacks what is to be read next, which then stands still; without it that raises at `caught_up`. `trouble` is told
+        what keeps the partition from being read, whether or not time heals it; reading goes on when it can.
         """
         ...
 
@@ -215,6 +225,18 @@ class Following(Protocol):
 
         One that is stopped, or was read to its `end`, returns its position.
         """
+        ...
+
+    def when_read(self, then: Callable[[int], object]) -> None:
+        """Have `then` called when `caught_up` would return, with what it would return; never, where it would raise."""
+        ...
+
+    def rest(self) -> None:
+        """Ask for nothing more until `look`: what was asked for may still come."""
+        ...
+
+    def look(self) -> None:
+        """Follow again, from where it was read to."""
         ...
 
     def stop(self) -> None:

@@ -124,7 +124,7 @@ class Reader:
             if listed is not None and listed.error is None and listed.partitions:
                 return len(listed.partitions)
             if listed is not None and listed.error is not None and not listed.error.retriable():
-                raise self._no_topic(topic, listed.error)
+                raise self.no_topic(topic, listed.error)
             if time.monotonic() >= deadline:
                 raise TopicError(f"topic {topic} on {self._bootstrap} has no partition with a leader")
             time.sleep(_PAUSE)
@@ -163,13 +163,18 @@ class Reader:
     def close(self) -> None:
         self.consumer.close()
 
+    def trouble(self, error: KafkaError) -> BrokerError:
+        """What is wrong, where the cluster has left a question without an answer, which failed with `error`."""
+        why = self._trouble[0] if self._trouble else error
+        return refused(self._bootstrap, why) if why.code() in _REFUSED else unreachable(self._bootstrap, why.str())
+
     def _watermarks(self, partition: TopicPartition, seconds: float) -> Any:
         return self.consumer.get_watermark_offsets(partition, timeout=seconds)
 
     def _ask(self, question: Callable[[float], Any], deadline: float) -> Any:
         return _answer(question, deadline, self._bootstrap, self.consumer, self._trouble)
 
-    def _no_topic(self, topic: str, error: KafkaError) -> TopicError:
+    def no_topic(self, topic: str, error: KafkaError) -> TopicError:
         return TopicError(
             f"cannot use topic {topic} on {self._bootstrap}: {error.str()}; the pipeline creates its topics when it "
             "starts: is it running there ('spillway serve PIPELINE')?"
@@ -257,6 +262,10 @@ def _refuses(address: str) -> bool:
     return False
 
 
+def refused(bootstrap: str, why: KafkaError) -> BrokerError:
+    return BrokerError(f"{bootstrap} refuses the connection: {why.str()}; check the client settings")
+
+
 def unreachable(bootstrap: str, why: str) -> BrokerError:
     return BrokerError(
         f"cannot reach Kafka at {bootstrap}: {why}; start a broker with 'spillway broker start', or name another "
@@ -297,8 +306,6 @@ def _answer(
             client.poll(_PAUSE)  # fills `trouble`
             why = trouble[0] if trouble else error.args[0]
             if why.code() in _REFUSED:
-                raise BrokerError(
-                    f"{bootstrap} refuses the connection: {why.str()}; check the client settings"
-                ) from error
+                raise refused(bootstrap, why) from error
             if left <= 0:
                 raise unreachable(bootstrap, why.str()) from error

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from spillway.agents.memory.records import kept
 from spillway.agents.memory.wire import Wire
 from spillway.lineage.errors import BrokerError
-from spillway.lineage.ports import Admin, Chance, Clock, Executor, Following, Log, Output, Transactions
+from spillway.lineage.ports import Admin, Chance, Clock, Executor, Following, Log, Output, Since, Transactions
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -148,15 +148,16 @@ class MemoryFollowing(Following):
         world: DriverWorld,
         process: Process,
         slot: Slot,
-        start: int | None,
-        accept: Callable[[Sequence[Record]], None],
+        start: int,
+        accept: Callable[[Sequence[Record]], object],
         end: int | None,
-        cut: Callable[[Bounds], None] | None,
+        cut: Callable[[Bounds], object] | None,
     ) -> None:
-        self.position = world.broker.bounds(slot).start if start is None else start
+        self.position = start
         self._world, self._process, self._slot = world, process, slot
         self._accept, self._end, self._cut = accept, end, cut
-        self._wishes: list[tuple[int, asyncio.Future[int]]] = []
+        self._wishes: list[tuple[int, Callable[[int], object], Callable[[BrokerError], object]]] = []
+        self._resting = False
         self._stopped = end is not None and self.position >= end
         if end is not None and self._stopped:
             self.position = end
@@ -165,16 +166,28 @@ class MemoryFollowing(Following):
         process.after(world.latency(), self.poll)
 
     async def caught_up(self) -> int:
-        wish: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-        await asyncio.sleep(self._world.latency())
-        end = self._process.reach(lambda: self._world.broker.end(self._slot))
-        self._wishes.append((end if self._end is None else min(end, self._end), wish))
-        if self._error is not None:
-            raise self._error
-        if self._stopped:
-            return self.position
+        read: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+
+        def reached(end: int) -> None:
+            if not read.done():
+                read.set_result(end)
+
+        def failed(error: BrokerError) -> None:
+            if not read.done():
+                read.set_exception(error)
+
+        self._wish(reached, failed)
+        return await read
+
+    def when_read(self, then: Callable[[int], object]) -> None:
+        self._wish(then, lambda _error: None)
+
+    def rest(self) -> None:
+        self._resting = True
+
+    def look(self) -> None:
+        self._resting = False
         self._process.after(0.0, self.poll)
-        return await wish
 
     def stop(self) -> None:
         self._stopped = True
@@ -184,7 +197,7 @@ class MemoryFollowing(Following):
         """Accept some of what is there, unless it comes late to this process."""
         world = self._world
         wait = world.reads_at(self._process, self._slot, world.now) - world.now
-        if self._stopped:
+        if self._stopped or self._resting:
             return
         if wait > 0:
             self._process.after(wait, self.poll)
@@ -203,12 +216,25 @@ class MemoryFollowing(Following):
             self.position = max(self.position, world.broker.stable_end(self._slot, self._end))
         self._settle()
 
+    def _wish(self, then: Callable[[int], object], failed: Callable[[BrokerError], object]) -> None:
+        def ask() -> None:
+            end = self._process.reach(lambda: self._world.broker.end(self._slot))
+            if self._error is not None:
+                failed(self._error)
+            elif self._stopped:
+                then(self.position)
+            else:
+                self._wishes.append((end if self._end is None else min(end, self._end), then, failed))
+                self._process.after(0.0, self.poll)
+
+        self._process.after(self._world.latency(), ask)
+
     def _settle(self) -> None:
-        for end, wish in tuple(self._wishes):
+        for wish in tuple(self._wishes):
+            end, then, _ = wish
             if self._stopped or self.position >= end:
-                self._wishes.remove((end, wish))
-                if not wish.done():
-                    wish.set_result(min(end, self.position) if self._stopped else end)
+                self._wishes.remove(wish)
+                then(min(end, self.position) if self._stopped else end)
 
     def _lost(self, bounds: Bounds) -> None:
         self._stopped = True
@@ -216,15 +242,16 @@ class MemoryFollowing(Following):
             self._cut(bounds)
             return
         topic, partition = self._slot
-        error = f"{topic}[{partition}] has offsets {bounds.start} to {bounds.end}, not {self.position}"
-        self._error = BrokerError(error)
-        for _, wish in self._wishes:
-            if not wish.done():
-                wish.set_exception(self._error)
+        self._error = BrokerError(
+            f"{topic}[{partition}] has offsets {bounds.start} to {bounds.end}, not {self.position}"
+        )
+        for _, _, failed in self._wishes:
+            failed(self._error)
+        self._wishes.clear()
 
 
 class MemoryLog(Log):
-    """Reads the partitions that a process follows."""
+    """Reads the partitions that a process follows. Its topics are there, so it knows no trouble."""
 
     def __init__(self, world: DriverWorld, process: Process) -> None:
         self._world, self._process = world, process
@@ -233,14 +260,15 @@ class MemoryLog(Log):
     def follow(
         self,
         slot: Slot,
-        start: int | None,
-        accept: Callable[[Sequence[Record]], None],
+        start: int | Since | None,
+        accept: Callable[[Sequence[Record]], object],
         *,
         end: int | None = None,
-        cut: Callable[[Bounds], None] | None = None,
+        cut: Callable[[Bounds], object] | None = None,
+        trouble: Callable[[BrokerError], object] | None = None,  # noqa: ARG002
     ) -> MemoryFollowing:
         following = self._process.reach(
-            lambda: MemoryFollowing(self._world, self._process, slot, start, accept, end, cut)
+            lambda: MemoryFollowing(self._world, self._process, slot, self._offset(slot, start), accept, end, cut)
         )
         if slot in self._followed:
             self._followed[slot].stop()
@@ -250,6 +278,13 @@ class MemoryLog(Log):
     async def close(self) -> None:
         for following in self._followed.values():
             following.stop()
+
+    def _offset(self, slot: Slot, start: int | Since | None) -> int:
+        bounds = self._world.broker.bounds(slot)
+        if isinstance(start, Since):
+            records = self._world.broker.read(slot, bounds.start)
+            return next((one.offset for one in records if one.timestamp >= 1000 * start.at), bounds.end)
+        return bounds.start if start is None else start
 
 
 class MemoryAdmin(Admin):

@@ -7,6 +7,9 @@ Rules:
 * A partition whose records wait to be accepted is paused, and sought when it goes on: so a long replay fills neither
   the consumer's queue nor the driver's loop, and nothing else waits behind it.
 * librdkafka tells of a partition's end once, when it is reached. An end as of now is asked for.
+* A question that the cluster does not answer is asked again later, and reading goes on between.
+* Before a partition is read its topic's metadata is asked for: it says what is missing, and librdkafka looks for the
+  start of a partition whose leader it does not know half a second later.
 """
 
 from __future__ import annotations
@@ -14,31 +17,34 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
+import time
 from collections import deque
-from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Self
 
-from confluent_kafka import OFFSET_BEGINNING, KafkaError, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
-from spillway.lineage.errors import BrokerError
-from spillway.lineage.ports import Following, Log
+from spillway.lineage.errors import BrokerError, TopicError
+from spillway.lineage.ports import Log, Since
 from spillway.producers.cluster import Reader
+from spillway.producers.kafka.following import KafkaFollowing
 from spillway.producers.kafka.records import record_of
-from spillway.producers.patience import passes
+from spillway.producers.patience import AnswerTime, passes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from spillway.lineage.ports import Bounds, Record, Slot
     from spillway.producers.connection import ClientSettings
+    from spillway.producers.kafka.following import Post, Wish
 
 log = logging.getLogger(__name__)
 
 _POLL: Final = 0.05  # seconds that one wait for records lasts
 _AT_ONCE: Final = 200  # records that are handed over together
 _AHEAD: Final = 3  # bunches of a partition that may wait to be accepted
+_AGAIN: Final = 0.5  # seconds until a question that was not answered is asked again
+_CONNECT: Final = 3.0  # seconds without an answer after which whoever has begun to follow is told
 _QUIET: Final = 5.0  # seconds without a record after which the cluster is asked whether it is there
-_ASK: Final = 1.0
 _OPTIONS: Final[dict[str, Any]] = {
     "enable.partition.eof": True,
     "auto.offset.reset": "error",  # what a log lacks is told of
@@ -55,259 +61,316 @@ _OPTIONS: Final[dict[str, Any]] = {
 _LACKING: Final = frozenset(
     {KafkaError._AUTO_OFFSET_RESET, KafkaError._LOG_TRUNCATION, KafkaError.OFFSET_OUT_OF_RANGE}  # noqa: SLF001
 )
-_NOT_YET: Final = frozenset(
+_UNKNOWN: Final = frozenset(
     {
         KafkaError._UNKNOWN_PARTITION,  # noqa: SLF001 - librdkafka's own codes
         KafkaError._UNKNOWN_TOPIC,  # noqa: SLF001
         KafkaError.UNKNOWN_TOPIC_OR_PART,
     }
-)  # a broker that has just started does not know its topics yet
-
-
-class KafkaFollowing(Following):
-    """One partition that a `KafkaLog` reads. `read`, `waiting` and `paused` are the thread's, the rest the loop's."""
-
-    def __init__(
-        self,
-        owner: KafkaLog,
-        slot: Slot,
-        start: int | None,
-        accept: Callable[[Sequence[Record]], None],
-        end: int | None,
-        cut: Callable[[Bounds], None] | None,
-    ) -> None:
-        self.slot = slot
-        self.position = start or 0
-        self.read = OFFSET_BEGINNING if start is None else start
-        self.waiting = 0  # bunches that were handed over and not accepted yet
-        self.paused = False
-        self.stopped = False
-        self.end = end
-        self._owner = owner
-        self._accept = accept
-        self._cut = cut
-        self._wishes: dict[asyncio.Future[int], int | None] = {}  # with the end to reach, once it is known
-        self._error: BrokerError | None = None
-
-    async def caught_up(self) -> int:
-        if self._error is not None:
-            raise self._error
-        if self.stopped:
-            return self.position
-        wish: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-        self._wishes[wish] = None
-        self._owner.ask_end(self, partial(self._wish, wish))
-        return await wish
-
-    def stop(self) -> None:
-        if not self.stopped:
-            self.stopped = True
-            self._owner.unfollow(self)
-            self._settle()
-
-    # On the loop, for the thread -------------------------------------------------------------------------------
-
-    def accept(self, records: Sequence[Record], position: int) -> None:
-        """Take a bunch, which may be empty, and up to where the log was read with it."""
-        try:
-            if not self.stopped:
-                self._take(records, position)
-        finally:
-            self._owner.accepted(self)
-
-    def _take(self, records: Sequence[Record], position: int) -> None:
-        if self.end is not None and position >= self.end:
-            records = [record for record in records if record.offset < self.end]
-            position = self.end
-        if records:
-            self._accept(records)
-        self.position = max(self.position, position)
-        self._settle()
-        if self.position == self.end:
-            self.stop()
-
-    def lacks(self, bounds: Bounds) -> None:
-        """Learn that the log does not have what comes next."""
-        if self.stopped:
-            return
-        if self._cut is not None:
-            self._cut(bounds)
-            return
-        topic, partition = self.slot
-        self.fail(BrokerError(f"{topic}[{partition}] has offsets {bounds.start} to {bounds.end}, not {self.position}"))
-
-    def fail(self, error: BrokerError) -> None:
-        """Raise an error where somebody waits, or will."""
-        self._error = error
-        for wish in self._wishes:
-            if not wish.done():
-                wish.set_exception(error)
-        self._wishes.clear()
-
-    def _wish(self, wish: asyncio.Future[int], end: int) -> None:
-        if wish in self._wishes:
-            self._wishes[wish] = end if self.end is None else min(end, self.end)
-            self._settle()
-
-    def _settle(self) -> None:
-        for wish, end in tuple(self._wishes.items()):
-            if self.stopped or (end is not None and self.position >= end):
-                del self._wishes[wish]
-                if not wish.done():
-                    wish.set_result(self.position if self.stopped or end is None else end)
+)  # of a topic that is gone, or of a broker that has just started
 
 
 class KafkaLog(Log):
-    """Reads for the drivers of one loop, in which it is made."""
+    """Follows partitions for one process. What it tells it tells on its own thread; see `through`.
 
-    def __init__(self, settings: ClientSettings) -> None:
-        self._loop = asyncio.get_running_loop()
-        self._bootstrap = settings.bootstrap
-        self._reader = Reader(settings, _OPTIONS)
-        self._followings: dict[Slot, KafkaFollowing] = {}  # the loop's
-        self._followed: dict[Slot, KafkaFollowing] = {}  # the thread's: those of them that are read
-        self._calls: deque[Callable[[], None]] = deque()
-        self._questions: deque[Callable[[], bool]] = deque()  # to the cluster, each until it returns True
-        self._error: BrokerError | None = None  # why nothing more is read
-        self._woken = threading.Event()
-        self._stopping = threading.Event()
-        self._ended = asyncio.Event()
-        self._thread = threading.Thread(target=self._run, name="log", daemon=True)
-        self._thread.start()
+    A context, for who has no loop. Raises UsageError for client settings that cannot be used.
+    """
+
+    def __init__(self, settings: ClientSettings, *, post: Post | None = None, thread: _Thread | None = None) -> None:
+        """`post` and `thread`: see `through`."""
+        self._settings = settings
+        self._post = post
+        self._thread = thread or _Thread(settings)
+
+    def through(self, post: Post) -> KafkaLog:
+        """Return the same log for a caller who is told by `post`, as a loop's `call_soon_threadsafe`."""
+        return KafkaLog(self._settings, post=post, thread=self._thread)
 
     def follow(
         self,
         slot: Slot,
-        start: int | None,
-        accept: Callable[[Sequence[Record]], None],
+        start: int | Since | None,
+        accept: Callable[[Sequence[Record]], object],
         *,
         end: int | None = None,
-        cut: Callable[[Bounds], None] | None = None,
+        cut: Callable[[Bounds], object] | None = None,
+        trouble: Callable[[BrokerError], object] | None = None,
     ) -> KafkaFollowing:
-        if slot in self._followings:
-            self._followings[slot].stop()
-        following = self._followings[slot] = KafkaFollowing(self, slot, start, accept, end, cut)
-        if self._error is not None:
-            following.fail(self._error)
-        self._call(lambda: self._start(following))
+        following = KafkaFollowing(self._thread, self._post, slot, start, accept, end, cut, trouble)
+        self._thread.call(lambda: self._thread.begin(following))
         return following
 
     async def close(self) -> None:
-        self._stopping.set()
-        self._woken.set()
-        await self._ended.wait()
+        await asyncio.to_thread(self.shut)
 
-    # For its followings, on the loop ---------------------------------------------------------------------------
+    def shut(self, timeout: float = 5.0) -> None:
+        """End reading. Nothing is told after that."""
+        self._thread.end(timeout)
 
-    def unfollow(self, following: KafkaFollowing) -> None:
-        del self._followings[following.slot]
-        self._call(lambda: self._stop(following))
+    def __enter__(self) -> Self:
+        return self
 
-    def accepted(self, following: KafkaFollowing) -> None:
-        self._call(lambda: self._accepted(following))
+    def __exit__(self, *_exception: object) -> None:
+        self.shut()
 
-    def ask_end(self, following: KafkaFollowing, then: Callable[[int], None]) -> None:
-        self._call(lambda: self._questions.append(lambda: self._tell_end(following, then)))
 
-    def _fail(self, error: BrokerError) -> None:
-        self._error = error
-        for following in self._followings.values():
-            following.fail(error)
+class _Thread:
+    """The thread with the consumer. `call` and `end` are for all, the rest is its own."""
 
-    # The thread ------------------------------------------------------------------------------------------------
+    def __init__(self, settings: ClientSettings) -> None:
+        self._bootstrap = settings.bootstrap
+        self._reader = Reader(settings, _OPTIONS)
+        self._followed: dict[Slot, KafkaFollowing] = {}
+        self._counts: dict[str, int] = {}  # partitions of the topics that were asked for
+        self._calls: deque[Callable[[], object]] = deque()
+        self._questions: deque[tuple[float, Callable[[], bool]]] = deque()  # when to ask, each until it returns True
+        self._given = AnswerTime()
+        self._asked_since = 0.0  # when the cluster was first asked in vain
+        self._woken = threading.Event()
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="log", daemon=True)
+        self._thread.start()
 
-    def _call(self, call: Callable[[], None]) -> None:
+    def call(self, call: Callable[[], object]) -> None:
         self._calls.append(call)
         self._woken.set()
 
-    def _post(self, call: Callable[..., object], *arguments: Any) -> None:
-        if not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(call, *arguments)
+    def end(self, timeout: float) -> None:
+        self._stopping.set()
+        self._woken.set()
+        if self._thread is not threading.current_thread():
+            self._thread.join(timeout)
+
+    def begin(self, following: KafkaFollowing) -> None:
+        if following.slot in self._followed:
+            self.stop(self._followed[following.slot])
+        self._followed[following.slot] = following
+        self._ask(lambda: self._open(following))
+
+    def stop(self, following: KafkaFollowing) -> None:
+        if self._is_followed(following):
+            self._close(following)
+            del self._followed[following.slot]
+            following.stopped = True
+            following.t_end()
+
+    def rest(self, following: KafkaFollowing, *, resting: bool) -> None:
+        if following.t_resting == resting:
+            return
+        following.t_resting = resting
+        if following.t_open and not following.t_held:
+            place = TopicPartition(*following.slot, following.t_read)
+            if resting:
+                self._reader.consumer.pause([place])
+            else:
+                self._reader.consumer.resume([place])
+                if following.t_read >= 0:  # librdkafka's thread, which else may sleep for a second, is woken by that
+                    self._reader.consumer.seek(place)
+
+    def wish(self, following: KafkaFollowing, wish: Wish) -> None:
+        self._ask(lambda: self._tell_end(following, wish))
+
+    def accepted(self, following: KafkaFollowing) -> None:
+        following.t_waiting -= 1
+        if following.t_held and not following.t_waiting and following.t_open:
+            self._close(following)  # what is in the queue of it is void
+            self._assign(following)
+
+    # In rounds -------------------------------------------------------------------------------------------------
 
     def _run(self) -> None:
         try:
             while not self._stopping.is_set():
                 self._step()
-        except Exception as error:  # noqa: BLE001 - whatever it is, nothing more is read
-            known = error if isinstance(error, BrokerError) else BrokerError(f"reading {self._bootstrap}: {error}")
-            self._post(self._fail, known)
+        except Exception as error:
+            log.exception("reading %s has ended", self._bootstrap)
+            for following in self._followed.values():
+                following.t_fail(BrokerError(f"reading {self._bootstrap} has ended: {error!r}"))
+            raise
         finally:
             self._reader.close()
-            self._post(self._ended.set)
 
     def _step(self) -> None:
         self._woken.clear()
         while self._calls:
             self._calls.popleft()()
+        now = time.monotonic()
         for _ in range(len(self._questions)):
-            question = self._questions.popleft()
-            if not question():
-                self._questions.append(question)
-        if not self._followed:
+            at, question = self._questions.popleft()
+            if at > now:
+                self._questions.append((at, question))
+            elif not question():
+                self._questions.append((now + _AGAIN, question))
+        if not self._reads:
             self._woken.wait(_POLL)
             return
         bunches: dict[Slot, list[Record]] = {}
         for message in self._reader.read(_POLL, _AT_ONCE):
             self._take(message, bunches)
-        for slot in tuple(bunches):
-            self._hand_over(slot, bunches)
-        self._reader.heed(_QUIET, _ASK)
+        for slot, records in bunches.items():
+            self._hand_over(self._followed[slot], records)
+        self._reader.heed(_QUIET, self._given.seconds)
 
     def _take(self, message: Any, bunches: dict[Slot, list[Record]]) -> None:
         slot = message.topic(), message.partition()
         following, error = self._followed.get(slot), message.error()
-        if following is None or following.paused:
+        if following is None or not following.t_open or following.t_held:
             return  # it was in the queue when reading ended
         if error is None:
             bunches.setdefault(slot, []).append(record_of(message))
-            following.read = message.offset() + 1
+            following.t_read = message.offset() + 1
         elif error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001
-            following.read = message.offset()
+            following.t_read = message.offset()
             bunches.setdefault(slot, [])
         elif error.code() in _LACKING:
-            self._stop(following)
-            self._questions.append(lambda: self._lacks(following))
-        elif not passes(error) and error.code() not in _NOT_YET:
-            raise BrokerError(f"cannot read {slot[0]}[{slot[1]}] on {self._bootstrap}: {error.str()}")
+            self._close(following)
+            self._ask(lambda: self._lacks(following))
+        elif error.code() in _UNKNOWN:
+            self._counts.pop(following.slot[0], None)
+            self._close(following)
+            self._ask(lambda: self._open(following), _AGAIN)
+        elif not passes(error):  # librdkafka would go on behind a batch that is damaged
+            self._close(following)
+            following.t_fail(BrokerError(f"cannot read {slot[0]}[{slot[1]}] on {self._bootstrap}: {error.str()}"))
+            self._ask(lambda: self._open(following), _AGAIN)
 
-    def _hand_over(self, slot: Slot, bunches: dict[Slot, list[Record]]) -> None:
-        following = self._followed[slot]
-        following.waiting += 1
-        self._post(following.accept, bunches[slot], following.read)
-        if following.waiting >= _AHEAD:
-            following.paused = True
-            self._reader.consumer.pause([TopicPartition(*slot)])
+    def _hand_over(self, following: KafkaFollowing, records: list[Record]) -> None:
+        if following.end is not None and following.t_read >= following.end:
+            records = [record for record in records if record.offset < following.end]
+            following.t_read = following.end
+        try:
+            following.t_hand_over(records)
+        except Exception as error:  # of who is told on this thread; others are told what they follow
+            log.exception("%s[%d] is not followed any more", *following.slot)
+            self._close(following)
+            following.t_fail(BrokerError(f"{following.slot[0]} is not followed any more: {error!r}"))
+            return
+        if following.t_read == following.end:
+            self.stop(following)
+        elif following.t_waiting >= _AHEAD and following.t_open and not following.t_held:
+            following.t_held = True
+            self._reader.consumer.pause([TopicPartition(*following.slot)])
 
-    def _accepted(self, following: KafkaFollowing) -> None:
-        following.waiting -= 1
-        if following.paused and not following.waiting and self._followed.get(following.slot) is following:
-            following.paused = False
-            self._reader.stop([TopicPartition(*following.slot)])  # what is in the queue of it is void
-            self._assign(following)
+    # Partitions ------------------------------------------------------------------------------------------------
 
-    def _start(self, following: KafkaFollowing) -> None:
-        self._followed[following.slot] = following
-        self._assign(following)
+    @property
+    def _reads(self) -> bool:
+        return any(following.t_open for following in self._followed.values())
+
+    def _is_followed(self, following: KafkaFollowing) -> bool:
+        return self._followed.get(following.slot) is following
 
     def _assign(self, following: KafkaFollowing) -> None:
         """Read it from where it was read to. librdkafka keeps a pause from one assignment to the next."""
-        place = TopicPartition(*following.slot, following.read)
+        place = TopicPartition(*following.slot, following.t_read)
         self._reader.start([place])
-        self._reader.consumer.resume([place])
+        (self._reader.consumer.pause if following.t_resting else self._reader.consumer.resume)([place])
+        following.t_open, following.t_held = True, False
 
-    def _stop(self, following: KafkaFollowing) -> None:
-        if self._followed.get(following.slot) is following:
-            del self._followed[following.slot]
+    def _close(self, following: KafkaFollowing) -> None:
+        if following.t_open:
+            following.t_open = False
             self._reader.stop([TopicPartition(*following.slot)])
 
+    # Questions -------------------------------------------------------------------------------------------------
+
+    def _ask(self, question: Callable[[], bool], later: float = 0.0) -> None:
+        self._questions.append((time.monotonic() + later if later else 0.0, question))
+
+    def _open(self, following: KafkaFollowing) -> bool:
+        """Begin to read a partition, once its topic is known."""
+        topic, partition = following.slot
+        if not self._is_followed(following):
+            return True
+        try:
+            count = self._count(topic)
+        except BrokerError as error:
+            following.t_say(error)
+            return False
+        if count is None:
+            return False
+        if partition >= count:
+            following.t_say(TopicError(f"topic {topic} on {self._bootstrap} has {count} partitions, not {partition}"))
+            return False
+        if isinstance(following.start, Since) and following.t_read < 0 and not self._find(following, following.start):
+            return False
+        if following.end is not None and following.t_read >= following.end:
+            self._hand_over(following, [])
+        else:
+            self._assign(following)
+        return True
+
+    def _count(self, topic: str) -> int | None:
+        """Return a topic's partitions; None while nobody says. Raises BrokerError, which says why."""
+        if topic not in self._counts:
+            began = time.monotonic()
+            try:
+                listed = self._reader.consumer.list_topics(topic, timeout=self._given.seconds).topics.get(topic)
+            except KafkaException as error:
+                self._unanswered(began, error.args[0])
+                return None
+            self._answered(began)
+            if listed is not None and listed.error is not None and not listed.error.retriable():
+                raise self._reader.no_topic(topic, listed.error)
+            if listed is None or not listed.partitions:
+                return None
+            self._counts[topic] = len(listed.partitions)
+        return self._counts[topic]
+
+    def _find(self, following: KafkaFollowing, start: Since) -> bool:
+        """Learn where a partition's records of a time begin."""
+        place, began = TopicPartition(*following.slot, int(1000 * start.at)), time.monotonic()
+        try:
+            (found,) = self._reader.consumer.offsets_for_times([place], timeout=self._given.seconds)
+        except KafkaException as error:
+            self._unanswered(began, error.args[0])
+            return False
+        self._answered(began)
+        if found.error is not None:
+            return False
+        bounds = self._bounds(following) if found.offset < 0 else None
+        following.t_read = found.offset if bounds is None else bounds.end
+        return following.t_read >= 0
+
     def _lacks(self, following: KafkaFollowing) -> bool:
-        bounds = self._reader.bounds(TopicPartition(*following.slot), _ASK)
+        bounds = self._bounds(following) if self._is_followed(following) else None
         if bounds is not None:
-            self._post(following.lacks, bounds)
+            following.t_lacks(bounds)
+        return bounds is not None or not self._is_followed(following)
+
+    def _tell_end(self, following: KafkaFollowing, wish: Wish) -> bool:
+        if not self._is_followed(following) or following.t_error is not None:
+            following.t_refuse(wish)
+            return True
+        bounds = self._bounds(following) if following.t_open else None
+        if bounds is not None:
+            following.t_reach(bounds.end if following.end is None else min(bounds.end, following.end), wish)
         return bounds is not None
 
-    def _tell_end(self, following: KafkaFollowing, then: Callable[[int], None]) -> bool:
-        bounds = None if following.stopped else self._reader.bounds(TopicPartition(*following.slot), _ASK)
-        if bounds is not None:
-            self._post(then, bounds.end)
-        return bounds is not None or following.stopped
+    def _bounds(self, following: KafkaFollowing) -> Bounds | None:
+        began = time.monotonic()
+        bounds = self._reader.bounds(TopicPartition(*following.slot), self._given.seconds)
+        if bounds is None:
+            self._given.late()
+        else:
+            self._given.answered(time.monotonic() - began)
+        return bounds
+
+    def _answered(self, began: float) -> None:
+        self._given.answered(time.monotonic() - began)
+        self._reader.answered()
+        self._asked_since = 0.0
+
+    def _unanswered(self, began: float, error: KafkaError) -> None:
+        """Tell who has begun to follow, and is not read, that the cluster does not answer."""
+        self._given.late()
+        self._reader.unanswered()
+        self._asked_since = self._asked_since or began
+        if not self._reads:
+            self._reader.consumer.poll(0.0)  # fills what it says is wrong
+        if time.monotonic() - self._asked_since < _CONNECT:
+            return
+        trouble = self._reader.trouble(error)
+        for following in self._followed.values():
+            if not following.t_open:
+                following.t_say(trouble)

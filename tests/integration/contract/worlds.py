@@ -115,7 +115,7 @@ class KafkaWorld:
         await self.until(lambda: stalling.reader._paused)
 
     async def log(self):
-        return KafkaLog(self.settings)
+        return KafkaLog(self.settings).through(asyncio.get_running_loop().call_soon_threadsafe)
 
     async def output(self, stored):
         return KafkaOutput(self.settings, stored)

@@ -1,11 +1,13 @@
 """The log's thread where nobody answers it, and where it cannot go on."""
 
 import asyncio
+import threading
+from types import SimpleNamespace
 
 import pytest
 from confluent_kafka import KafkaError
 
-from spillway.lineage.errors import BrokerError
+from spillway.lineage.errors import BrokerError, TopicError
 from spillway.lineage.ports import Bounds
 from spillway.producers.connection import ClientSettings
 from spillway.producers.kafka import log
@@ -25,24 +27,45 @@ class Message:
         return SLOT[1]
 
     def error(self):
-        return KafkaError(self._code)
+        return None if self._code is None else KafkaError(self._code)
+
+    def offset(self):
+        return 0
+
+    def timestamp(self):
+        return 1, 0
+
+    key = value = headers = bytes
 
 
 class Reader:
     """A cluster that says of each read what it is told to, and of a log's bounds nothing until it is told them."""
 
-    said, bounds_of, asked = [], {}, set()
+    said, bounds_of, asked, there, started = [], {}, set(), True, set()
 
     def __init__(self, _settings, _options):
         self.consumer = self
 
-    def start(self, _places):
+    def start(self, places):
+        Reader.started.update((place.topic, place.partition) for place in places)
+
+    def stop(self, _places):
         pass
 
-    stop = resume = pause = start
+    resume = pause = seek = stop
+
+    def list_topics(self, topic, timeout):
+        error = None if Reader.there else KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART)
+        return SimpleNamespace(topics={topic: SimpleNamespace(error=error, partitions={0: None})}, timeout=timeout)
+
+    def no_topic(self, topic, error):
+        return TopicError(f"{topic}: {error.str()}")
+
+    def answered(self):
+        pass
 
     def read(self, _seconds, _most):
-        return [Message(Reader.said.pop())] if Reader.said else []
+        return [Message(Reader.said.pop())] if Reader.said and SLOT in Reader.started else []
 
     def bounds(self, place, _within):
         slot = place.topic, place.partition
@@ -59,13 +82,14 @@ class Reader:
 @pytest.fixture
 def cluster(monkeypatch):
     monkeypatch.setattr(log, "Reader", Reader)
-    Reader.said, Reader.bounds_of, Reader.asked = [], {}, set()
+    Reader.said, Reader.bounds_of, Reader.asked, Reader.started = [], {}, set(), set()
     return Reader
 
 
 def run(main):
     async def within():
-        opened = log.KafkaLog(ClientSettings(bootstrap="127.0.0.1:1"))
+        loop = asyncio.get_running_loop()
+        opened = log.KafkaLog(ClientSettings(bootstrap="127.0.0.1:1")).through(loop.call_soon_threadsafe)
         try:
             return await main(opened)
         finally:
@@ -98,7 +122,9 @@ def test_a_log_that_lacks_something_waits_for_an_answer_and_keeps_nobody_else_wa
     assert cuts == [Bounds(2, 3)]
 
 
-def test_a_log_that_cannot_be_read_for_good_says_so_to_all_that_wait_and_that_come(cluster):
+def test_a_partition_that_cannot_be_read_says_so_to_all_that_wait_and_that_come(cluster):
+    cluster.bounds_of = {("other", 0): Bounds(0, 0)}
+
     async def main(opened):
         following = opened.follow(SLOT, 0, accepted_nothing)
         waiting = asyncio.ensure_future(following.caught_up())
@@ -107,8 +133,7 @@ def test_a_log_that_cannot_be_read_for_good_says_so_to_all_that_wait_and_that_co
         for follows in (waiting, following.caught_up()):
             with pytest.raises(BrokerError, match=r"cannot read t\[0\]"):
                 await follows
-        with pytest.raises(BrokerError, match=r"cannot read t\[0\]"):
-            await opened.follow(("other", 0), 0, accepted_nothing).caught_up()
+        assert await opened.follow(("other", 0), 0, accepted_nothing).caught_up() == 0
 
     run(main)
 
@@ -123,3 +148,34 @@ def test_a_following_that_is_stopped_keeps_nobody_waiting(cluster):
 
     run(main)
     assert cluster.bounds_of == {}
+
+
+def test_a_topic_that_is_not_there_is_told_of_once_and_followed_when_it_is(cluster):
+    cluster.there, cluster.bounds_of = False, {SLOT: Bounds(0, 0)}
+    said = []
+
+    async def main(opened):
+        following = opened.follow(SLOT, 0, accepted_nothing, trouble=said.append)
+        while not said:  # noqa: ASYNC110 - another thread asks
+            await asyncio.sleep(0.01)
+        cluster.there = True
+        assert await following.caught_up() == 0
+
+    run(main)
+    assert [type(each) for each in said] == [TopicError]
+
+
+def test_who_fails_to_accept_is_told_and_ends_nobody_elses_reading(cluster):
+    cluster.bounds_of = {SLOT: Bounds(0, 1), ("other", 0): Bounds(0, 0)}
+    cluster.said = [None]
+    told = threading.Event()
+
+    def accept(_records):
+        raise ZeroDivisionError
+
+    with log.KafkaLog(ClientSettings(bootstrap="127.0.0.1:1")) as opened:
+        opened.follow(SLOT, 0, accept, trouble=lambda _error: told.set())
+        assert told.wait(PATIENT_SECONDS)
+        read = threading.Event()
+        opened.follow(("other", 0), 0, accepted_nothing).when_read(lambda _end: read.set())
+        assert read.wait(PATIENT_SECONDS)
