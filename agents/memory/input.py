@@ -6,8 +6,7 @@ import asyncio
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
-from spillway.agents.memory.broker import FencedError
-from spillway.lineage.errors import BrokerError
+from spillway.lineage.errors import BrokerError, FencedError
 from spillway.lineage.ports import Bounds, Commit, Input
 
 if TYPE_CHECKING:

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from spillway.agents.memory.broker import FencedError
 from spillway.agents.memory.groups import Group
 from spillway.agents.memory.input import MemoryInput
 from spillway.agents.memory.loop import IdleError
@@ -25,7 +24,7 @@ from spillway.agents.memory.ports import (
 from spillway.agents.memory.processes import AFTER, BEFORE
 from spillway.agents.memory.records import kept
 from spillway.agents.memory.world import DriverWorld
-from spillway.lineage.errors import BrokerError
+from spillway.lineage.errors import BrokerError, FencedError
 from spillway.lineage.ports import Outgoing
 
 ROOT = Path(__file__).parents[3]
