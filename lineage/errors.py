@@ -58,6 +58,20 @@ class BrokerError(SpillwayError):
     """The Kafka broker cannot be started, reached or used."""
 
 
+class FencedError(BrokerError):
+    """Another process has taken this one's ids: it must stop. Its exit code says so to whoever started it."""
+
+    exit_code = 3
+
+
+class AbortedError(BrokerError):
+    """The transaction is at its end: what stands must be read, and what was taken for the rest taken again."""
+
+
+class SilentError(BrokerError):
+    """The broker did not answer in time: it is not known what stands."""
+
+
 class TopicError(BrokerError):
     """A topic on the cluster is not as the topic plan requires."""
 

@@ -1,8 +1,8 @@
 """What a driver may ask of the world, and what the world promises it.
 
 A driver is asyncio code: it moves records between ports and a decision core, and knows neither Kafka nor a clock. A
-port has two worlds behind it, Kafka and memory. tests/integration/contract holds both to what `Log`, `Input` and
-`Output` promise.
+port has two worlds behind it, Kafka and memory. tests/integration/contract holds both to what `Log`, `Input`,
+`Output` and `Transactions` promise.
 
 Of all ports:
 
@@ -169,8 +169,8 @@ class Transactions(Protocol):
     """Writes records and an input's offsets together, under one id.
 
     * `open` fences every earlier holder of the id and aborts what it left open.
-    * Readers of what is committed see all of a transaction or nothing. One that is neither committed nor aborted ends
-      aborted, by a later `open` or by its time-out.
+    * Readers of what is committed see all of a transaction or nothing, it may be a moment after `write` has returned.
+      One that is neither committed nor aborted ends aborted, by a later `open` or by its time-out.
     * Offsets are refused from a group's member that is not its member any more, and the transaction with them.
     """
 

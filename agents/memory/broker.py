@@ -15,16 +15,13 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
+from spillway.lineage.errors import FencedError
 from spillway.lineage.ports import Bounds
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Iterator
 
 Place = tuple[str, int]  # topic, partition
-
-
-class FencedError(Exception):
-    """The member or producer has been replaced."""
 
 
 class Standing(Enum):

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import TYPE_CHECKING, Final
 
-from spillway.agents.memory.broker import FencedError
+from spillway.lineage.errors import FencedError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

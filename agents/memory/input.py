@@ -6,8 +6,7 @@ import asyncio
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
-from spillway.agents.memory.broker import FencedError
-from spillway.lineage.errors import BrokerError
+from spillway.lineage.errors import BrokerError, FencedError
 from spillway.lineage.ports import Bounds, Commit, Input
 
 if TYPE_CHECKING:
@@ -31,7 +30,7 @@ class MemoryInput(Input):
         self._instance, self._owner = instance, owner
         self._news = asyncio.Event()  # of the group
         self._fresh = asyncio.Event()  # records, or partitions to read them of
-        self._positions: dict[int, int] = {}  # of what is read in this generation
+        self._positions: dict[int, int] = {}  # of what is read: a dict of its own for each assignment
         self._generation = -1
         self._closing = False
         self._tasks: list[asyncio.Task[None]] = []
@@ -65,7 +64,7 @@ class MemoryInput(Input):
 
     async def _revoke(self) -> None:
         if self._generation >= 0:
-            self._positions.clear()
+            self._positions = {}
             await self._owner.revoked()
             self._generation = -1
 
@@ -102,19 +101,15 @@ class MemoryInput(Input):
         while not self._closing:
             await self._fresh.wait()
             self._fresh.clear()
-            generation, chunk = self._generation, self._fetched()
+            positions, chunk = self._positions, self._fetched()
             if not chunk:
                 continue
             self._fresh.set()  # there may be more
             await asyncio.sleep(self._world.latency())
-            if generation == self._generation and self._still(chunk):
+            if positions is self._positions:  # else it is of an assignment that has ended
                 for partition, records in chunk.items():
-                    self._positions[partition] = records[-1].offset + 1
+                    positions[partition] = records[-1].offset + 1
                 await self._owner.accept(chunk)
-
-    def _still(self, chunk: Mapping[int, list[Record]]) -> bool:
-        """Return whether what was fetched is what comes next of partitions that are read."""
-        return all(self._positions.get(p, 1 << 62) <= records[0].offset for p, records in chunk.items())
 
     def _fetched(self) -> dict[int, list[Record]]:
         broker, found = self._world.broker, {}

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from spillway.agents.memory.records import kept
 from spillway.agents.memory.wire import Wire
-from spillway.lineage.errors import BrokerError
+from spillway.lineage.errors import AbortedError, BrokerError
 from spillway.lineage.ports import Admin, Chance, Clock, Executor, Following, Log, Output, Since, Transactions
 
 if TYPE_CHECKING:
@@ -135,7 +135,11 @@ class MemoryTransactions(Transactions):
             reach(partial(world.broker.produce, self._producer, place, one))
         await asyncio.sleep(world.latency())
         places = {partition: (commit.offset, commit.metadata) for partition, commit in offsets.items()}
-        reach(lambda: world.broker.finish(self._producer, self._group, self._member, places))
+        try:
+            reach(lambda: world.broker.finish(self._producer, self._group, self._member, places))
+        except FencedError:  # the producer, as the next line says, or else the group's member
+            reach(lambda: world.broker.abort(self._producer))
+            raise AbortedError(f"{self._id}: the group {self._group} refuses the offsets") from None
         await asyncio.sleep(world.latency())
         return [(one.offset, one.timestamp) for one in written]
 

@@ -9,11 +9,11 @@ from contextlib import contextmanager
 
 import pytest
 
-from spillway.agents.live.gate.fencing import FencedError
 from spillway.agents.live.gate.metrics import GateMetrics
 from spillway.agents.live.gate.process import GateProcessConfig, build
 from spillway.agents.live.gate.process import member as gate_member
-from spillway.agents.live.gate.transaction import AbortedError, SilentError, TransactionalWriter
+from spillway.agents.live.gate.transaction import TransactionalWriter
+from spillway.lineage.errors import AbortedError, FencedError, SilentError
 from spillway.topology import topics
 from tests.waiting import until
 

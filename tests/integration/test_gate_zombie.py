@@ -6,11 +6,11 @@ from contextlib import contextmanager
 import pytest
 from confluent_kafka import Consumer
 
-from spillway.agents.live.gate.fencing import FencedError, OustedError
+from spillway.agents.live.gate.fencing import OustedError
 from spillway.agents.live.gate.metrics import GateMetrics
 from spillway.agents.live.gate.process import GateProcessConfig, build, member_settings
-from spillway.agents.live.gate.transaction import AbortedError, TransactionalWriter
-from spillway.lineage.errors import BrokerError
+from spillway.agents.live.gate.transaction import TransactionalWriter
+from spillway.lineage.errors import AbortedError, BrokerError, FencedError
 from tests.waiting import until
 
 from .gate_bench import PARTITIONS, ids

@@ -120,7 +120,6 @@ class GroupReader:
         self._revoking = False
         self._out_since: float | None = time.monotonic()  # of the group; None while it has us
         self._handed = 0  # chunks given to the application's loop
-        self._turns = 0  # assignments and revocations, to notice one within a poll
         self._clients = 0  # made so far; the newest is ours
         self._consumer: Any = self._made()
         self._thread = threading.Thread(target=self._run, name="consumer", daemon=True)
@@ -289,13 +288,10 @@ class GroupReader:
             self._calls.popleft()()
 
     def _poll(self, seconds: float, most: int) -> list[Any]:
-        """Wait for messages; none of an assignment that has ended while they were taken out of the queue."""
-        turns = self._turns
         first = self._consumer.poll(seconds)
         if first is None:
             return []
-        messages = [first, *(self._consumer.consume(most - 1, 0) if most > 1 else ())]
-        return messages if turns == self._turns else []
+        return [first, *(self._consumer.consume(most - 1, 0) if most > 1 else ())]
 
     def _take(self, messages: Sequence[Any]) -> None:
         for message in messages:
@@ -409,7 +405,7 @@ class GroupReader:
         self._commits.clear()
 
     def _void(self) -> None:
-        self._turns += 1
+        """Read nothing, and drop what was read: the poll that ends an assignment may still return messages of it."""
         self._epoch = None
         self._next.clear()
         self._held, self._holding = {}, 0

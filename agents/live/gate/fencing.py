@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from confluent_kafka import KafkaError
 
-from spillway.lineage.errors import BrokerError
+from spillway.lineage.errors import BrokerError, FencedError
 
 _FENCED_CODES = frozenset(
     {
@@ -18,12 +18,6 @@ _FENCED_CODES = frozenset(
         KafkaError.PRODUCER_FENCED,
     }
 )
-
-
-class FencedError(BrokerError):
-    """Another gate runs under this one's ids: this one must stop. Its exit code says so to whoever started it."""
-
-    exit_code = 3
 
 
 class OustedError(BrokerError):

@@ -27,8 +27,9 @@ from confluent_kafka.admin import OffsetSpec
 
 from spillway.agents.live.admin import ANSWER_SECONDS, Admin
 from spillway.agents.live.committed import Withheld
-from spillway.agents.live.gate.transaction import AbortedError, Record, Turn
+from spillway.agents.live.gate.transaction import Record, Turn
 from spillway.agents.live.spans import offsets
+from spillway.lineage.errors import AbortedError
 from spillway.producers.patience import patiently, unanswered
 
 if TYPE_CHECKING:

@@ -18,9 +18,9 @@ from confluent_kafka import KafkaError, TopicPartition
 from spillway.agents.core.gathering import Gathering
 from spillway.agents.live.gate.conversion import Conversions
 from spillway.agents.live.gate.fencing import is_fencing, ousted
-from spillway.agents.live.gate.transaction import AbortedError, Record, Turn
+from spillway.agents.live.gate.transaction import Record, Turn
 from spillway.agents.live.gate.wire import Poison
-from spillway.lineage.errors import BrokerError
+from spillway.lineage.errors import AbortedError, BrokerError
 from spillway.lineage.flags import is_cut
 from spillway.lineage.headers import about
 from spillway.lineage.message import PREDICTION

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from confluent_kafka import KafkaError, KafkaException, Producer
 
 from spillway.agents.live.gate.fencing import judge, ousted
-from spillway.lineage.errors import BrokerError
+from spillway.lineage.errors import AbortedError, SilentError
 from spillway.producers.connection import TRANSACTIONAL
 from spillway.producers.patience import flush, unanswered
 
@@ -98,14 +98,6 @@ _KEPT_SECONDS = TRANSACTION_TIMEOUT_MS / 1000
 _LIST_SECONDS = 0.5  # who is asked may be the node that stands still
 _LOOK_SECONDS = 1.0  # between looks which nodes there are, while all goes well
 _OFFSETS = "__consumer_offsets"  # a topic that is there wherever there are groups
-
-
-class SilentError(BrokerError):
-    """The broker did not answer in time: it is not known what stands."""
-
-
-class AbortedError(BrokerError):
-    """The transaction is at its end: what stands must be read, and what was taken for the rest taken again."""
 
 
 @dataclass(slots=True)

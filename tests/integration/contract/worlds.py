@@ -3,18 +3,19 @@
 import asyncio
 import time
 
-from confluent_kafka import Producer, TopicPartition
+from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from spillway.agents.live.consumer.reader import GroupReader
+from spillway.agents.live.gate.transaction import Record, TransactionalWriter, Turn
 from spillway.agents.live.groups import Membership
 from spillway.agents.live.output import Output
 from spillway.agents.memory.groups import Group
 from spillway.agents.memory.input import MemoryInput
-from spillway.agents.memory.ports import MemoryLog, MemoryOutput
+from spillway.agents.memory.ports import MemoryLog, MemoryOutput, MemoryTransactions
 from spillway.agents.memory.records import kept
 from spillway.agents.memory.world import DriverWorld
-from spillway.lineage.ports import Outgoing
+from spillway.lineage.ports import Commit, Outgoing
 from spillway.producers.connection import ClientSettings
 from spillway.producers.kafka.log import KafkaLog
 from spillway.producers.patience import patiently
@@ -28,6 +29,7 @@ class MemoryWorld:
     def __init__(self, seed=0):
         self.world = DriverWorld(seed)
         self._groups = {}
+        self._members = 0
 
     def run(self, main):
         return self.world.run_until(main(self))
@@ -67,6 +69,20 @@ class MemoryWorld:
     async def output(self, stored):
         return await self._in_process(lambda process: MemoryOutput(self.world, process, stored))
 
+    async def transactions(self, transactional_id, topic, group):
+        """Return transactions of a new member of a group, which takes all partitions of its topic."""
+        self._members += 1
+        for partition in range(self.world.partitions[topic]):
+            self.world.broker.own(group, partition, self._members)
+        number = self._members
+        return await self._in_process(
+            lambda process: MemoryTransactions(self.world, process, transactional_id, group, number)
+        )
+
+    async def position(self, _topic, group, partition):
+        place = self.world.broker.position(group, partition)
+        return None if place is None else Commit(*place)
+
     async def join(self, topic, group, instance, owner):
         def make(process):
             if group not in self._groups:
@@ -84,10 +100,16 @@ class KafkaWorld:
     def __init__(self, bootstrap):
         self.settings = ClientSettings(bootstrap=bootstrap)
         self._admin = AdminClient({"bootstrap.servers": bootstrap})
+        self._member = None
+        self._writers = []
         self._producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True})
 
     def run(self, main):
-        return asyncio.run(asyncio.wait_for(main(self), PATIENT_SECONDS))
+        try:
+            return asyncio.run(asyncio.wait_for(main(self), PATIENT_SECONDS))
+        finally:
+            for client in (*self._writers, *filter(None, [self._member])):
+                client.close()
 
     async def create(self, topic, partitions):
         await asyncio.to_thread(make_all, self.settings.bootstrap, [NewTopic(topic, partitions, 1)])
@@ -120,6 +142,24 @@ class KafkaWorld:
     async def output(self, stored):
         return KafkaOutput(self.settings, stored)
 
+    async def transactions(self, transactional_id, topic, group):
+        if self._member is not None:
+            await asyncio.to_thread(self._member.close)
+        settings = {"group.id": group, "auto.offset.reset": "earliest", "enable.auto.commit": False}
+        self._member = Consumer({**self.settings.confluent(), **settings})
+        self._member.subscribe([topic])
+        while not self._member.assignment():  # `run` bounds it
+            await asyncio.to_thread(self._member.poll, 0.05)
+        writer = TransactionalWriter(self.settings.confluent(), transactional_id, max_message_bytes=1_000_000)
+        self._writers.append(writer)
+        return KafkaTransactions(writer, topic, self._member.consumer_group_metadata())
+
+    async def position(self, topic, _group, partition):
+        (place,) = await asyncio.to_thread(
+            self._member.committed, [TopicPartition(topic, partition)], timeout=PATIENT_SECONDS
+        )
+        return None if place.offset < 0 else Commit(place.offset, place.metadata or "")
+
     async def join(self, topic, group, instance, owner):
         made = owner.input = KafkaInput(self.settings, topic, group, instance, owner)
         return made
@@ -145,6 +185,24 @@ class KafkaOutput:
             await asyncio.sleep(0.005)
         assert not self._lost
         self._output.close()
+
+
+class KafkaTransactions:
+    """`Transactions` of `spillway.lineage.ports`, over the writer that the gate has."""
+
+    def __init__(self, writer, topic, member):
+        self._writer, self._topic, self._member = writer, topic, member
+
+    async def open(self):
+        await asyncio.to_thread(self._writer.open, PATIENT_SECONDS)
+
+    async def write(self, records, offsets):
+        turn = Turn(
+            [Record(*record) for record in records],
+            [TopicPartition(self._topic, partition, *commit) for partition, commit in offsets.items()],
+        )
+        await asyncio.to_thread(self._writer.write, turn, self._member, PATIENT_SECONDS)
+        return [(record.offset, round(record.appended * 1000)) for record in turn.records]
 
 
 class KafkaInput:

@@ -7,7 +7,7 @@ from confluent_kafka import IsolationLevel
 
 from spillway.agents.live.gate import hanging
 from spillway.agents.live.gate.hanging import Mender
-from spillway.agents.live.gate.transaction import AbortedError
+from spillway.lineage.errors import AbortedError
 from spillway.producers.connection import ClientSettings
 
 OUTPUTS = ("p.egress", "p.dead")

@@ -21,8 +21,7 @@ from spillway.agents.live.gate import conversion
 from spillway.agents.live.gate.loop import Gate, GateTopics, Means
 from spillway.agents.live.gate.memory import Rereading
 from spillway.agents.live.gate.metrics import GateMetrics
-from spillway.agents.live.gate.transaction import AbortedError
-from spillway.lineage.errors import BrokerError
+from spillway.lineage.errors import AbortedError, BrokerError
 from spillway.lineage.headers import ACCEPT
 from spillway.lineage.hops import Hop
 from spillway.lineage.marks import Mark, Version

@@ -7,8 +7,8 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from spillway.agents.live.gate import transaction
-from spillway.agents.live.gate.fencing import FencedError
-from spillway.agents.live.gate.transaction import AbortedError, Aside, Record, SilentError, TransactionalWriter, Turn
+from spillway.agents.live.gate.transaction import Aside, Record, TransactionalWriter, Turn
+from spillway.lineage.errors import AbortedError, FencedError, SilentError
 from spillway.producers.connection import ClientSettings
 
 SILENCE = KafkaError(KafkaError._TIMED_OUT, "nothing is heard", retriable=True)

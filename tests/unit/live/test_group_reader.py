@@ -213,6 +213,22 @@ def test_no_more_than_two_chunks_wait_for_the_agent_and_one_is_held(run):
     run(scenario, chunk_records=10)
 
 
+@pytest.mark.parametrize("rebalance", [[revoked, assigned(0)], [assigned(0)]], ids=["revoked", "not revoked"])
+def test_what_is_in_hand_at_the_poll_that_brings_an_assignment_is_not_of_it(run, rebalance):
+    async def scenario(one):
+        await begin(one, {0: 4})
+        before = len(one.receiver.turns)
+        one.broker.lay(Message(0, 4), Message(0, 5), *rebalance, Message(0, 6))  # one poll takes all of it
+        await until(lambda: len(one.receiver.turns) == before + len(rebalance))
+        one.reader.read(one.receiver.epoch, {0: 2})
+        await until(lambda: one.broker.told("assign")[-1] == ({0: 2},))
+        one.broker.lay(Message(0, 2))
+        await until(lambda: one.receiver.got)
+        assert one.receiver.got == [(one.receiver.epoch, {0: [2]})]
+
+    run(scenario)
+
+
 def test_a_partition_out_of_range_is_judged_and_all_are_read_from_where_they_stand(run):
     async def scenario(one):
         await begin(one, {0: 4, 1: 90})

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from spillway.agents.memory.broker import FencedError
 from spillway.agents.memory.groups import Group
 from spillway.agents.memory.input import MemoryInput
 from spillway.agents.memory.loop import IdleError
@@ -25,7 +24,7 @@ from spillway.agents.memory.ports import (
 from spillway.agents.memory.processes import AFTER, BEFORE
 from spillway.agents.memory.records import kept
 from spillway.agents.memory.world import DriverWorld
-from spillway.lineage.errors import BrokerError
+from spillway.lineage.errors import BrokerError, FencedError
 from spillway.lineage.ports import Outgoing
 
 ROOT = Path(__file__).parents[3]
@@ -285,3 +284,36 @@ def test_partitions_go_to_who_is_there_and_come_back_to_a_static_member_at_once(
         assert (members["a"].partitions, members["b"].partitions) == ({0, 2}, {1, 3})
 
     world.run_until(play())
+
+
+class Beginner(Member):
+    """Commits nothing, so that each assignment begins at the start; notes what each brought."""
+
+    def __init__(self, *arguments):
+        super().__init__(*arguments)
+        self.brought = []
+
+    async def assigned(self, partitions):
+        self.brought.append(values := [])
+        self.values = values
+        return await super().assigned(partitions)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_an_assignment_is_read_from_where_it_begins_whatever_was_being_fetched(seed):
+    world = DriverWorld(seed, {"in": 1})
+    group = Group(world, "g", "in")
+    for number in range(2_000):
+        world.broker.append(("in", 0), kept(Outgoing("in", 0, None, b"%d" % number)))
+    members = [Beginner(world, world.process(name), group, name) for name in "ab"]
+
+    async def play():
+        for member, process in zip(members, world.processes, strict=True):
+            process.start(member.run())
+        while len(members[0].brought) < 20:
+            await asyncio.sleep(0.3 * world.random.random())
+            group.leave(group.join(f"c{world.now}", lambda: None))  # all are dealt to anew
+
+    world.run_until(play())
+    for values in members[0].brought:
+        assert values == [b"%d" % number for number in range(len(values))]

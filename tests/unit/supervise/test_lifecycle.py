@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spillway.agents.live.gate.fencing import FencedError
 from spillway.agents.supervise.lifecycle import (
     ALIVE,
     ENDED,
@@ -19,6 +18,7 @@ from spillway.agents.supervise.lifecycle import (
     State,
 )
 from spillway.agents.supervise.supervisor import Supervisor
+from spillway.lineage.errors import FencedError
 
 POLICY = RestartPolicy(
     max_deaths=3, forgiven_after=12.0, first_delay=1.0, longest_delay=5.0, jitter=0.0, start_timeout=30.0, grace=10.0

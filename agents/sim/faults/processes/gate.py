@@ -6,11 +6,11 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from spillway.agents.core.gate import GATE
-from spillway.agents.memory.broker import FencedError
 from spillway.agents.sim.faults.processes.living import Replica, report_of
 from spillway.agents.sim.faults.world.follower import Follower
 from spillway.agents.sim.faults.world.records import EGRESS, OUTCOMES, Record
 from spillway.agents.sim.faults.world.world import Told
+from spillway.lineage.errors import FencedError
 from spillway.lineage.message import PREDICTION
 
 if TYPE_CHECKING:

@@ -9,12 +9,12 @@ from spillway.agents.core.actions import Failed
 from spillway.agents.core.batching import Batcher
 from spillway.agents.core.policies import make
 from spillway.agents.core.policy import StageView
-from spillway.agents.memory.broker import FencedError
 from spillway.agents.sim.faults.processes.living import Replica, deliver, delivery_of, item_of, result_of, told
 from spillway.agents.sim.faults.world import model
 from spillway.agents.sim.faults.world.follower import Follower
 from spillway.agents.sim.faults.world.records import INGRESS
 from spillway.lineage import reasons
+from spillway.lineage.errors import FencedError
 
 if TYPE_CHECKING:
     from spillway.agents.core.actions import Emit, Result
