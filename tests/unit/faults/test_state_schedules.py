@@ -29,7 +29,7 @@ def proof():
 
 
 def test_every_promise_is_kept():
-    proof = prove([*range(75), *FAILED_ONCE])
+    proof = prove([*range(40), *FAILED_ONCE])
     assert proof.failed == {}
     assert set(proof.topologies) == {*TOPOLOGIES, DRAWN}
     assert set(proof.modes) == set(MODES)
@@ -37,11 +37,11 @@ def test_every_promise_is_kept():
 
 def test_every_promise_is_kept_without_states():
     struck = 0
-    for seed in range(100):
+    for seed in range(40):
         play = run(stateless(seed), seed)
         assert problems(play) == [], f"seed {seed}"
         struck += len(play.result.struck)
-    assert struck > 300
+    assert struck > 120
 
 
 @pytest.mark.nightly
