@@ -38,7 +38,10 @@ def pipeline(unique_name, tmp_path):
 
 
 def test_feedback_changes_what_the_next_query_sees(pipeline, broker, tmp_path):
-    """Also of keys that are new, by what all of a shard share. The two pipelines are served by two commands."""
+    """Also of keys that are new, by what all of a shard share, and over HTTP.
+
+    The two pipelines are served by two commands.
+    """
     pipeline.write_text(pipeline.read_text().replace(":Taste", ":Sharing"))
     spec, beside = load(pipeline).spec, tmp_path / "beside"
     beside.mkdir()
@@ -47,7 +50,9 @@ def test_feedback_changes_what_the_next_query_sees(pipeline, broker, tmp_path):
     eve, far = of_shard[-2:]
     with (
         serving(f"{pipeline}#taste", f"{spec.name}-taste", broker, beside, cwd=ROOT) as learner,
-        serving(pipeline, spec.name, broker, tmp_path, "--feedback", "taste", cwd=ROOT) as served,
+        serving(
+            pipeline, spec.name, broker, tmp_path, "--feedback", "taste", "--http", "127.0.0.1:0", cwd=ROOT
+        ) as served,
     ):
         with Client(spec, ClientSettings(bootstrap=broker)) as client:
 
@@ -91,9 +96,39 @@ def test_feedback_changes_what_the_next_query_sees(pipeline, broker, tmp_path):
             never = ask(eve, token._replace(n=token.n + 1_000))
             assert never.outputs["user"]["n"] == count
             assert never.flags["rank"]["stale"] is True
+            a_truth_comes_by_http_with_the_text_of_its_answer(served, spec.name, ada)
             assert learner.stop() == 0, learner.logs()
             assert ask(eve).outputs["user"]["n"] == count  # what it published stays
         assert served.stop() == 0, served.logs()
+
+
+def a_truth_comes_by_http_with_the_text_of_its_answer(served, name, key):
+    log = served.run_dir / name / "logs" / "gateway.0.log"
+    until(lambda: "http://" in log.read_text(), 60, "the gateway listens")
+    port = log.read_text().rpartition("http://127.0.0.1:")[2].split()[0]
+
+    def post(what, told):
+        path = f"http://127.0.0.1:{port}/v1/pipelines/{name}/{what}"
+        request = urllib.request.Request(path, json.dumps(told).encode(), {"Content-Type": "application/json"})
+        try:
+            with urllib.request.urlopen(request, timeout=PATIENT_SECONDS) as answer:
+                return answer.status, json.loads(answer.read())
+        except urllib.error.HTTPError as error:
+            return error.code, json.loads(error.read())
+
+    def ask():
+        return post("predict", {"inputs": {}, "key": key})[1]
+
+    answer = ask()
+    before = answer["outputs"]["user"]["sum"]
+    status, sent = post("feedback", {"feedback": answer["feedback"], "learner": "taste", "truth": 2})
+    assert (status, sent) == (202, {"learner": "taste", "id": f"{answer['request_id']}/taste"})
+    until(lambda: ask()["outputs"]["user"]["sum"] == before + 2, 60, "the table followed")
+    forged = answer["feedback"][:-4] + "AAAA"
+    status, told = post("feedback", {"feedback": forged, "learner": "taste", "truth": 9})
+    assert (status, "does not come from an answer" in told["error"]) == (400, True)
+    assert post("feedback", {"feedback": answer["feedback"], "learner": "tast", "truth": 9})[0] == 400
+    assert post("feedback", {"feedback": answer["feedback"], "learner": "taste"})[0] == 400
 
 
 def replayed(observations):
@@ -145,34 +180,3 @@ def test_every_observation_counts_once_and_queries_are_answered_whoever_dies(pip
             assert row.version >= max((token.epoch, token.n) for _, of, _, token in taken if of == key)
         assert served.stop() == 0, served.logs()
     assert not both.problems(broker, taken)
-
-
-def test_a_truth_comes_by_http_with_the_text_of_its_answer(pipeline, broker, tmp_path):
-    spec = load(pipeline).spec
-    with serving(pipeline, spec.name, broker, tmp_path, "--http", "127.0.0.1:0", cwd=ROOT) as served:
-        log = served.run_dir / spec.name / "logs" / "gateway.0.log"
-        until(lambda: "http://" in log.read_text(), 60, "the gateway listens")
-        port = log.read_text().rpartition("http://127.0.0.1:")[2].split()[0]
-
-        def post(what, told):
-            path = f"http://127.0.0.1:{port}/v1/pipelines/{spec.name}/{what}"
-            request = urllib.request.Request(path, json.dumps(told).encode(), {"Content-Type": "application/json"})
-            try:
-                with urllib.request.urlopen(request, timeout=PATIENT_SECONDS) as answer:
-                    return answer.status, json.loads(answer.read())
-            except urllib.error.HTTPError as error:
-                return error.code, json.loads(error.read())
-
-        def ask():
-            return post("predict", {"inputs": {}, "key": "ada"})[1]
-
-        answer = until(lambda: (told := ask()).get("feedback") and told, 60, "the answer names its learner")
-        status, sent = post("feedback", {"feedback": answer["feedback"], "learner": "taste", "truth": 2})
-        assert (status, sent) == (202, {"learner": "taste", "id": f"{answer['request_id']}/taste"})
-        until(lambda: (ask()["outputs"]["user"] or {}).get("sum") == 2, 60, "the table followed")
-        forged = answer["feedback"][:-4] + "AAAA"
-        status, told = post("feedback", {"feedback": forged, "learner": "taste", "truth": 9})
-        assert (status, "does not come from an answer" in told["error"]) == (400, True)
-        assert post("feedback", {"feedback": answer["feedback"], "learner": "tast", "truth": 9})[0] == 400
-        assert post("feedback", {"feedback": answer["feedback"], "learner": "taste"})[0] == 400
-        assert served.stop() == 0, served.logs()

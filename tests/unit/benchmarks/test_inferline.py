@@ -45,7 +45,9 @@ def serve(scaler: Scripted | AutoScale, seconds: float = 30.0, rate: float = RAT
     return engine
 
 
-@pytest.mark.parametrize("name", CHOICES)
+@pytest.mark.parametrize(
+    "name", [pytest.param(each, marks=pytest.mark.nightly if each == "image" else ()) for each in CHOICES]
+)
 def test_a_pipeline_whose_sizes_stay_is_served_as_the_estimator_says(name: str) -> None:
     of, live = scene(name), gamma(RATE, 4, 20, 1)
     config = of.config(of.plan(gamma(RATE, 4, 20, 0)))

@@ -6,7 +6,7 @@ import pytest
 
 from spillway.agents.chaos.schedule import STALL_SECONDS, STALLS, Event, Kind, Load, Often, schedule
 
-SECONDS = 2_000.0
+SECONDS = 1_000.0
 ALL = Load(Often(2, 0.3), Often(20), Often(10, 1), Often(50, 1), 4, multitenancy=True)
 
 

@@ -268,7 +268,7 @@ def strike(world, tuners, people, fronts, back, waiting):
         tuners.append(TunerProcess(world))
 
 
-@pytest.mark.parametrize("seed", range(200))
+@pytest.mark.parametrize("seed", [*range(40), *(pytest.param(n, marks=pytest.mark.nightly) for n in range(40, 200))])
 def test_whatever_dies_sizes_have_one_owner_and_every_query_is_answered_once(seed):
     world, tuners, fronts, waiting, answered = play(seed)
     stood = {name: world.records[n][1] for n, name in enumerate(STAGES)}

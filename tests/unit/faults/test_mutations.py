@@ -43,7 +43,7 @@ def test_a_schedule_that_crashes_or_does_not_end_is_named_and_stops_no_other(nam
 
     whole = Play.run
     monkeypatch.setattr(Play, "run", run)
-    proof = prove(range(3), limited=partial(limited, 3.0))
+    proof = prove(range(3), limited=partial(limited, 1.0))
     assert proof.schedules == 3
     assert list(proof.failed) == [1]
     assert ("KeyError" if name == "crashes" else "has not ended") in proof.failed[1][0]

@@ -29,19 +29,20 @@ def proof():
 
 
 def test_every_promise_is_kept():
-    proof = prove([*range(75), *FAILED_ONCE])
+    proof = prove([*range(40), *FAILED_ONCE])
     assert proof.failed == {}
     assert set(proof.topologies) == {*TOPOLOGIES, DRAWN}
     assert set(proof.modes) == set(MODES)
 
 
-def test_every_promise_is_kept_without_states():
+@pytest.mark.parametrize("seeds", [40, pytest.param(100, marks=pytest.mark.nightly)])
+def test_every_promise_is_kept_without_states(seeds):
     struck = 0
-    for seed in range(100):
+    for seed in range(seeds):
         play = run(stateless(seed), seed)
         assert problems(play) == [], f"seed {seed}"
         struck += len(play.result.struck)
-    assert struck > 300
+    assert struck > 3 * seeds
 
 
 @pytest.mark.nightly

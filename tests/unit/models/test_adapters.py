@@ -58,7 +58,7 @@ def saved(model, name="m.skops"):
 
 
 def test_a_classifier_gives_labels_and_probabilities_of_a_batch(logistic):
-    model = load_model("s", saved(make_pipeline(StandardScaler(), LinearSVC(C=0.01)).fit(X, Y)), {})
+    model = load_model("s", saved(make_pipeline(StandardScaler(), LinearSVC(C=0.01)).fit(X[:500], Y[:500])), {})
     labels = [result["label"] for result in model.predict(queries(X[:500], "image"))]
     assert np.mean(np.array(labels) == Y[:500]) > 0.95
     assert type(labels[0]) is int
@@ -312,7 +312,7 @@ def test_the_conditions_of_a_profile_have_the_files_bytes(beside):
     assert before.stale(after) == "the file of the model, or of its module, has changed since"
 
 
-@pytest.mark.parametrize("pipeline", ["p.yaml", "q.yaml"])
+@pytest.mark.parametrize("pipeline", [pytest.param("p.yaml", marks=pytest.mark.nightly), "q.yaml"])
 def test_check_and_profile_find_a_file_beside_the_pipeline(beside, capsys, pipeline):
     file = f"served/{pipeline}"
     assert run(["plan", "profile", file, "--runs", "2", "--json"]) == 0, capsys.readouterr()

@@ -93,9 +93,9 @@ def check(seeds):
 
 
 def test_the_kernel_equals_the_engine_on_random_pipelines():
-    check(range(100))
+    check(range(25))
 
 
 @pytest.mark.nightly
 def test_the_kernel_equals_the_engine_on_a_thousand_random_pipelines():
-    check(range(100, 1_100))
+    check(range(25, 1_100))
