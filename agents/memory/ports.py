@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from spillway.agents.memory.records import kept
 from spillway.agents.memory.wire import Wire
-from spillway.lineage.errors import AbortedError, BrokerError
+from spillway.lineage.errors import AbortedError, BrokerError, FencedError
 from spillway.lineage.ports import Admin, Chance, Clock, Executor, Following, Log, Output, Since, Transactions
 
 if TYPE_CHECKING:

@@ -143,6 +143,7 @@ class _Thread:
 
     def begin(self, following: KafkaFollowing) -> None:
         if following.slot in self._followed:
+            self._followed[following.slot].stopped = True
             self.stop(self._followed[following.slot])
         self._followed[following.slot] = following
         self._ask(lambda: self._open(following))
@@ -151,7 +152,6 @@ class _Thread:
         if self._is_followed(following):
             self._close(following)
             del self._followed[following.slot]
-            following.stopped = True
             following.t_end()
 
     def rest(self, following: KafkaFollowing, *, resting: bool) -> None:
