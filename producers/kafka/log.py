@@ -76,15 +76,15 @@ class KafkaLog(Log):
     A context, for who has no loop. Raises UsageError for client settings that cannot be used.
     """
 
-    def __init__(self, settings: ClientSettings, *, post: Post | None = None, thread: _Thread | None = None) -> None:
-        """`post` and `thread`: see `through`."""
+    def __init__(self, settings: ClientSettings, *, post: Post | None = None, threads: _Threads | None = None) -> None:
+        """`post` and `threads`: see `through`."""
         self._settings = settings
         self._post = post
-        self._thread = thread or _Thread(settings)
+        self._threads = threads or _Threads(settings)
 
     def through(self, post: Post) -> KafkaLog:
         """Return the same log for a caller who is told by `post`, as a loop's `call_soon_threadsafe`."""
-        return KafkaLog(self._settings, post=post, thread=self._thread)
+        return KafkaLog(self._settings, post=post, threads=self._threads)
 
     def follow(
         self,
@@ -96,8 +96,11 @@ class KafkaLog(Log):
         cut: Callable[[Bounds], object] | None = None,
         trouble: Callable[[BrokerError], object] | None = None,
     ) -> KafkaFollowing:
-        following = KafkaFollowing(self._thread, self._post, slot, start, accept, end, cut, trouble)
-        self._thread.call(lambda: self._thread.begin(following))
+        with self._threads.lock:
+            thread = self._threads.without(slot)
+            following = KafkaFollowing(thread, self._post, slot, start, accept, end, cut, trouble)
+            thread.slots[slot] = following
+        thread.call(lambda: thread.begin(following))
         return following
 
     async def close(self) -> None:
@@ -105,7 +108,7 @@ class KafkaLog(Log):
 
     def shut(self, timeout: float = 5.0) -> None:
         """End reading. Nothing is told after that."""
-        self._thread.end(timeout)
+        self._threads.end(timeout)
 
     def __enter__(self) -> Self:
         return self
@@ -114,12 +117,34 @@ class KafkaLog(Log):
         self.shut()
 
 
+class _Threads:
+    """One thread, and another one for what is followed twice: a consumer has each partition once."""
+
+    def __init__(self, settings: ClientSettings) -> None:
+        self._settings = settings
+        self.lock = threading.Lock()
+        self._all = [_Thread(settings)]
+
+    def without(self, slot: Slot) -> _Thread:
+        """Return one that does not follow a partition; under the lock."""
+        thread = next((each for each in self._all if slot not in each.slots), None)
+        if thread is None:
+            thread = _Thread(self._settings)
+            self._all.append(thread)
+        return thread
+
+    def end(self, timeout: float) -> None:
+        for thread in self._all:
+            thread.end(timeout)
+
+
 class _Thread:
-    """The thread with the consumer. `call` and `end` are for all, the rest is its own."""
+    """The thread with the consumer. `call`, `slots`, `release` and `end` are for all, the rest is its own."""
 
     def __init__(self, settings: ClientSettings) -> None:
         self._bootstrap = settings.bootstrap
         self._reader = Reader(settings, _OPTIONS)
+        self.slots: dict[Slot, KafkaFollowing] = {}  # those that are followed, or will be
         self._followed: dict[Slot, KafkaFollowing] = {}
         self._counts: dict[str, int] = {}  # partitions of the topics that were asked for
         self._calls: deque[Callable[[], object]] = deque()
@@ -141,10 +166,12 @@ class _Thread:
         if self._thread is not threading.current_thread():
             self._thread.join(timeout)
 
+    def release(self, following: KafkaFollowing) -> None:
+        """Let the partition be followed anew, behind what was called before."""
+        if self.slots.get(following.slot) is following:
+            del self.slots[following.slot]
+
     def begin(self, following: KafkaFollowing) -> None:
-        if following.slot in self._followed:
-            self._followed[following.slot].stopped = True
-            self.stop(self._followed[following.slot])
         self._followed[following.slot] = following
         self._ask(lambda: self._open(following))
 
@@ -152,6 +179,7 @@ class _Thread:
         if self._is_followed(following):
             self._close(following)
             del self._followed[following.slot]
+            self.release(following)
             following.t_end()
 
     def rest(self, following: KafkaFollowing, *, resting: bool) -> None:
