@@ -23,7 +23,7 @@ from spillway.agents.live.groups import Membership, group_id, instance_id
 from spillway.agents.live.inputs import Inputs, of_stage
 from spillway.agents.live.metrics import StageMetrics, marks_histogram
 from spillway.agents.live.output import Output
-from spillway.agents.live.plan.planner import PlanFeed, Planner, without_words
+from spillway.agents.live.plan.planner import Planner, without_words
 from spillway.agents.live.registry import serve_metrics, turns
 from spillway.agents.live.sizes import Sizes
 from spillway.agents.live.stage.beginning import (
@@ -76,6 +76,7 @@ from spillway.agents.workers.processes import command_of
 from spillway.agents.workers.tls import context_of
 from spillway.lineage.errors import SpillwayError
 from spillway.lineage.values.codec import Decoder
+from spillway.producers.kafka.log import KafkaLog
 from spillway.producers.schema_log import SchemaLog
 from spillway.topology import topics
 from spillway.topology.ensembles import record_key
@@ -109,13 +110,15 @@ def run(config: StageProcessConfig) -> int:
     isolate_children()
     try:
         with ExitStack() as stack:
-            config, registry = registered(config, stack)
-            sizes = stack.enter_context(Sizes(config.settings, config.pipeline.spec.name, keeps=kept_by(config)))
+            kafka = stack.enter_context(KafkaLog(config.settings))
+            config, registry = registered(config, stack, kafka)
+            name, keeps = config.pipeline.spec.name, kept_by(config)
+            sizes = stack.enter_context(Sizes(config.settings, name, keeps=keeps, log=kafka))
             if config.spec.ensemble is not None:  # the file's need not be the one that is served
                 config = config.sized(sizes.newest(), sizes.ensembles())
             lookups = None
             if config.spec.tables or config.spec.learner is not None:
-                lookups = stack.enter_context(Lookups(config.settings, config.pipeline.spec, config.spec))
+                lookups = stack.enter_context(Lookups(config.settings, config.pipeline.spec, config.spec, kafka))
             copies = [] if config.processes else load_copies(config.spec, [0], config.torch_threads)
             schemas = SchemaLog(config.settings, config.pipeline.spec.name)
             schemas.open()
@@ -125,7 +128,7 @@ def run(config: StageProcessConfig) -> int:
                 copies += load_copies(config.spec, range(1, config.workers), config.torch_threads)
             if lookups is not None:
                 lookups.read()
-            return ending(asyncio.run(_serve(config, copies, schemas, sizes, lookups, registry)))
+            return ending(asyncio.run(_serve(config, copies, schemas, kafka, sizes, lookups, registry)))
     except SpillwayError as error:
         print(f"spillway: {config.pipeline.spec.name}/{config.stage}.{config.replica}: {error}", file=sys.stderr)
         return ending(error.exit_code)
@@ -140,6 +143,7 @@ async def _serve(
     config: StageProcessConfig,
     copies: list[tuple[Runner, Model]],
     schemas: SchemaLog,
+    kafka: KafkaLog,
     sizes: Sizes,
     lookups: Lookups | None,
     registry: Models | None,
@@ -173,7 +177,7 @@ async def _serve(
             for runner, _ in copies[config.workers :]:
                 runner.end()
             copies = copies[: config.workers]
-        return await StageProcess(config, copies, known, schemas, sizes, crew, beside, lookups).serve()
+        return await StageProcess(config, copies, known, schemas, kafka, sizes, crew, beside, lookups).serve()
     finally:
         if crew is not None:
             await asyncio.to_thread(crew.close, 1.0)
@@ -204,6 +208,7 @@ class StageProcess(Serving):
         copies: list[tuple[Runner, Model]],
         known: Known,
         schemas: SchemaLog,
+        kafka: KafkaLog,
         sizes: Sizes,
         crew: Crew | Members | VariantCrews | None,
         beside: Beside | None,
@@ -211,11 +216,14 @@ class StageProcess(Serving):
     ) -> None:
         """Build what needs no Kafka; `schemas` is open, and `sizes` is read. Call in a running loop.
 
+        `kafka`: what follows all that the process does.
+
         `crew`: its workers, where they are processes; `copies`: its threads with their models, where they are threads.
         `beside`: its dispatch. `lookups`: the tables that its queries are given.
         """
         super().__init__(config)
         self._schemas = schemas
+        self._kafka = kafka.through(asyncio.get_running_loop().call_soon_threadsafe)
         self._sizes = sizes
         self._runners = [runner for runner, _ in copies]
         self._models = {number: model for number, (_, model) in enumerate(copies)}
@@ -289,8 +297,7 @@ class StageProcess(Serving):
         registration = serve_metrics(self._config.run_dir, self._metrics, self._config.metrics, turns(loop))
         drained = False
         look_through_rarely()
-        feed = PlanFeed(settings, topics.plan(self._name), loop, planner.hear, self._period)
-        feed.start()
+        planner.follow(self._kafka)
         planning = loop.create_task(planner.run(output, driver.tick))
         planning.add_done_callback(driver.planning_ended)
         try:
@@ -308,7 +315,6 @@ class StageProcess(Serving):
                 planner.farewell(output)
             await self._end(app, output, workers)
             guard.close()
-            await asyncio.to_thread(feed.close, 1.0)
             if self._states is not None:
                 await asyncio.to_thread(self._states.close)
         registration.close()
