@@ -76,6 +76,7 @@ from spillway.agents.workers.processes import command_of
 from spillway.agents.workers.tls import context_of
 from spillway.lineage.errors import SpillwayError
 from spillway.lineage.values.codec import Decoder
+from spillway.producers.kafka.log import KafkaLog
 from spillway.producers.schema_log import SchemaLog
 from spillway.topology import topics
 from spillway.topology.ensembles import record_key
@@ -240,6 +241,7 @@ class StageProcess(Serving):
         self._facts: dict[str, StageFacts]
         self._scaling: Scaling | None = None
         self._renewing: Renewing | None = None
+        self._log: KafkaLog
         self._states: LogsFeed | None = None
         self._on_news: Callable[[], object] = bool
         self._on_deaf: Callable[[BaseException], object]
@@ -309,8 +311,6 @@ class StageProcess(Serving):
             await self._end(app, output, workers)
             guard.close()
             await asyncio.to_thread(feed.close, 1.0)
-            if self._states is not None:
-                await asyncio.to_thread(self._states.close)
         registration.close()
         return 0 if drained else 1
 
@@ -320,15 +320,16 @@ class StageProcess(Serving):
         if not before:
             return None
         self._metrics.marks = marks_histogram()
+        self._log = KafkaLog(settings)
         self._states = LogsFeed(
-            settings,
+            self._log.through(loop.call_soon_threadsafe),
             self._name,
             [place for place in self._config.pipeline.spec.places if place[0] in before],
-            loop.call_soon_threadsafe,
             lambda: self._on_news(),  # noqa: PLW0108 - the driver that hears it is made with these logs
             lambda error: self._on_deaf(error),  # noqa: PLW0108
             soon=(),  # it serves what is not durable; only what it commits waits for these logs
         )
+        self._states.reader.tick_on(loop)
         return self._states.logs
 
     def _follow_sizes(self, workers: Workers, loop: asyncio.AbstractEventLoop) -> None:
@@ -363,7 +364,7 @@ class StageProcess(Serving):
     async def _read_logs(self) -> None:
         if self._states is not None:
             read = asyncio.Event()
-            self._states.read_to_ends(read.set)
+            self._states.reader.read_to_ends(read.set)
             await read.wait()
         if self._lookups is not None:
             await asyncio.to_thread(self._lookups.read_own)
@@ -482,3 +483,6 @@ class StageProcess(Serving):
         await asyncio.to_thread(output.flush, 1.0)
         output.close()
         await asyncio.to_thread(workers.close, 1.0)
+        if self._states is not None:
+            self._states.reader.close()
+            await self._log.close()
