@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
-from spillway.lineage.errors import BrokerError, TopicError
+from spillway.lineage.errors import BrokerError, CorruptError, TopicError
 from spillway.lineage.ports import Log, Since
 from spillway.producers.cluster import Reader
 from spillway.producers.kafka.following import KafkaFollowing
@@ -46,6 +46,7 @@ _AGAIN: Final = 0.5  # seconds until a question that was not answered is asked a
 _CONNECT: Final = 3.0  # seconds without an answer after which whoever has begun to follow is told
 _QUIET: Final = 5.0  # seconds without a record after which the cluster is asked whether it is there
 _OPTIONS: Final[dict[str, Any]] = {
+    "client.id": "log",
     "enable.partition.eof": True,
     "auto.offset.reset": "error",  # what a log lacks is told of
     "isolation.level": "read_committed",
@@ -259,8 +260,13 @@ class _Thread:
             self._ask(lambda: self._open(following), _AGAIN)
         elif not passes(error):  # librdkafka would go on behind a batch that is damaged
             self._close(following)
-            following.t_fail(BrokerError(f"cannot read {slot[0]}[{slot[1]}] on {self._bootstrap}: {error.str()}"))
+            following.t_fail(self._unreadable(f"{slot[0]}[{slot[1]}] on {self._bootstrap}", error))
             self._ask(lambda: self._open(following), _AGAIN)
+
+    def _unreadable(self, where: str, error: KafkaError) -> BrokerError:
+        if error.code() == KafkaError._BAD_MSG:  # noqa: SLF001
+            return CorruptError(f"{where} holds a batch with a wrong CRC: {error.str()}")
+        return BrokerError(f"cannot read {where}: {error.str()}")
 
     def _hand_over(self, following: KafkaFollowing, records: list[Record]) -> None:
         if following.end is not None and following.t_read >= following.end:

@@ -21,6 +21,7 @@ from spillway.lineage.errors import CheckpointError, UsageError
 from spillway.lineage.marks import INITIAL, Mark, Version
 from spillway.lineage.replication import Base, Claim, Fence, Manifest
 from spillway.lineage.values.replication import ReplicationDecoder
+from spillway.producers.kafka.records import record_of
 from spillway.producers.schema_log import SchemaLog
 from spillway.topology import topics
 
@@ -141,7 +142,7 @@ class Histories:
 
     def take(self, message: Any) -> tuple[Claim | Record, bool] | None:
         """Take a record that was read; say what it is and whether it counts. Raises CheckpointError."""
-        read = self._records.read(message)
+        read = self._records.read(record_of(message))
         if read is None:
             return None
         try:

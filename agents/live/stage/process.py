@@ -95,7 +95,6 @@ if TYPE_CHECKING:
     from spillway.agents.models.execution import Runner
     from spillway.agents.models.loading import Model
     from spillway.checkpoint.logs import Logs
-    from spillway.producers.connection import ClientSettings
     from spillway.producers.models import Models
 
 log = logging.getLogger(__name__)
@@ -257,7 +256,7 @@ class StageProcess(Serving):
         loop, config = asyncio.get_running_loop(), self._config
         self._hear_signals()
         settings = self._config.settings
-        logs = self._follow_states(settings, loop)
+        logs = self._follow_states(loop)
         driver, memory, planner = self._driver(self._schemas, logs)
         self._on_news = driver.durability_changed
         self._on_deaf = driver.crashed
@@ -315,26 +314,24 @@ class StageProcess(Serving):
                 planner.farewell(output)
             await self._end(app, output, workers)
             guard.close()
-            if self._states is not None:
-                await asyncio.to_thread(self._states.close)
         registration.close()
         return 0 if drained else 1
 
-    def _follow_states(self, settings: ClientSettings, loop: asyncio.AbstractEventLoop) -> Logs | None:
+    def _follow_states(self, loop: asyncio.AbstractEventLoop) -> Logs | None:
         """Begin to read the version logs, where a stage before this one has a state; None where none has."""
         before = self._config.pipeline.graph.rests_on(self._config.stage)
         if not before:
             return None
         self._metrics.marks = marks_histogram()
         self._states = LogsFeed(
-            settings,
+            self._kafka,
             self._name,
             [place for place in self._config.pipeline.spec.places if place[0] in before],
-            loop.call_soon_threadsafe,
             lambda: self._on_news(),  # noqa: PLW0108 - the driver that hears it is made with these logs
             lambda error: self._on_deaf(error),  # noqa: PLW0108
             soon=(),  # it serves what is not durable; only what it commits waits for these logs
         )
+        self._states.reader.tick_on(loop)
         return self._states.logs
 
     def _follow_sizes(self, workers: Workers, loop: asyncio.AbstractEventLoop) -> None:
@@ -369,7 +366,7 @@ class StageProcess(Serving):
     async def _read_logs(self) -> None:
         if self._states is not None:
             read = asyncio.Event()
-            self._states.read_to_ends(read.set)
+            self._states.reader.read_to_ends(read.set)
             await read.wait()
         if self._lookups is not None:
             await asyncio.to_thread(self._lookups.read_own)
@@ -488,3 +485,5 @@ class StageProcess(Serving):
         await asyncio.to_thread(output.flush, 1.0)
         output.close()
         await asyncio.to_thread(workers.close, 1.0)
+        if self._states is not None:
+            self._states.reader.close()

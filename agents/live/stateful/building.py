@@ -265,16 +265,16 @@ class Built:
             self._open.enter_context(self._control.log)
         self._appender = Appender(config.settings, self._pipeline, self._place, post, self.crashed)
         self._reader = LogReader(
-            config.settings,
+            self._means.kafka.through(post),
             self._pipeline,
             self._config.pipeline.spec.places,
             self.member,
-            post,
             with_control=True,
             soon=(),
             decoder=ReplicationDecoder(self._schemas.book),
             relearn=self._schemas.relearn,
         )
+        self._reader.tick_on(self._loop)
         transacts = config.spec.required_state.replication == "kafka-eos"
         turns = RoleDriver(
             Roles(
@@ -385,8 +385,9 @@ class Built:
     async def close(self) -> None:
         self._telling.cancel()
         await self._means.rereading.stop(1.0)
-        followed = (self._copies, self._reader, self._appender, self._open)
-        for close in (self._beats.close, *(each.close for each in followed)):
+        self._reader.close()
+        followed = (self._copies.close, self._appender.close, self._open.close)
+        for close in (self._beats.close, *followed):
             await asyncio.to_thread(close)
         await asyncio.to_thread(self._means.output.flush, 1.0)
         self._means.output.close()
