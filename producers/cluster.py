@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from spillway.lineage.errors import BrokerError, TopicError, UsageError
+from spillway.lineage.errors import BrokerError, TopicError, UnreachableError, UsageError
 from spillway.lineage.ports import Bounds
 
 if TYPE_CHECKING:
@@ -266,8 +266,8 @@ def refused(bootstrap: str, why: KafkaError) -> BrokerError:
     return BrokerError(f"{bootstrap} refuses the connection: {why.str()}; check the client settings")
 
 
-def unreachable(bootstrap: str, why: str) -> BrokerError:
-    return BrokerError(
+def unreachable(bootstrap: str, why: str) -> UnreachableError:
+    return UnreachableError(
         f"cannot reach Kafka at {bootstrap}: {why}; start a broker with 'spillway broker start', or name another "
         "with --bootstrap or SPILLWAY_BOOTSTRAP (and its client settings file)"
     )

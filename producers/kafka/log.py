@@ -31,7 +31,7 @@ from spillway.producers.kafka.records import record_of
 from spillway.producers.patience import AnswerTime, passes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from spillway.lineage.ports import Bounds, Record, Slot
     from spillway.producers.connection import ClientSettings
@@ -76,11 +76,18 @@ class KafkaLog(Log):
     A context, for who has no loop. Raises UsageError for client settings that cannot be used.
     """
 
-    def __init__(self, settings: ClientSettings, *, post: Post | None = None, thread: _Thread | None = None) -> None:
-        """`post` and `thread`: see `through`."""
+    def __init__(
+        self,
+        settings: ClientSettings,
+        options: Mapping[str, Any] | None = None,
+        *,
+        post: Post | None = None,
+        thread: _Thread | None = None,
+    ) -> None:
+        """`options`: librdkafka's, where they differ from ours. `post` and `thread`: see `through`."""
         self._settings = settings
         self._post = post
-        self._thread = thread or _Thread(settings)
+        self._thread = thread or _Thread(settings, {**_OPTIONS, **(options or {})})
 
     def through(self, post: Post) -> KafkaLog:
         """Return the same log for a caller who is told by `post`, as a loop's `call_soon_threadsafe`."""
@@ -117,9 +124,9 @@ class KafkaLog(Log):
 class _Thread:
     """The thread with the consumer. `call` and `end` are for all, the rest is its own."""
 
-    def __init__(self, settings: ClientSettings) -> None:
+    def __init__(self, settings: ClientSettings, options: Mapping[str, Any]) -> None:
         self._bootstrap = settings.bootstrap
-        self._reader = Reader(settings, _OPTIONS)
+        self._reader = Reader(settings, options)
         self._followed: dict[Slot, KafkaFollowing] = {}
         self._counts: dict[str, int] = {}  # partitions of the topics that were asked for
         self._calls: deque[Callable[[], object]] = deque()
@@ -290,7 +297,8 @@ class _Thread:
         if count is None:
             return False
         if partition >= count:
-            following.t_say(TopicError(f"topic {topic} on {self._bootstrap} has {count} partitions, not {partition}"))
+            few = f"topic {topic} on {self._bootstrap} has {count} partitions, but {partition + 1} are needed"
+            following.t_say(TopicError(f"{few}: is the pipeline file the one that it is served from?"))
             return False
         if isinstance(following.start, Since) and following.t_read < 0 and not self._find(following, following.start):
             return False

@@ -24,8 +24,6 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, cast
 
-from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME
-
 from spillway.agents.live.clock import since_boot
 from spillway.agents.live.states.partition_reading import PartitionReading, Slot
 from spillway.agents.live.states.worker import Worker
@@ -38,6 +36,7 @@ from spillway.lineage.errors import CheckpointError, WireError
 from spillway.lineage.marks import foreign
 from spillway.lineage.replication import Base, Claim, Fence, Manifest, Yield
 from spillway.lineage.values.replication import ReplicationDecoder
+from spillway.producers.kafka.records import record_of
 from spillway.topology.topics import control, versions
 
 if TYPE_CHECKING:
@@ -46,6 +45,7 @@ if TYPE_CHECKING:
     from spillway.agents.live.states.worker import Post
     from spillway.lineage.errors import SpillwayError
     from spillway.lineage.marks import Place
+    from spillway.lineage.ports import Record
     from spillway.producers.connection import ClientSettings
 
 __all__ = ["AWAY_SECONDS", "CONTROL", "Listener", "LogReader", "LogRecord", "LogRecords", "LogsFeed", "Read"]
@@ -100,30 +100,29 @@ class LogRecords:
         self._decoder = decoder
         self._relearn = relearn
 
-    def read(self, message: Any) -> Read | None:
+    def read(self, raw: Record) -> Read | None:
         """Read a record; None for one that was reported and is passed over."""
-        place = self._places[message.topic(), message.partition()]
-        name = (message.key() or b"").decode(errors=_ENCODING)
-        if message.value() is None:
-            return Read(place, name, None, message.offset(), message.topic())
+        place = self._places[raw.topic, raw.partition]
+        name = (raw.key or b"").decode(errors=_ENCODING)
+        if raw.value is None:
+            return Read(place, name, None, raw.offset, raw.topic)
         try:
-            record = self._decoded(message.value())
+            record = self._decoded(raw.value)
             own = _key(record, place)
         except WireError as error:
             release = "; did another release write it?" if error.reason == reasons.UNKNOWN_SCHEMA else ""
-            return self._unreadable(message, place, f"cannot be read: {error}{release}")
+            return self._unreadable(raw, place, f"cannot be read: {error}{release}")
         if own != name:
-            return self._unreadable(message, place, f"has the key {message.key()!r:.80} instead of {own!r:.80}")
+            return self._unreadable(raw, place, f"has the key {raw.key!r:.80} instead of {own!r:.80}")
         if isinstance(record, Fence):  # by the broker's clock, or none: a claimant's own may be days ahead
-            kind, at_ms = message.timestamp()
-            record = replace(record, at_us=at_ms * 1_000 if kind == TIMESTAMP_LOG_APPEND_TIME else 0)
+            record = replace(record, at_us=raw.timestamp * 1_000 if raw.log_append else 0)
         if isinstance(record, Manifest) and (mark := foreign(record.requires, self._shards)) is not None:
             text = (
                 "requires {}, of a shard that the pipeline does not have, and is ignored; was the pipeline file "
                 "changed?"
             )
-            self._report(message, text.format(mark))
-        return Read(place, name, record, message.offset(), message.topic())
+            self._report(raw, text.format(mark))
+        return Read(place, name, record, raw.offset, raw.topic)
 
     def _decoded(self, value: bytes) -> LogRecord:
         try:
@@ -133,26 +132,26 @@ class LogRecords:
                 raise
         return cast("LogRecord", self._decoder.record(value))
 
-    def _unreadable(self, message: Any, place: Place, why: str) -> Read | None:
+    def _unreadable(self, raw: Record, place: Place, why: str) -> Read | None:
         if place == CONTROL:
-            self._report(message, f"{why}; it is ignored")
+            self._report(raw, f"{why}; it is ignored")
             return None
-        key = message.key() or b""
-        log.error("%s, under the key %r, is damaged: it %s", _at(message), key, why)
-        damage = Damage(key, _at(message), f"it {why}")
-        return Read(place, key.decode(errors=_ENCODING), damage, message.offset(), message.topic())
+        key = raw.key or b""
+        log.error("%s, under the key %r, is damaged: it %s", _at(raw), key, why)
+        damage = Damage(key, _at(raw), f"it {why}")
+        return Read(place, key.decode(errors=_ENCODING), damage, raw.offset, raw.topic)
 
-    def _report(self, message: Any, text: str) -> None:
+    def _report(self, raw: Record, text: str) -> None:
         self.bad += 1
-        log.warning("%s %s; %s", _at(message), text, _FIX)
+        log.warning("%s %s; %s", _at(raw), text, _FIX)
 
 
 def _where(topic: str, partition: int, offset: int) -> str:
     return f"the record in {topic}[{partition}] at offset {offset}"
 
 
-def _at(message: Any) -> str:
-    return _where(message.topic(), message.partition(), message.offset())
+def _at(raw: Record) -> str:
+    return _where(raw.topic, raw.partition, raw.offset)
 
 
 def _key(record: Any, place: Place) -> str:
@@ -272,7 +271,7 @@ class LogReader:
                 for slot, following in self._logs.items():
                     if following.behind(now):
                         self._worker.tell(self._listener.fell_behind, self._places[slot])
-                batch = [read for message in records if (read := self._records.read(message)) is not None]
+                batch = [read for message in records if (read := self._records.read(record_of(message))) is not None]
                 if batch:
                     self._worker.tell(self._listener.records, batch)
                 for slot, following in self._logs.items():

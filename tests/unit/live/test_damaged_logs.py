@@ -5,7 +5,6 @@ import random
 from types import SimpleNamespace
 
 import pytest
-from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME
 
 from spillway.agents.live.states import log_reader
 from spillway.agents.live.states.log_reader import CONTROL, LogRecords, LogsFeed
@@ -15,6 +14,7 @@ from spillway.checkpoint.damage import DamageError
 from spillway.checkpoint.logs import Fate, Logs
 from spillway.lineage.errors import CheckpointError
 from spillway.lineage.marks import INITIAL, Mark, Version
+from spillway.lineage.ports import Record
 from spillway.lineage.replication import Base, Claim, Fence, Manifest
 from spillway.lineage.values.replication import ReplicationDecoder, encode
 
@@ -36,14 +36,9 @@ HISTORY = [
 ]
 
 
-class Message:
+class Message(Record):
     def __init__(self, key, value, offset, topic="p.learn.versions"):
-        self._said = (topic, 0, offset, key, value)
-
-    topic, partition, offset, key, value = (lambda self, at=at: self._said[at] for at in range(5))
-
-    def timestamp(self):
-        return TIMESTAMP_LOG_APPEND_TIME, 0
+        super().__init__(topic, 0, offset, 0, True, key, value, ())
 
 
 def log_of(history):

@@ -4,7 +4,6 @@ import random
 from dataclasses import replace
 
 import pytest
-from confluent_kafka import TIMESTAMP_CREATE_TIME, TIMESTAMP_LOG_APPEND_TIME
 
 from spillway.agents.live.states import log_reader as log_records
 from spillway.agents.live.states.beats import _spoken
@@ -14,6 +13,7 @@ from spillway.checkpoint import claims, version_log
 from spillway.checkpoint.chunks import encode_key
 from spillway.checkpoint.damage import Damage
 from spillway.checkpoint.standby import Standby
+from spillway.lineage import ports
 from spillway.lineage.marks import INITIAL, Mark, Version
 from spillway.lineage.replication import Base, Beat, ChunkKey, Claim, Fence, Manifest, Report, Yield
 from spillway.lineage.values.replication import ReplicationDecoder, encode
@@ -27,11 +27,9 @@ CLAIM, YIELD = Claim("learn", 0, 1, "m"), Yield("learn", 0, 1, "m", 0, "")
 UNKNOWN = b"\xc3\x01" + bytes(8)
 
 
-class Message:
-    def __init__(self, key, value, slot=VERSIONS, offset=17, timestamp=(TIMESTAMP_CREATE_TIME, 5_000)):
-        self._said = (slot[0], slot[1], offset, key, value, timestamp)
-
-    topic, partition, offset, key, value, timestamp = (lambda self, at=at: self._said[at] for at in range(6))
+class Message(ports.Record):
+    def __init__(self, key, value, slot=VERSIONS, *, log_append=False):
+        super().__init__(*slot, 17, 5_000, log_append, key, value, ())
 
 
 def key_of(record):
@@ -54,11 +52,11 @@ def test_good_records_are_handed_on_with_their_places():
     assert reader.bad == 0
 
 
-@pytest.mark.parametrize(("kind", "at_us"), [(TIMESTAMP_LOG_APPEND_TIME, 5_000_000), (TIMESTAMP_CREATE_TIME, 0)])
-def test_the_time_of_a_fence_is_the_brokers_or_none(kind, at_us):
+@pytest.mark.parametrize(("log_append", "at_us"), [(True, 5_000_000), (False, 0)])
+def test_the_time_of_a_fence_is_the_brokers_or_none(log_append, at_us):
     """A claimant whose clock was days ahead had links cut that messages in flight needed."""
     fence = replace(FENCE, at_us=10**18)
-    message = Message(key_of(fence), encode(fence), timestamp=(kind, 5_000))
+    message = Message(key_of(fence), encode(fence), log_append=log_append)
     assert records().read(message).record == replace(FENCE, at_us=at_us)
 
 
