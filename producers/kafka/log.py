@@ -326,7 +326,10 @@ class _Thread:
         return self._counts[topic]
 
     def _find(self, following: KafkaFollowing, start: Since) -> bool:
-        """Learn where a partition's records of a time begin."""
+        """Learn where a partition's records of a time begin; where there are none, it is the end that was before."""
+        bounds = self._bounds(following)
+        if bounds is None:
+            return False
         place, began = TopicPartition(*following.slot, int(1000 * start.at)), time.monotonic()
         try:
             (found,) = self._reader.consumer.offsets_for_times([place], timeout=self._given.seconds)
@@ -336,9 +339,8 @@ class _Thread:
         self._answered(began)
         if found.error is not None:
             return False
-        bounds = self._bounds(following) if found.offset < 0 else None
-        following.t_read = found.offset if bounds is None else bounds.end
-        return following.t_read >= 0
+        following.t_read = found.offset if found.offset >= 0 else bounds.end
+        return True
 
     def _lacks(self, following: KafkaFollowing) -> bool:
         bounds = self._bounds(following) if self._is_followed(following) else None

@@ -32,7 +32,8 @@ _LATEST: Final = Since(1e15)  # later than any record
 class Reading:
     """Reads some partitions from their beginnings, their ends, or a time on, and then what is appended. A context.
 
-    Raises BrokerError, TopicError: at once where time does not heal what is wrong, else after `patience` seconds.
+    Raises BrokerError, TopicError: at once where a partition cannot be read that was not read before, else where
+    nothing has come for `patience` seconds.
     """
 
     def __init__(
@@ -50,14 +51,14 @@ class Reading:
         self._calls: Queue[Callable[[], object]] = Queue(_AHEAD)
         self._closed = False
         self._came: list[Record] = []
-        self._unread: set[Slot] = set()
-        self._trouble: BrokerError | None = None  # that time may heal
+        self._unread = set(slots)
+        self._trouble: BrokerError | None = None  # which time may heal
         self._log = KafkaLog(settings, options={} if from_end else _SOON)
         start = _LATEST if from_end else None if since is None else Since(since)
         # The highest first, as an error names the first that a topic does not have.
         self._followings = {
-            slot: self._log.follow(slot, start, self._accept, trouble=self._in_trouble)
-            for slot in sorted(slots, reverse=True)
+            slot: self._log.follow(slot, start, self._accept, trouble=partial(self._in_trouble, slot))
+            for slot in sorted(self._unread, reverse=True)
         }
         if from_end:
             try:
@@ -84,7 +85,7 @@ class Reading:
         while self._unread:
             records = self.read()
             if records:
-                heard, self._trouble = time.monotonic(), None
+                heard = time.monotonic()
             elif time.monotonic() - heard > self._patience:
                 topic, partition = min(self._unread)
                 raise self._trouble or BrokerError(
@@ -111,8 +112,9 @@ class Reading:
     def __exit__(self, *_exception: object) -> None:
         self.close()
 
-    def _judge(self, error: BrokerError) -> None:
-        if not isinstance(error, UnreachableError):
+    def _judge(self, slot: Slot, error: BrokerError) -> None:
+        begun = slot not in self._unread or self._followings[slot].position > 0
+        if not begun and not isinstance(error, UnreachableError):
             raise error
         self._trouble = error
 
@@ -124,8 +126,8 @@ class Reading:
     def _ended(self, slot: Slot, _end: int) -> None:
         self._put(lambda: self._unread.discard(slot))
 
-    def _in_trouble(self, error: BrokerError) -> None:
-        self._put(lambda: self._judge(error))
+    def _in_trouble(self, slot: Slot, error: BrokerError) -> None:
+        self._put(lambda: self._judge(slot, error))
 
     def _put(self, call: Callable[[], object]) -> None:
         if not self._closed:
