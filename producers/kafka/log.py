@@ -19,11 +19,12 @@ import logging
 import threading
 import time
 from collections import deque
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
-from spillway.lineage.errors import BrokerError, TopicError
+from spillway.lineage.errors import BrokerError, CorruptError, TopicError
 from spillway.lineage.ports import Log, Since
 from spillway.producers.cluster import Reader
 from spillway.producers.kafka.following import KafkaFollowing
@@ -46,6 +47,7 @@ _AGAIN: Final = 0.5  # seconds until a question that was not answered is asked a
 _CONNECT: Final = 3.0  # seconds without an answer after which whoever has begun to follow is told
 _QUIET: Final = 5.0  # seconds without a record after which the cluster is asked whether it is there
 _OPTIONS: Final[dict[str, Any]] = {
+    "client.id": "log",
     "enable.partition.eof": True,
     "auto.offset.reset": "error",  # what a log lacks is told of
     "isolation.level": "read_committed",
@@ -82,16 +84,16 @@ class KafkaLog(Log):
         options: Mapping[str, Any] | None = None,
         *,
         post: Post | None = None,
-        thread: _Thread | None = None,
+        threads: _Threads | None = None,
     ) -> None:
-        """`options`: librdkafka's, where they differ from ours. `post` and `thread`: see `through`."""
+        """`options`: librdkafka's, where they differ from ours. `post` and `threads`: see `through`."""
         self._settings = settings
         self._post = post
-        self._thread = thread or _Thread(settings, {**_OPTIONS, **(options or {})})
+        self._threads = threads or _Threads(settings, {**_OPTIONS, **(options or {})})
 
     def through(self, post: Post) -> KafkaLog:
         """Return the same log for a caller who is told by `post`, as a loop's `call_soon_threadsafe`."""
-        return KafkaLog(self._settings, post=post, thread=self._thread)
+        return KafkaLog(self._settings, post=post, threads=self._threads)
 
     def follow(
         self,
@@ -103,8 +105,11 @@ class KafkaLog(Log):
         cut: Callable[[Bounds], object] | None = None,
         trouble: Callable[[BrokerError], object] | None = None,
     ) -> KafkaFollowing:
-        following = KafkaFollowing(self._thread, self._post, slot, start, accept, end, cut, trouble)
-        self._thread.call(lambda: self._thread.begin(following))
+        with self._threads.lock:
+            thread = self._threads.without(slot)
+            following = KafkaFollowing(thread, self._post, slot, start, accept, end, cut, trouble)
+            thread.slots[slot] = following
+        thread.call(lambda: thread.begin(following))
         return following
 
     async def close(self) -> None:
@@ -112,7 +117,7 @@ class KafkaLog(Log):
 
     def shut(self, timeout: float = 5.0) -> None:
         """End reading. Nothing is told after that."""
-        self._thread.end(timeout)
+        self._threads.end(timeout)
 
     def __enter__(self) -> Self:
         return self
@@ -121,12 +126,34 @@ class KafkaLog(Log):
         self.shut()
 
 
+class _Threads:
+    """One thread, and another one for what is followed twice: a consumer has each partition once."""
+
+    def __init__(self, settings: ClientSettings, options: Mapping[str, Any]) -> None:
+        self._make = partial(_Thread, settings, options)
+        self.lock = threading.Lock()
+        self._all = [self._make()]
+
+    def without(self, slot: Slot) -> _Thread:
+        """Return one that does not follow a partition; under the lock."""
+        thread = next((each for each in self._all if slot not in each.slots), None)
+        if thread is None:
+            thread = self._make()
+            self._all.append(thread)
+        return thread
+
+    def end(self, timeout: float) -> None:
+        for thread in self._all:
+            thread.end(timeout)
+
+
 class _Thread:
-    """The thread with the consumer. `call` and `end` are for all, the rest is its own."""
+    """The thread with the consumer. `call`, `slots`, `release` and `end` are for all, the rest is its own."""
 
     def __init__(self, settings: ClientSettings, options: Mapping[str, Any]) -> None:
         self._bootstrap = settings.bootstrap
         self._reader = Reader(settings, options)
+        self.slots: dict[Slot, KafkaFollowing] = {}  # those that are followed, or will be
         self._followed: dict[Slot, KafkaFollowing] = {}
         self._counts: dict[str, int] = {}  # partitions of the topics that were asked for
         self._calls: deque[Callable[[], object]] = deque()
@@ -148,10 +175,12 @@ class _Thread:
         if self._thread is not threading.current_thread():
             self._thread.join(timeout)
 
+    def release(self, following: KafkaFollowing) -> None:
+        """Let the partition be followed anew, behind what was called before."""
+        if self.slots.get(following.slot) is following:
+            del self.slots[following.slot]
+
     def begin(self, following: KafkaFollowing) -> None:
-        if following.slot in self._followed:
-            self._followed[following.slot].stopped = True
-            self.stop(self._followed[following.slot])
         self._followed[following.slot] = following
         self._ask(lambda: self._open(following))
 
@@ -159,6 +188,7 @@ class _Thread:
         if self._is_followed(following):
             self._close(following)
             del self._followed[following.slot]
+            self.release(following)
             following.t_end()
 
     def rest(self, following: KafkaFollowing, *, resting: bool) -> None:
@@ -238,8 +268,13 @@ class _Thread:
             self._ask(lambda: self._open(following), _AGAIN)
         elif not passes(error):  # librdkafka would go on behind a batch that is damaged
             self._close(following)
-            following.t_fail(BrokerError(f"cannot read {slot[0]}[{slot[1]}] on {self._bootstrap}: {error.str()}"))
+            following.t_fail(self._unreadable(f"{slot[0]}[{slot[1]}] on {self._bootstrap}", error))
             self._ask(lambda: self._open(following), _AGAIN)
+
+    def _unreadable(self, where: str, error: KafkaError) -> BrokerError:
+        if error.code() == KafkaError._BAD_MSG:  # noqa: SLF001
+            return CorruptError(f"{where} holds a batch with a wrong CRC: {error.str()}")
+        return BrokerError(f"cannot read {where}: {error.str()}")
 
     def _hand_over(self, following: KafkaFollowing, records: list[Record]) -> None:
         if following.end is not None and following.t_read >= following.end:

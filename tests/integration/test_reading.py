@@ -86,7 +86,7 @@ def test_whoever_does_not_take_what_was_read_keeps_no_thread(settings, slots, br
     with Reading(settings, slots[:1]) as reading:
         assert next(reading.to_the_end()).value == b"0"
         until(reading._calls.full, PATIENT_SECONDS)
-    thread = reading._log._thread._thread
+    thread = reading._log._threads._all[0]._thread
     thread.join(PATIENT_SECONDS)
     assert not thread.is_alive()
 

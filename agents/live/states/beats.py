@@ -114,7 +114,7 @@ class Beats:
         stirred: Callable[[], object] = bool,
         every: float = BEAT_SECONDS,
     ) -> None:
-        """`stirred` is called, in a thread of this one's, when somebody has claimed a shard or asked for one."""
+        """`stirred` is posted when somebody has claimed a shard or asked for one."""
         self._settings = settings
         self._topic, self._control = beat_topic(pipeline), control(pipeline)
         self._stirred = stirred
@@ -170,7 +170,7 @@ class Beats:
 
     def _take(self, message: Any, at: float) -> None:
         if message.topic() == self._control:
-            self._stirred()
+            self._receiver.tell(self._stirred)
             return
         if not (message.key() or b"").startswith(self._prefix):
             return

@@ -1,15 +1,14 @@
 """Reads version logs, and the control log, for everybody who judges by them (rule 2).
 
-One thread with a consumer of its own decodes what comes and posts it, record by record in each log's order. What is
-posted, by whichever of `Listener`'s calls:
+Each is followed in the process's `Log`, and decoded on the owner's thread. What `Listener` is told:
 
 * `records`: a batch of what was read, tombstones (`record` is None) included, as they are records of the log too.
 * `caught_up`: a log was read to the end that it had when reading began, or began anew after `fell_behind`.
 * `fell_behind`: the reader was away for so long that the log may have been compacted where it has still to read. It
   comes before any record that was read after the gap.
-* `failed`: the reader has ended, as the cluster refuses it. Whoever judges must end too.
+* `failed`: the reader has ended, as a log cannot be read on. Whoever judges must end too.
 
-`read_to_end(place, then)` has `then` posted, behind the records, when a log was read up to the end that it has after
+`read_to_end(place, then)` has `then` called, behind the records, when a log was read up to the end that it has after
 the call: for claims, and for lease checks. A broker that restarts is waited for.
 
 Only who needs a log now follows it record by record, as each record then costs a request of each reader. The other
@@ -19,34 +18,37 @@ logs rest: they are read twice a second, at once where an end is wished for, and
 from __future__ import annotations
 
 import logging
-import queue
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, cast
 
 from spillway.agents.live.clock import since_boot
-from spillway.agents.live.states.partition_reading import PartitionReading, Slot
-from spillway.agents.live.states.worker import Worker
+from spillway.agents.live.states.partition_reading import corrupt, shortened
 from spillway.checkpoint import claims, version_log
 from spillway.checkpoint.damage import Damage
-from spillway.checkpoint.following import Following
+from spillway.checkpoint.following import Known
 from spillway.checkpoint.logs import Logs
 from spillway.lineage import reasons
-from spillway.lineage.errors import CheckpointError, WireError
+from spillway.lineage.errors import (
+    CheckpointError,
+    CorruptError,
+    SpillwayError,
+    TopicError,
+    UnreachableError,
+    WireError,
+)
 from spillway.lineage.marks import foreign
 from spillway.lineage.replication import Base, Claim, Fence, Manifest, Yield
 from spillway.lineage.values.replication import ReplicationDecoder
-from spillway.producers.kafka.records import record_of
 from spillway.topology.topics import control, versions
 
 if TYPE_CHECKING:
+    import asyncio
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
-    from spillway.agents.live.states.worker import Post
-    from spillway.lineage.errors import SpillwayError
+    from spillway.lineage.errors import BrokerError
     from spillway.lineage.marks import Place
-    from spillway.lineage.ports import Record
-    from spillway.producers.connection import ClientSettings
+    from spillway.lineage.ports import Bounds, Following, Log, Record, Slot
 
 __all__ = ["AWAY_SECONDS", "CONTROL", "Listener", "LogReader", "LogRecord", "LogRecords", "LogsFeed", "Read"]
 
@@ -88,7 +90,7 @@ class Read(NamedTuple):
 
 
 class LogRecords:
-    """Decodes the records of some logs. For the reader's thread."""
+    """Decodes the records of some logs."""
 
     def __init__(
         self, places: Mapping[Slot, Place], decoder: ReplicationDecoder, relearn: Callable[[], bool] = bool
@@ -165,11 +167,10 @@ def _key(record: Any, place: Place) -> str:
 
 AWAY_SECONDS: Final = 30.0  # half of the shortest min.compaction.lag.ms that the topics are made with
 LOOK_SECONDS: Final = 0.5  # after which a log that rests is read
-_ROUND: Final = 0.05  # seconds that a wish waits at most before it is looked at, where no log has a record
 
 
 class Listener(Protocol):
-    """Who is told. All calls come through `post`."""
+    """Who is told, on the owner's thread."""
 
     def records(self, batch: Sequence[Read]) -> None:
         """Take records, in each log's order."""
@@ -184,52 +185,64 @@ class Listener(Protocol):
         """Note that nothing more will be read."""
 
 
+@dataclass(slots=True)
+class _Followed:
+    """A log that is followed."""
+
+    place: Place
+    known: Known
+    following: Following = field(init=False)
+    asked: int = 0  # ends that were asked for and are not reached
+    rests: bool = False
+
+
 class LogReader:
-    """Reads the version logs of `places` in `pipeline`. It starts at once; `close` ends it."""
+    """Reads the version logs of `places` in `pipeline`. It starts at once; `close` ends it.
+
+    It is its owner's, whom `log` tells what it tells, and who calls `tick` in every round, or has a loop do so.
+    """
 
     def __init__(
         self,
-        settings: ClientSettings,
+        log: Log,
         pipeline: str,
         places: Iterable[Place],
         listener: Listener,
-        post: Post,
         *,
         with_control: bool = False,
         soon: Collection[Place] | None = None,
         away: float = AWAY_SECONDS,
         decoder: ReplicationDecoder | None = None,
         relearn: Callable[[], bool] = bool,
+        now: Callable[[], float] = since_boot,
     ) -> None:
         """`soon`: the logs that do not rest (None: none does); see `follow`.
 
-        `relearn` is asked, in the reader's thread, when a schema is unknown: whether the decoder knows more now.
+        `relearn` is asked when a schema is unknown: whether the decoder knows more now.
         """
-        self._settings = settings
-        self._places: dict[Slot, Place] = {
-            (versions(pipeline, stage), shard): (stage, shard) for stage, shard in places
-        }
+        slots = {(versions(pipeline, stage), shard): (stage, shard) for stage, shard in places}
         if with_control:
-            self._places[control(pipeline), 0] = CONTROL
+            slots[control(pipeline), 0] = CONTROL
         self._listener = listener
-        self._records = LogRecords(self._places, decoder or ReplicationDecoder(), relearn)
-        now = since_boot()
-        self._logs: dict[Slot, Following[Callable[[], object]]] = {slot: Following(away, now) for slot in self._places}
-        self._rare: frozenset[Slot] = frozenset() if soon is None else self._slots_but(soon)
-        self._resting: frozenset[Slot] = frozenset()  # all that is rare, or nothing
-        self._look_at = 0.0
-        self._asked: queue.SimpleQueue[Callable[[], object]] = queue.SimpleQueue()
-        self._worker = Worker("version-logs", self._run, post, listener.failed)
-        self._worker.start()
+        self._records = LogRecords(slots, decoder or ReplicationDecoder(), relearn)
+        self._away, self._now = away, now
+        self._soon = soon
+        self._closed = False
+        self._tick_at = now() + LOOK_SECONDS
+        self._logs = {place: _Followed(place, Known(away, now())) for place in slots.values()}
+        for slot, place in slots.items():
+            one = self._logs[place]
+            accept, cut = partial(self._accept, one), partial(self._lacks, slot)
+            one.following = log.follow(slot, None, accept, cut=cut, trouble=self._cannot_read)
+            self._ask(one)
 
     def read_to_end(self, place: Place, then: Callable[[], object]) -> None:
-        """Have `then` posted when a log was read up to the end that it has from now on. From any thread."""
-        slot = next(slot for slot, known in self._places.items() if known == place)
-        self._asked.put(partial(self._wish, slot, then))
+        """Have `then` called when a log was read up to the end that it has from now on."""
+        self._ask(self._logs[place], then)
 
     def read_to_ends(self, then: Callable[[], object]) -> None:
-        """The same of all version logs: `then` is posted once, after the last of them."""
-        unread = {place for place in self._places.values() if place != CONTROL}
+        """The same of all version logs: `then` is called once, after the last of them."""
+        unread = self._logs.keys() - {CONTROL}
 
         def reached(place: Place) -> None:
             unread.discard(place)
@@ -240,112 +253,122 @@ class LogReader:
             self.read_to_end(place, partial(reached, place))
 
     def follow(self, soon: Collection[Place]) -> None:
-        """Have these logs followed record by record from now on, and the others rest. From any thread."""
-        self._asked.put(partial(self._follow, self._slots_but(soon)))
+        """Have these logs followed record by record from now on, and the others rest."""
+        self._soon = soon
+        self.look()
 
     def look(self) -> None:
-        """Have the logs that rest read now. From any thread."""
-        if self._resting:
-            self._asked.put(self._look)
+        """Have the logs that rest read now."""
+        for one in self._logs.values():
+            self._look(one)
+
+    def tick(self) -> None:
+        """Do what is due: look at logs that rest, and at how far all are known."""
+        now = self._now()
+        if self._closed or now < self._tick_at:
+            return
+        self._tick_at = now + LOOK_SECONDS
+        for one in self._logs.values():
+            self._heed_gap(one)
+            if not one.asked and one.known.due(now):
+                self._ask(one)
+        self.look()
+
+    def tick_on(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Have a loop call `tick`, until this is closed."""
+        self.tick()
+        if not self._closed:
+            loop.call_later(LOOK_SECONDS, self.tick_on, loop)
 
     def close(self) -> None:
-        """End the thread; nothing is posted after that."""
-        self._worker.stop()
-        self._asked.put(bool)
-        self._worker.join()
+        """End reading; nothing is told after that."""
+        self._closed = True
+        for one in self._logs.values():
+            one.following.stop()
 
-    def _slots_but(self, soon: Collection[Place]) -> frozenset[Slot]:
-        return frozenset(slot for slot, place in self._places.items() if place not in soon)
+    def _look(self, one: _Followed) -> None:
+        if one.rests:
+            one.rests = False
+            one.following.look()
 
-    def _run(self) -> None:
-        if not self._places:
+    def _let_rest(self, one: _Followed) -> None:
+        if self._soon is not None and one.place not in self._soon and not one.asked:
+            one.rests = True
+            one.following.rest()
+
+    def _accept(self, one: _Followed, records: Sequence[Record]) -> None:
+        if self._closed:
             return
-        reading = PartitionReading(self._settings, self._places, {"client.id": "version-logs"})
+        self._heed_gap(one)
         try:
-            while not self._worker.stopped:
-                self._heed_what_is_asked()
-                self._resume(reading)
-                self._ask_for_ends(reading)
-                records, positions = reading.poll(_ROUND)
-                now = since_boot()
-                for slot, following in self._logs.items():
-                    if following.behind(now):
-                        self._worker.tell(self._listener.fell_behind, self._places[slot])
-                batch = [read for message in records if (read := self._records.read(record_of(message))) is not None]
-                if batch:
-                    self._worker.tell(self._listener.records, batch)
-                for slot, following in self._logs.items():
-                    self._reached(slot, following, positions.get(slot, 0))
-                if not self._rare.isdisjoint(positions):
-                    self._let_rest(reading)
-        finally:
-            reading.close()
-
-    def _heed_what_is_asked(self) -> None:
-        """Do what is asked; wait for it where all logs rest, until it is time to look."""
-        wait = max(0.0, self._look_at - since_boot()) if len(self._resting) == len(self._logs) else 0.0
-        try:
-            self._asked.get(timeout=wait)()
-            while True:
-                self._asked.get_nowait()()
-        except queue.Empty:
+            batch = [read for record in records if (read := self._records.read(record)) is not None]
+        except Exception as error:  # it must not be passed over
+            log.exception("a log cannot be read")
+            text = f"the log of {one.place} cannot be read: {error!r}"
+            self._fail(error if isinstance(error, SpillwayError) else CheckpointError(text))
             return
+        if batch:
+            self._listener.records(batch)
+        self._let_rest(one)
 
-    def _wish(self, slot: Slot, then: Callable[[], object]) -> None:
-        self._logs[slot].wish(then)
-        self._look()
+    def _heed_gap(self, one: _Followed) -> None:
+        """Say that a log may have been compacted, before what was read after that is told."""
+        if one.known.behind(self._now()):
+            self._listener.fell_behind(one.place)
+            if not one.asked:
+                self._ask(one)
 
-    def _follow(self, rare: frozenset[Slot]) -> None:
-        self._rare = rare
-        self._look()
+    def _ask(self, one: _Followed, then: Callable[[], object] = bool) -> None:
+        asked_at = self._now()
+        one.known.asked(asked_at)
+        one.asked += 1
+        one.following.when_read(lambda _end: self._reached(one, asked_at, then))
+        self._look(one)
 
-    def _look(self) -> None:
-        self._look_at = 0.0
+    def _reached(self, one: _Followed, asked_at: float, then: Callable[[], object]) -> None:
+        if self._closed:
+            return
+        self._heed_gap(one)
+        one.asked -= 1
+        if self._now() - asked_at > self._away:  # who would judge by that is told that he fell behind
+            self._ask(one, then)
+            return
+        if one.known.reached(asked_at):
+            self._listener.caught_up(one.place)
+        then()
+        self._let_rest(one)
 
-    def _resume(self, reading: PartitionReading) -> None:
-        if self._resting and since_boot() >= self._look_at:
-            reading.resume(self._resting)
-            self._resting = frozenset()
+    def _lacks(self, slot: Slot, _bounds: Bounds) -> None:
+        self._fail(shortened(f"{slot[0]}[{slot[1]}]"))
 
-    def _let_rest(self, reading: PartitionReading) -> None:
-        if not any(following.wanted for following in self._logs.values()):
-            reading.pause(self._rare)
-            self._resting, self._look_at = self._rare, since_boot() + LOOK_SECONDS
+    def _cannot_read(self, error: BrokerError) -> None:
+        if isinstance(error, UnreachableError | TopicError):
+            log.warning("%s; waiting for it", error)
+        else:
+            self._fail(corrupt(str(error)) if isinstance(error, CorruptError) else error)
 
-    def _ask_for_ends(self, reading: PartitionReading) -> None:
-        for slot, following in self._logs.items():
-            now = since_boot()
-            if following.wants_end(now):
-                end = reading.end(slot)
-                if end is not None:
-                    following.end(now, end)
-
-    def _reached(self, slot: Slot, following: Following[Callable[[], object]], position: int) -> None:
-        caught_up, fulfilled = following.read(position)
-        if caught_up:
-            self._worker.tell(self._listener.caught_up, self._places[slot])
-        for then in fulfilled:
-            self._worker.tell(then)
+    def _fail(self, error: SpillwayError) -> None:
+        if not self._closed:
+            self.close()
+            self._listener.failed(error)
 
 
 # What is durable and what is dead, kept up to date: `spillway.checkpoint.logs.Logs` fed by a reader of all version
 # logs.
 #
 # For those who are no members of a shard: the gate, and the stateless stages behind stateful ones. `LogsFeed.logs` is
-# their `Durability`; it belongs to the thread that `post` calls in, which hears of every change by `on_change`. What
-# rests on a shard whose log is damaged waits until the damage is passed (`spillway.checkpoint.damage`); the rest goes
-# on.
+# their `Durability`; it belongs to the owner, who hears of every change by `on_change`. What rests on a shard whose log
+# is damaged waits until the damage is passed (`spillway.checkpoint.damage`); the rest goes on.
 
 
 class LogsFeed:
-    """The version logs of a pipeline, as far as they were read. `close` ends the reading."""
+    """The version logs of a pipeline, as far as `reader` has read them."""
 
     def __init__(
         self,
-        settings: ClientSettings,
+        log: Log,
         pipeline: str,
         places: Iterable[Place],
-        post: Post,
         on_change: Callable[[], object],
         on_failed: Callable[[SpillwayError], object],
         **reading: Any,
@@ -355,26 +378,15 @@ class LogsFeed:
         self.logs = Logs(places)
         self._on_change = on_change
         self._on_failed = on_failed
-        self._places = places
         self._unread = set(places)
-        self._broken = False
-        self._reader = LogReader(settings, pipeline, places, self, post, **reading)
-        self.logs.on_unread = self._reader.look
+        self.reader = LogReader(log, pipeline, places, self, **reading)
+        self.logs.on_unread = self.reader.look
 
     @property
     def ready(self) -> bool:
         return not self._unread
 
-    def read_to_ends(self, then: Callable[[], object]) -> None:
-        """Have `then` called, in the owner's thread, once all logs were read to the ends that they have from now on."""
-        self._reader.read_to_ends(then)
-
-    def close(self) -> None:
-        self._reader.close()
-
     def records(self, batch: Sequence[Read]) -> None:
-        if self._broken:
-            return
         for read in batch:
             if read.record is None:
                 self.logs.tombstoned(read.place, read.raw_key)
@@ -387,16 +399,14 @@ class LogsFeed:
         self._on_change()
 
     def caught_up(self, place: Place) -> None:
-        if not self._broken:
-            self._unread.discard(place)
-            self.logs.caught_up(place)
-            self._on_change()
+        self._unread.discard(place)
+        self.logs.caught_up(place)
+        self._on_change()
 
     def fell_behind(self, place: Place) -> None:
         self.logs.fell_behind(place)
         self._unread.add(place)
 
     def failed(self, error: SpillwayError) -> None:
-        if not self._broken:
-            self._broken = True
-            self._on_failed(error)
+        self.reader.close()
+        self._on_failed(error)

@@ -1,8 +1,7 @@
 """A consumer of its own that reads given partitions from the beginning, in no group, through broker restarts.
 
-What `LogReader` and the standby's reader share: records come as soon as the broker has them (`poll` returns with the
-first; the rest of what was fetched comes with it), ends are asked for, and errors that time heals are waited out.
-Not for use from several threads.
+Records come as soon as the broker has them (`poll` returns with the first; the rest of what was fetched comes with it),
+ends are asked for, and errors that time heals are waited out. Not for use from several threads.
 """
 
 from __future__ import annotations
@@ -61,7 +60,6 @@ class PartitionReading:
         self._reader = Reader(settings, {**PROPERTIES, **properties})
         self._slots = tuple(slots)
         self._start = start
-        self._positions: dict[Slot, int] = {}
         self._given = AnswerTime()
         for topic in dict.fromkeys(topic for topic, _ in self._slots):
             self._refresh(topic)  # librdkafka looks for the start of a partition of unknown leader half a second later
@@ -73,7 +71,6 @@ class PartitionReading:
         return self._reader.consumer
 
     def rewind(self) -> None:
-        self._positions.clear()
         self._reader.assign([TopicPartition(topic, partition, self._start) for topic, partition in self._slots])
 
     def poll(self, seconds: float, at_once: int = AT_ONCE) -> tuple[list[Any], dict[Slot, int]]:
@@ -92,19 +89,7 @@ class PartitionReading:
                 positions[slot] = message.offset()
             else:
                 self._judge(error, slot)
-        self._positions.update(positions)
         return records, positions
-
-    def pause(self, slots: Iterable[Slot]) -> None:
-        """Ask the broker for nothing more of some partitions, until `resume`."""
-        self.consumer.pause([TopicPartition(*slot) for slot in slots])
-
-    def resume(self, slots: Iterable[Slot]) -> None:
-        """Go on where they were read to. Seeking wakes librdkafka's thread, which else sleeps for up to a second."""
-        self.consumer.resume([TopicPartition(*slot) for slot in slots])
-        for slot in slots:
-            if slot in self._positions:
-                self.consumer.seek(TopicPartition(*slot, self._positions[slot]))
 
     def end(self, slot: Slot) -> int | None:
         """Where a partition ends now; None while the broker does not say. Nothing is read meanwhile."""
@@ -148,19 +133,26 @@ class PartitionReading:
     def _judge(self, error: KafkaError, slot: Slot) -> None:
         place = f"{slot[0]}[{slot[1]}] on {self._bootstrap}"
         if error.code() in {KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE}:  # noqa: SLF001
-            raise CheckpointError(
-                f"{place} ends before the offset that was read: the topic was recreated, or a broker lost records; "
-                "stop the pipeline, and compare the members' states before you serve it again"
-            )
+            raise shortened(place)
         if error.code() == KafkaError._BAD_MSG:  # noqa: SLF001
-            raise CheckpointError(
-                f"{place} holds a batch with a wrong CRC: {error.str()}; make another replica of the partition its "
-                "leader; if there is none, export the states ('spillway state export') and import them "
-                "under a new name of the pipeline"
-            )
+            raise corrupt(f"{place} holds a batch with a wrong CRC: {error.str()}")
         if not _heals(error):
             raise BrokerError(f"cannot read {place}: {error.str()} ({error.name()})")
         log.debug("%s: %s", place, error)
+
+
+def shortened(place: str) -> CheckpointError:
+    return CheckpointError(
+        f"{place} ends before the offset that was read: the topic was recreated, or a broker lost records; "
+        "stop the pipeline, and compare the members' states before you serve it again"
+    )
+
+
+def corrupt(what: str) -> CheckpointError:
+    return CheckpointError(
+        f"{what}; make another replica of the partition its leader; if there is none, export the states "
+        "('spillway state export') and import them under a new name of the pipeline"
+    )
 
 
 def _heals(error: KafkaError) -> bool:

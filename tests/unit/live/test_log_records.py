@@ -13,8 +13,8 @@ from spillway.checkpoint import claims, version_log
 from spillway.checkpoint.chunks import encode_key
 from spillway.checkpoint.damage import Damage
 from spillway.checkpoint.standby import Standby
-from spillway.lineage import ports
 from spillway.lineage.marks import INITIAL, Mark, Version
+from spillway.lineage.ports import Record
 from spillway.lineage.replication import Base, Beat, ChunkKey, Claim, Fence, Manifest, Report, Yield
 from spillway.lineage.values.replication import ReplicationDecoder, encode
 from spillway.producers.connection import ClientSettings
@@ -27,9 +27,8 @@ CLAIM, YIELD = Claim("learn", 0, 1, "m"), Yield("learn", 0, 1, "m", 0, "")
 UNKNOWN = b"\xc3\x01" + bytes(8)
 
 
-class Message(ports.Record):
-    def __init__(self, key, value, slot=VERSIONS, *, log_append=False):
-        super().__init__(*slot, 17, 5_000, log_append, key, value, ())
+def message(key, value, slot=VERSIONS, log_append=False):
+    return Record(*slot, 17, 5_000, log_append, key, value, ())
 
 
 def key_of(record):
@@ -43,12 +42,12 @@ def records(relearn=bool, decoder=None):
 def test_good_records_are_handed_on_with_their_places():
     reader = records()
     for record in (FENCE, BASE, MANIFEST):
-        read = reader.read(Message(key_of(record), encode(record)))
+        read = reader.read(message(key_of(record), encode(record)))
         assert (read.place, read.record, read.offset) == (PLACE, record, 17)
         assert read.where == "the record in p.learn.versions[0] at offset 17"
     for record in (CLAIM, YIELD):
-        assert reader.read(Message(key_of(record), encode(record), CLAIMS)).record == record
-    assert reader.read(Message(b"manifest/1/1", None)).record is None
+        assert reader.read(message(key_of(record), encode(record), CLAIMS)).record == record
+    assert reader.read(message(b"manifest/1/1", None)).record is None
     assert reader.bad == 0
 
 
@@ -56,8 +55,8 @@ def test_good_records_are_handed_on_with_their_places():
 def test_the_time_of_a_fence_is_the_brokers_or_none(log_append, at_us):
     """A claimant whose clock was days ahead had links cut that messages in flight needed."""
     fence = replace(FENCE, at_us=10**18)
-    message = Message(key_of(fence), encode(fence), log_append=log_append)
-    assert records().read(message).record == replace(FENCE, at_us=at_us)
+    read = records().read(message(key_of(fence), encode(fence), log_append=log_append))
+    assert read.record == replace(FENCE, at_us=at_us)
 
 
 @pytest.mark.parametrize(
@@ -73,7 +72,7 @@ def test_the_time_of_a_fence_is_the_brokers_or_none(log_append, at_us):
 )
 def test_a_bad_record_of_the_control_log_is_reported_with_its_place_and_passed_over(caplog, slot, key, value, says):
     reader = records()
-    assert reader.read(Message(key, value, slot)) is None
+    assert reader.read(message(key, value, slot)) is None
     assert reader.bad == 1
     assert f"{slot[0]}[0] at offset 17" in caplog.text
     assert says in caplog.text
@@ -114,7 +113,7 @@ def other_bits(data, *bits):
 def test_any_record_of_a_version_log_that_cannot_be_read_is_damage(caplog, key, value, says):
     """Rule 16: a newest version, or the fence that makes others void, may have stood there."""
     reader = records()
-    read = reader.read(Message(key, value))
+    read = reader.read(message(key, value))
     assert isinstance(read.record, Damage)
     assert (read.record.key, reader.bad) == (key or b"", 0)
     assert read.raw_key == read.record.key
@@ -134,12 +133,12 @@ def test_schemas_are_looked_for_where_one_is_unknown():
         Learning.known = True
         return True
 
-    assert records(learn, Learning()).read(Message(key_of(MANIFEST), UNKNOWN)).record == MANIFEST
+    assert records(learn, Learning()).read(message(key_of(MANIFEST), UNKNOWN)).record == MANIFEST
 
 
 def test_a_manifest_that_rests_on_a_foreign_shard_is_told_of(caplog):
     manifest = Manifest(Version(1, 1), CHAIN, (Mark("away", 3, Version(1, 1)),), "m")
-    read = records().read(Message(key_of(manifest), encode(manifest)))
+    read = records().read(message(key_of(manifest), encode(manifest)))
     assert read.record == manifest  # it is void for everybody who judges (`spillway.checkpoint.logs`)
     assert "requires away/3 e1.v1, of a shard that the pipeline does not have" in caplog.text
 
@@ -164,7 +163,7 @@ def test_whatever_the_bytes_they_are_read_or_damaged_or_reported(monkeypatch, sl
     for _ in range(500):
         key, value = noise(dice)
         reader = records()
-        read = reader.read(Message(key, value, slot))
+        read = reader.read(message(key, value, slot))
         assert (read is None) == (reader.bad == 1)
         if read is not None and isinstance(read.record, Damage):
             seen.add("damaged")
@@ -181,7 +180,7 @@ BEAT = Beat(*PLACE, "m", 1, "primary", 7, 0, INITIAL)
 REPORT = Report(*PLACE, ("m",), 0, "its supervisor saw it end")
 
 
-class Record:
+class Message:
     """As the client gives it."""
 
     def __init__(self, key, value):
@@ -201,7 +200,7 @@ class Record:
 
 
 def spoken(value):
-    return _spoken(Record(b"learn/0/m", value), PLACE, ReplicationDecoder())
+    return _spoken(Message(b"learn/0/m", value), PLACE, ReplicationDecoder())
 
 
 @pytest.mark.parametrize("record", [BEAT, REPORT])
@@ -249,7 +248,7 @@ def test_a_chunk_under_no_chunks_key_does_not_end_a_backup(key, caplog):
     )
     try:
         own = ChunkKey(1, 1, 0)
-        reader._read(Partition([Record(key, b"x"), Record(encode_key(own), b"y")]))
+        reader._read(Partition([Message(key, b"x"), Message(encode_key(own), b"y")]))
     finally:
         reader.close()
     assert standby.held.present == {own}
