@@ -19,6 +19,7 @@ import logging
 import threading
 import time
 from collections import deque
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
@@ -31,7 +32,7 @@ from spillway.producers.kafka.records import record_of
 from spillway.producers.patience import AnswerTime, passes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from spillway.lineage.ports import Bounds, Record, Slot
     from spillway.producers.connection import ClientSettings
@@ -77,11 +78,18 @@ class KafkaLog(Log):
     A context, for who has no loop. Raises UsageError for client settings that cannot be used.
     """
 
-    def __init__(self, settings: ClientSettings, *, post: Post | None = None, threads: _Threads | None = None) -> None:
-        """`post` and `threads`: see `through`."""
+    def __init__(
+        self,
+        settings: ClientSettings,
+        options: Mapping[str, Any] | None = None,
+        *,
+        post: Post | None = None,
+        threads: _Threads | None = None,
+    ) -> None:
+        """`options`: librdkafka's, where they differ from ours. `post` and `threads`: see `through`."""
         self._settings = settings
         self._post = post
-        self._threads = threads or _Threads(settings)
+        self._threads = threads or _Threads(settings, {**_OPTIONS, **(options or {})})
 
     def through(self, post: Post) -> KafkaLog:
         """Return the same log for a caller who is told by `post`, as a loop's `call_soon_threadsafe`."""
@@ -121,16 +129,16 @@ class KafkaLog(Log):
 class _Threads:
     """One thread, and another one for what is followed twice: a consumer has each partition once."""
 
-    def __init__(self, settings: ClientSettings) -> None:
-        self._settings = settings
+    def __init__(self, settings: ClientSettings, options: Mapping[str, Any]) -> None:
+        self._make = partial(_Thread, settings, options)
         self.lock = threading.Lock()
-        self._all = [_Thread(settings)]
+        self._all = [self._make()]
 
     def without(self, slot: Slot) -> _Thread:
         """Return one that does not follow a partition; under the lock."""
         thread = next((each for each in self._all if slot not in each.slots), None)
         if thread is None:
-            thread = _Thread(self._settings)
+            thread = self._make()
             self._all.append(thread)
         return thread
 
@@ -142,9 +150,9 @@ class _Threads:
 class _Thread:
     """The thread with the consumer. `call`, `slots`, `release` and `end` are for all, the rest is its own."""
 
-    def __init__(self, settings: ClientSettings) -> None:
+    def __init__(self, settings: ClientSettings, options: Mapping[str, Any]) -> None:
         self._bootstrap = settings.bootstrap
-        self._reader = Reader(settings, _OPTIONS)
+        self._reader = Reader(settings, options)
         self.slots: dict[Slot, KafkaFollowing] = {}  # those that are followed, or will be
         self._followed: dict[Slot, KafkaFollowing] = {}
         self._counts: dict[str, int] = {}  # partitions of the topics that were asked for
@@ -324,7 +332,8 @@ class _Thread:
         if count is None:
             return False
         if partition >= count:
-            following.t_say(TopicError(f"topic {topic} on {self._bootstrap} has {count} partitions, not {partition}"))
+            few = f"topic {topic} on {self._bootstrap} has {count} partitions, but {partition + 1} are needed"
+            following.t_say(TopicError(f"{few}: is the pipeline file the one that it is served from?"))
             return False
         if isinstance(following.start, Since) and following.t_read < 0 and not self._find(following, following.start):
             return False
@@ -352,7 +361,10 @@ class _Thread:
         return self._counts[topic]
 
     def _find(self, following: KafkaFollowing, start: Since) -> bool:
-        """Learn where a partition's records of a time begin."""
+        """Learn where a partition's records of a time begin; where there are none, it is the end that was before."""
+        bounds = self._bounds(following)
+        if bounds is None:
+            return False
         place, began = TopicPartition(*following.slot, int(1000 * start.at)), time.monotonic()
         try:
             (found,) = self._reader.consumer.offsets_for_times([place], timeout=self._given.seconds)
@@ -362,9 +374,8 @@ class _Thread:
         self._answered(began)
         if found.error is not None:
             return False
-        bounds = self._bounds(following) if found.offset < 0 else None
-        following.t_read = found.offset if bounds is None else bounds.end
-        return following.t_read >= 0
+        following.t_read = found.offset if found.offset >= 0 else bounds.end
+        return True
 
     def _lacks(self, following: KafkaFollowing) -> bool:
         bounds = self._bounds(following) if self._is_followed(following) else None
