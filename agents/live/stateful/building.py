@@ -365,7 +365,7 @@ class Built:
             await self._reigns.refuse_unfit(self._copies.entries)
 
     def _standby(self, applied: Callable[[Applied], object], missing: Callable[[Version], object]) -> StandbyReader:
-        where = (self._config.settings, self._pipeline, self._place)
+        where = (self._means.kafka.through, self._pipeline, self._place)
         return StandbyReader(*where, self._loop.call_soon_threadsafe, applied, self.crashed, on_missing=missing)
 
     def begin(self) -> None:

@@ -72,11 +72,14 @@ class Bench:
         self.closing.append(what)
         return what
 
-    def reader(self, told, listener=None, **options):
-        """A reader of the version log, whose owner is whoever takes what `told` is posted."""
+    def log(self):
         follower = KafkaLog(self.settings)
         self.keep(SimpleNamespace(close=follower.shut))
-        reader = LogReader(follower.through(told.post), self.pipeline, [PLACE], listener or told, **options)
+        return follower
+
+    def reader(self, told, listener=None, **options):
+        """A reader of the version log, whose owner is whoever takes what `told` is posted."""
+        reader = LogReader(self.log().through(told.post), self.pipeline, [PLACE], listener or told, **options)
         told.tick = reader.tick
         return reader
 
