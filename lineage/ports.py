@@ -204,7 +204,7 @@ class Log(Protocol):
     ) -> Following:
         """Pass to `accept` the records of a partition from `start` on, and what is written later.
 
-        One that is followed already is followed anew, by this caller alone.
+        One that is followed twice comes twice.
 
         `start`: None for where the log begins. `end`: follow no further than this offset. `cut` is called where the log
         lacks what is to be read next, which then stands still; without it that raises at `caught_up`. `trouble` is told

@@ -166,6 +166,14 @@ def _key(record: Any, place: Place) -> str:
     raise WireError(reasons.BAD_INPUT, f"a {type(record).__name__} does not belong in this log")
 
 
+def failure_of(error: BrokerError) -> SpillwayError | None:
+    """Return what a reader of states ends with, for what keeps its log from being read; None where time may heal it."""
+    if isinstance(error, UnreachableError | TopicError):
+        log.warning("%s; waiting for it", error)
+        return None
+    return corrupt(str(error)) if isinstance(error, CorruptError) else error
+
+
 AWAY_SECONDS: Final = 30.0  # half of the shortest min.compaction.lag.ms that the topics are made with
 LOOK_SECONDS: Final = 0.5  # after which a log that rests is read
 
@@ -344,10 +352,9 @@ class LogReader:
         self._fail(shortened(f"{slot[0]}[{slot[1]}]"))
 
     def _cannot_read(self, error: BrokerError) -> None:
-        if isinstance(error, UnreachableError | TopicError):
-            log.warning("%s; waiting for it", error)
-        else:
-            self._fail(corrupt(str(error)) if isinstance(error, CorruptError) else error)
+        failure = failure_of(error)
+        if failure is not None:
+            self._fail(failure)
 
     def _fail(self, error: SpillwayError) -> None:
         if not self._closed:

@@ -5,7 +5,6 @@ import time
 from types import SimpleNamespace
 
 import pytest
-from confluent_kafka import Consumer, KafkaError, TopicPartition
 from confluent_kafka.admin import NewTopic
 
 from spillway.agents.broker import EmbeddedBroker
@@ -14,6 +13,7 @@ from spillway.agents.live.states.log_reader import LogReader
 from spillway.agents.live.states.worker import Mailbox
 from spillway.producers.connection import ClientSettings
 from spillway.producers.kafka.log import KafkaLog
+from spillway.producers.kafka.reading import Reading
 from tests.made_topics import make_all
 from tests.waiting import BROKER_SECONDS, Bound
 
@@ -72,27 +72,20 @@ class Bench:
         self.closing.append(what)
         return what
 
-    def reader(self, told, listener=None, **options):
-        """A reader of the version log, whose owner is whoever takes what `told` is posted."""
+    def log(self):
         follower = KafkaLog(self.settings)
         self.keep(SimpleNamespace(close=follower.shut))
-        reader = LogReader(follower.through(told.post), self.pipeline, [PLACE], listener or told, **options)
+        return follower
+
+    def reader(self, told, listener=None, **options):
+        """A reader of the version log, whose owner is whoever takes what `told` is posted."""
+        reader = LogReader(self.log().through(told.post), self.pipeline, [PLACE], listener or told, **options)
         told.tick = reader.tick
         return reader
 
     def records(self, kind, partition=0):
-        consumer = Consumer(
-            {"bootstrap.servers": self.settings.bootstrap, "group.id": "look", "enable.partition.eof": True}
-        )
-        consumer.assign([TopicPartition(f"{self.pipeline}.{STAGE}.{kind}", partition, 0)])
-        found = []
-        while (message := consumer.poll(90.0)) is not None:
-            if message.error() is not None:
-                assert message.error().code() == KafkaError._PARTITION_EOF, message.error()
-                break
-            found.append((message.key(), message.value()))
-        consumer.close()
-        return found
+        with Reading(self.settings, [(f"{self.pipeline}.{STAGE}.{kind}", partition)]) as reading:
+            return [(record.key, record.value) for record in reading.to_the_end()]
 
     def close(self):
         for what in reversed(self.closing):

@@ -27,7 +27,9 @@ class Backup:
         self.given = []
         self.logs = Logs([PLACE])
         self.standby = bench.keep(
-            StandbyReader(bench.settings, bench.pipeline, PLACE, self.told.post, self.applied.append, self.told.failed)
+            StandbyReader(
+                bench.log().through, bench.pipeline, PLACE, self.told.post, self.applied.append, self.told.failed
+            )
         )
         self.reader = bench.reader(self.told, self)
 

@@ -46,7 +46,7 @@ class Message:
     def __init__(self, topic, name, value, partition=0):
         self.values = {
             "topic": topic, "partition": partition, "offset": 3, "key": name, "value": value, "timestamp": (0, -1),
-            "headers": None,
+            "headers": [],
         }  # fmt: skip
 
     def __getattr__(self, name):
