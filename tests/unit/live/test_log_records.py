@@ -17,7 +17,6 @@ from spillway.lineage.marks import INITIAL, Mark, Version
 from spillway.lineage.ports import Record
 from spillway.lineage.replication import Base, Beat, ChunkKey, Claim, Fence, Manifest, Report, Yield
 from spillway.lineage.values.replication import ReplicationDecoder, encode
-from spillway.producers.connection import ClientSettings
 
 PLACE = ("learn", 0)
 VERSIONS, CLAIMS = ("p.learn.versions", 0), ("p.control", 0)
@@ -226,29 +225,12 @@ def test_what_is_no_word_of_the_shards_is_told_of(value, why, caplog):
     assert why in caplog.text
 
 
-class Partition:
-    """Gives records once."""
-
-    def __init__(self, records):
-        self._records = records
-
-    def end(self, _slot):
-        return 2
-
-    def poll(self, _seconds, _most):
-        records, self._records = self._records, []
-        return records, {}
-
-
 @pytest.mark.parametrize("key", [None, b"", b"1/2", b"\xff/1/1", b"a chunk"])
 def test_a_chunk_under_no_chunks_key_does_not_end_a_backup(key, caplog):
-    standby = Standby()
-    reader = StandbyReader(
-        ClientSettings(bootstrap="nowhere:1"), "p", PLACE, print, print, pytest.fail, standby=standby
-    )
+    standby, own = Standby(), ChunkKey(1, 1, 0)
+    reader = StandbyReader(lambda _post: None, "p", PLACE, print, print, pytest.fail, standby=standby)
     try:
-        own = ChunkKey(1, 1, 0)
-        reader._read(Partition([Message(key, b"x"), Message(encode_key(own), b"y")]))
+        reader._take([message(key, b"x"), message(encode_key(own), b"y")])
     finally:
         reader.close()
     assert standby.held.present == {own}
