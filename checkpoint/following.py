@@ -22,44 +22,16 @@ T = TypeVar("T")
 _LOOKS: Final = 5  # in `away`
 
 
-class Known:
-    """How long ago all that a log had was read."""
+class Following(Generic[T]):
+    """One log's reading. Ends are offsets: that of the next record to be written."""
 
     def __init__(self, away: float, now: float) -> None:
         """`away`: seconds; less than the log's min.compaction.lag.ms."""
+        self.position = 0  # everything below it was read
         self.current = False
         self._away = away
         self._known = now  # everything appended before it was read; counts once current
         self._asked_at = -float("inf")
-
-    def due(self, now: float) -> bool:
-        """Return whether it is time to ask for an end again."""
-        return now - self._asked_at >= self._away / _LOOKS
-
-    def asked(self, now: float) -> None:
-        self._asked_at = now
-
-    def behind(self, now: float) -> bool:
-        """Return whether to say "behind"; to be asked before what was read is handed on."""
-        if not self.current or now - self._known <= self._away:
-            return False
-        self.current = False
-        return True
-
-    def reached(self, asked_at: float) -> bool:
-        """Note that an end was reached that was asked for then; return whether to say "caught up"."""
-        self._known = max(self._known, asked_at)
-        caught_up, self.current = not self.current, True
-        return caught_up
-
-
-class Following(Known, Generic[T]):
-    """The reading of one log whose ends somebody else asks for. Ends are offsets: of the next record to be written."""
-
-    def __init__(self, away: float, now: float) -> None:
-        """As `Known`."""
-        super().__init__(away, now)
-        self.position = 0  # everything below it was read
         self._ends: list[tuple[int, float, list[T]]] = []  # asked for and not reached: end, when, who wants to know
         self._wishes: list[T] = []
 
@@ -68,13 +40,20 @@ class Following(Known, Generic[T]):
         self._wishes.append(who)
 
     def wants_end(self, now: float) -> bool:
-        return bool(self._wishes) or (not self._ends and self.due(now))
+        return bool(self._wishes) or (not self._ends and now - self._asked_at >= self._away / _LOOKS)
 
     def end(self, asked_at: float, end: int) -> None:
         """Note where the log ends, as it was asked at `asked_at`, which no wish so far came after."""
-        self.asked(asked_at)
+        self._asked_at = asked_at
         wishes, self._wishes = self._wishes, []
         self._ends.append((end, asked_at, wishes))
+
+    def behind(self, now: float) -> bool:
+        """Whether to say "behind"; to be asked before what was read is handed on."""
+        if not self.current or now - self._known <= self._away:
+            return False
+        self.current = False
+        return True
 
     def read(self, position: int) -> tuple[bool, list[T]]:
         """Note that everything below `position` was read and handed on.
@@ -86,6 +65,6 @@ class Following(Known, Generic[T]):
         if not reached:
             return False, []
         self._ends = [one for one in self._ends if one[0] > self.position]
-        return self.reached(max(asked_at for _, asked_at, _ in reached)), [
-            who for _, _, wishes in reached for who in wishes
-        ]
+        self._known = max(asked_at for _, asked_at, _ in reached)
+        caught_up, self.current = not self.current, True
+        return caught_up, [who for _, _, wishes in reached for who in wishes]

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, cast
 from spillway.agents.live.clock import since_boot
 from spillway.checkpoint import claims, version_log
 from spillway.checkpoint.damage import Damage
-from spillway.checkpoint.following import Known
+from spillway.checkpoint.following import Following
 from spillway.checkpoint.logs import Logs
 from spillway.lineage import reasons
 from spillway.lineage.errors import (
@@ -45,9 +45,10 @@ if TYPE_CHECKING:
     import asyncio
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
+    from spillway.lineage import ports
     from spillway.lineage.errors import BrokerError
     from spillway.lineage.marks import Place
-    from spillway.lineage.ports import Bounds, Following, Log, Record, Slot
+    from spillway.lineage.ports import Bounds, Log, Record, Slot
 
 __all__ = ["AWAY_SECONDS", "CONTROL", "Listener", "LogReader", "LogRecord", "LogRecords", "LogsFeed", "Read"]
 
@@ -211,8 +212,8 @@ class _Followed:
     """A log that is followed."""
 
     place: Place
-    known: Known
-    following: Following = field(init=False)
+    known: Following[None]
+    following: ports.Following = field(init=False)
     asked: int = 0  # ends that were asked for and are not reached
     rests: bool = False
 
@@ -250,7 +251,7 @@ class LogReader:
         self._soon = soon
         self._closed = False
         self._tick_at = now() + LOOK_SECONDS
-        self._logs = {place: _Followed(place, Known(away, now())) for place in slots.values()}
+        self._logs = {place: _Followed(place, Following(away, now())) for place in slots.values()}
         for slot, place in slots.items():
             one = self._logs[place]
             accept, cut = partial(self._accept, one), partial(self._lacks, slot)
@@ -291,7 +292,7 @@ class LogReader:
         self._tick_at = now + LOOK_SECONDS
         for one in self._logs.values():
             self._heed_gap(one)
-            if not one.asked and one.known.due(now):
+            if not one.asked and one.known.wants_end(now):
                 self._ask(one)
         self.look()
 
@@ -341,12 +342,11 @@ class LogReader:
 
     def _ask(self, one: _Followed, then: Callable[[], object] = bool) -> None:
         asked_at = self._now()
-        one.known.asked(asked_at)
         one.asked += 1
-        one.following.when_read(lambda _end: self._reached(one, asked_at, then))
+        one.following.when_read(lambda end: self._reached(one, end, asked_at, then))
         self._look(one)
 
-    def _reached(self, one: _Followed, asked_at: float, then: Callable[[], object]) -> None:
+    def _reached(self, one: _Followed, end: int, asked_at: float, then: Callable[[], object]) -> None:
         if self._closed:
             return
         self._heed_gap(one)
@@ -354,7 +354,9 @@ class LogReader:
         if self._now() - asked_at > self._away:  # who would judge by that is told that he fell behind
             self._ask(one, then)
             return
-        if one.known.reached(asked_at):
+        one.known.end(asked_at, end)
+        caught_up, _ = one.known.read(end)
+        if caught_up:
             self._listener.caught_up(one.place)
         then()
         self._let_rest(one)
