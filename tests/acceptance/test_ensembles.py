@@ -1,7 +1,6 @@
 """A served ensemble learns from the truths that clients send: by context, and each truth once."""
 
 import functools
-import subprocess
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
@@ -17,41 +16,11 @@ from spillway.producers.published import Published
 from spillway.topology.load import load
 from spillway.topology.topics import table_of
 from tests.acceptance.learning_load import Killer, Load
-from tests.acceptance.serving import ROOT, SPILLWAY, read_egress, serving
+from tests.acceptance.serving import ROOT, command, read_egress, serving
 from tests.oracle import outcome_problems
 from tests.waiting import PATIENT_SECONDS, until
 
 MODELS = "tests.acceptance.learned_models"
-
-
-def test_truths_change_whose_answer_counts(unique_name, broker, tmp_path):
-    file = tmp_path / "pipeline.yaml"
-    file.write_text(
-        f"name: {unique_name}\nslo: {PATIENT_SECONDS}s\npartitions: 2\nstages:\n  - name: kind\n    ensemble:\n"
-        "      selection: {name: exp4, eta: 1.0}\n      context: key\n      members:\n"
-        f'        wrong: {{model: "{MODELS}:Says", arguments: {{off: 1}}}}\n'
-        f'        right: {{model: "{MODELS}:Says", arguments: {{off: 0}}}}\n'
-    )
-    spec = load(file).spec
-    with serving(file, spec.name, broker, tmp_path, cwd=ROOT) as served:
-        with Client(spec, ClientSettings(bootstrap=broker)) as client:
-            first = client.predict({"x": 3}, key="ada")
-            assert first.outputs == {"label": 4}  # of two that weigh the same the first one's
-            said = first.flags["kind"]
-            assert said["members"] == {"wrong": {"p": 1.0, "answer": 4}, "right": {"p": 1.0, "answer": 3}}
-            assert (said["confidence"], said["keys"]) == (0.5, {"kind-weights": "ada"})
-            token = client.feedback("kind-weights", first, 3).token(PATIENT_SECONDS)
-            client.feedback("kind-weights", first, 3)  # the same truth again
-            out = client.predict({"x": 5}, key="ada", after=token)
-            assert out.flags["kind"]["versions"] == {"kind-weights": [token.epoch, token.n]}
-            assert out.outputs == {"label": 5}
-            for x in (5, 6):  # a new context begins with what was learned over all, and goes its own way
-                out = client.predict({"x": x}, key="bob", after=token)
-                assert out.outputs == {"label": 5 if x == 5 else 7}
-                token = client.feedback("kind-weights", out, x + 1).token(PATIENT_SECONDS)
-            assert client.predict({"x": 7}, key="bob", after=token).outputs == {"label": 8}
-            assert client.predict({"x": 7}, key="ada", after=token).outputs == {"label": 7}
-        assert served.stop() == 0, served.logs()
 
 
 class Stream:
@@ -89,15 +58,36 @@ class Stream:
 def ordered(served, broker, *what):
     """What a command says that changes a served pipeline."""
     where = ["--bootstrap", broker, "--run-dir", served.run_dir, "--timeout", f"{PATIENT_SECONDS:g}s"]
-    done = subprocess.run([SPILLWAY, *what, *where], cwd=ROOT, capture_output=True, text=True, check=False)
+    done = command(*what, *where)
     return done.returncode, done.stdout + done.stderr
 
 
-def test_members_come_and_go_while_it_serves(unique_name, broker, tmp_path):
+def truths_change_whose_answer_counts(client):
+    """Return the token of the last of three truths, of which two were against `right`."""
+    first = client.predict({"x": 3}, key="ada")
+    assert first.outputs == {"label": 4}  # of two that weigh the same the first one's
+    said = first.flags["kind"]
+    assert said["members"] == {"wrong": {"p": 1.0, "answer": 4}, "right": {"p": 1.0, "answer": 3}}
+    assert (said["confidence"], said["keys"]) == (0.5, {"kind-weights": "ada"})
+    token = client.feedback("kind-weights", first, 3).token(PATIENT_SECONDS)
+    client.feedback("kind-weights", first, 3)  # the same truth again
+    out = client.predict({"x": 5}, key="ada", after=token)
+    assert out.flags["kind"]["versions"] == {"kind-weights": [token.epoch, token.n]}
+    assert out.outputs == {"label": 5}
+    for x in (5, 6):  # a new context begins with what was learned over all, and goes its own way
+        out = client.predict({"x": x}, key="bob", after=token)
+        assert out.outputs == {"label": 5 if x == 5 else 7}
+        token = client.feedback("kind-weights", out, x + 1).token(PATIENT_SECONDS)
+    assert client.predict({"x": 7}, key="bob", after=token).outputs == {"label": 8}
+    assert client.predict({"x": 7}, key="ada", after=token).outputs == {"label": 7}
+    return token
+
+
+def test_truths_change_whose_answer_counts_and_members_come_and_go(unique_name, broker, tmp_path):
     file = tmp_path / "pipeline.yaml"
     stage = (
         f"name: {unique_name}\nslo: {PATIENT_SECONDS}s\npartitions: 2\nstages:\n  - name: kind\n    ensemble:\n"
-        "      selection: {name: %s, eta: 1.0, forgetting: 0.0}\n      members:\n"
+        "      selection: {name: %s, eta: 1.0, forgetting: 0.0}\n      context: key\n      members:\n"
     )
     members = {
         name: f'        {name}: {{model: "{MODELS}:Says", arguments: {{off: {off}}}}}\n'
@@ -107,20 +97,20 @@ def test_members_come_and_go_while_it_serves(unique_name, broker, tmp_path):
     spec = load(file).spec
     with serving(file, spec.name, broker, tmp_path, cwd=ROOT) as served:
         with Client(spec, ClientSettings(bootstrap=broker)) as client, Stream(client, 0.04) as stream:
-            first, older = client.predict({"x": 3}), client.predict({"x": 3})
-            client.feedback("kind-weights", first, 3).token(PATIENT_SECONDS)
+            before = truths_change_whose_answer_counts(client)
+            older = client.predict({"x": 3}, key="eve")
             file.write_text(stage % "exp4" + members["right"] + members["worse"])
             code, said = ordered(served, broker, "change", "ensemble", file, "kind", "--why", "a better one")
             assert code == 0, said
-            out = client.predict({"x": 5})
+            out = client.predict({"x": 5}, key="eve")
             flags = out.flags["kind"]
             assert list(flags["members"]) == ["right", "worse"]
             token = client.feedback("kind-weights", out, 5).token(PATIENT_SECONDS)
-            assert token.n == 2
+            assert token.n == before.n + 1
             token = client.feedback("kind-weights", older, 9).token(PATIENT_SECONDS)  # both were wrong, and one is gone
             file.write_text(stage % "exp3" + members["right"] + members["worse"])
             assert ordered(served, broker, "change", "ensemble", file, "kind")[0] == 0
-            out = client.predict({"x": 5}, after=token)
+            out = client.predict({"x": 5}, key="eve", after=token)
             assert len(out.flags["kind"]["members"]) == 1
             code, said = ordered(served, broker, "change", "scale", file, "kind/worse", "2")
             assert code == 0, said
@@ -132,12 +122,11 @@ def test_members_come_and_go_while_it_serves(unique_name, broker, tmp_path):
             limits=DEFAULT_LIMITS,
         )
         with table:
-            # wrong lost 1, and is gone; worse came at the mean of those that stayed, 0, and lost 1; then so did right
+            # right was behind wrong, which is gone; worse came at the mean of those that stayed, and lost 1; then so
+            # did right
             until(lambda: (row := table.find("all")) and row.version >= (token.epoch, token.n), 30.0, "published")
             assert table.find("all").value == {"right": [0.0], "worse": [0.0]}
-        status = subprocess.run(
-            [SPILLWAY, "status", spec.name, "--run-dir", served.run_dir], capture_output=True, text=True, check=False
-        ).stdout
+        status = command("status", spec.name, "--run-dir", served.run_dir).stdout
         assert "members ready: right 1/1, worse 2/2" in status
         assert "its ensemble was changed by" in status
         assert served.stop() == 0, served.logs()

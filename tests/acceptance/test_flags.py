@@ -1,13 +1,12 @@
 """What models say of their answers reaches the outcome: by a thread, a worker process, and a stage with a state."""
 
 import json
-import subprocess
 
 import yaml
 
 from spillway.producers.client import Client
 from spillway.producers.connection import ClientSettings
-from tests.acceptance.serving import SPILLWAY, serving
+from tests.acceptance.serving import command, serving
 from tests.waiting import PATIENT_SECONDS
 
 MODELS = """
@@ -51,7 +50,7 @@ def test_flags_of_both_branches_reach_the_outcome(broker, unique_name, tmp_path)
         {"name": "left", "model": f"{module}:Left", "after": "open"},
         {"name": "right", "model": f"{module}:Right", "after": "open", "workers": {"where": "process"}},
         {"name": "close", "model": f"{module}:Close", "after": ["left", "right"], "join": {"mode": "all"},
-         "state": {"kind": "shared"}},
+         "state": {"kind": "shared", "backups": 0}},
     ]  # fmt: skip
     path = tmp_path / "pipeline.yaml"
     path.write_text(yaml.safe_dump({"name": unique_name, "slo": PATIENT_SECONDS, "partitions": 2, "stages": stages}))
@@ -70,8 +69,5 @@ def test_flags_of_both_branches_reach_the_outcome(broker, unique_name, tmp_path)
     ):
         futures = [client.submit({"x": x}) for x in range(40)]
         assert [future.result(PATIENT_SECONDS).flags for future in futures] == [expected(x) for x in range(40)]
-        told = subprocess.run(
-            [SPILLWAY, "predict", path, "--bootstrap", broker],
-            input='{"x": 3}', capture_output=True, text=True, timeout=PATIENT_SECONDS, check=True,
-        )  # fmt: skip
+        told = command("predict", path, "--bootstrap", broker, stdin='{"x": 3}')
         assert json.loads(told.stdout)["flags"] == expected(3)

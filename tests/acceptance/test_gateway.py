@@ -9,13 +9,15 @@ import urllib.error
 import urllib.request
 from pathlib import Path
 
+import grpc
 import pytest
 
+from spillway.agents.gateway.protocol import inference_pb2 as pb
 from spillway.producers.connection import ClientSettings
 from spillway.producers.kafka.reading import Reading, slots_of
 from tests.waiting import until
 
-from .serving import SPILLWAY, serving
+from .serving import SPILLWAY, command, serving
 
 MODELS = """
 import time
@@ -253,16 +255,14 @@ def test_openapi_names_the_pipeline(gateway):
     assert f"/v2/models/{gateway.name}/infer" in told["paths"]
 
 
-def test_tokens_drain_and_the_command(gateway, project, broker):
-
-    command = [SPILLWAY, "gateway", "pipeline.yaml", "--bootstrap", broker, "--run-dir", "run2", "--replica", "1"]
-    refused = subprocess.run(
-        [*command, "--http", "0.0.0.0:0"], capture_output=True, text=True, cwd=project, check=False
-    )
+def test_tokens_grpc_beside_http_drain_and_the_command(gateway, project, broker):
+    where = ["pipeline.yaml", "--bootstrap", broker, "--run-dir", "run2", "--replica", "1"]
+    refused = command("gateway", *where, "--http", "0.0.0.0:0", cwd=project)
     assert (refused.returncode, "--tokens" in refused.stderr) == (2, True)
-    listening = [*command, "--http", "127.0.0.1:0", "--tokens", "tokens"]
-    with subprocess.Popen(listening, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, cwd=project) as run:
-        other = Gateway(int(run.stdout.readline().rpartition(":")[2]), gateway.name)
+    listening = [SPILLWAY, "gateway", *where, "--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0", "--tokens", "tokens"]
+    with subprocess.Popen(listening, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=project) as run:
+        said = "".join(lines_to(run.stdout, "http://"))
+        other = Gateway(int(said.rpartition("http://")[2].rpartition(":")[2]), gateway.name)
         assert other.ask("/v2/health/ready")[0] == 200
         status, headers, _ = other.ask(f"/v2/models/{gateway.name}")
         assert (status, headers["WWW-Authenticate"]) == (401, "Bearer")
@@ -270,6 +270,7 @@ def test_tokens_drain_and_the_command(gateway, project, broker):
             other.predict({"inputs": {}}, Authorization="Bearer another-token-of-many")[0] == 404
         )  # it is not its own
         assert other.predict({"inputs": {"name": "Ada"}}, **BEARER)[0] == 200
+        answers_grpc(gateway.name, said.partition("gRPC at port ")[2].split()[0])
         with concurrent.futures.ThreadPoolExecutor(1) as pool:
             answer = pool.submit(other.predict, {"inputs": {"seconds": 1.5, "name": "last"}}, **BEARER)
             until(lambda: under_way(other), 20, "the query is under way")
@@ -278,38 +279,33 @@ def test_tokens_drain_and_the_command(gateway, project, broker):
         assert run.wait(30) == 0
 
 
+def answers_grpc(name, port):
+    with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
+        infer = channel.unary_unary(
+            "/inference.GRPCInferenceService/ModelInfer",
+            request_serializer=pb.ModelInferRequest.SerializeToString,
+            response_deserializer=pb.ModelInferResponse.FromString,
+        )
+        team = [("authorization", BEARER["Authorization"])]
+        query = pb.ModelInferRequest(model_name=name, id="7")
+        query.inputs.add(name="name", datatype="BYTES", shape=[1]).contents.bytes_contents.append(b"Ada")
+        query.outputs.add(name="said")
+        answer = infer(query, timeout=20, metadata=team)
+        assert (answer.id, list(answer.raw_output_contents)) == ("7", [b"\x0b\0\0\0Hello, Ada!"])
+        for asked, metadata, code in (
+            (query, [], grpc.StatusCode.UNAUTHENTICATED),
+            (pb.ModelInferRequest(model_name="nobody"), team, grpc.StatusCode.NOT_FOUND),
+        ):
+            with pytest.raises(grpc.RpcError) as refused:
+                infer(asked, timeout=20, metadata=metadata)
+            assert refused.value.code() is code
+
+
 def under_way(gateway):
     text = gateway.ask("/metrics", headers=BEARER.items())[2].decode()
     return any(
         line.startswith("spillway_gateway_requests_under_way{") and line.endswith(" 1.0") for line in text.split("\n")
     )
-
-
-def test_grpc_beside_http(gateway, project, broker):
-    grpc = pytest.importorskip("grpc", reason="pip install 'spillway[grpc]'")
-    from spillway.agents.gateway.protocol import inference_pb2 as pb
-
-    command = [SPILLWAY, "gateway", "pipeline.yaml", "--bootstrap", broker, "--run-dir", "run3", "--replica", "2"]
-    listening = [*command, "--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0"]
-    with subprocess.Popen(listening, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=project) as run:
-        said = "".join(lines_to(run.stdout, "http://"))
-        port = said.partition("gRPC at port ")[2].split()[0]
-        with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
-            infer = channel.unary_unary(
-                "/inference.GRPCInferenceService/ModelInfer",
-                request_serializer=pb.ModelInferRequest.SerializeToString,
-                response_deserializer=pb.ModelInferResponse.FromString,
-            )
-            query = pb.ModelInferRequest(model_name=gateway.name, id="7")
-            query.inputs.add(name="name", datatype="BYTES", shape=[1]).contents.bytes_contents.append(b"Ada")
-            query.outputs.add(name="said")
-            answer = infer(query, timeout=20)
-            assert (answer.id, list(answer.raw_output_contents)) == ("7", [b"\x0b\0\0\0Hello, Ada!"])
-            with pytest.raises(grpc.RpcError) as refused:
-                infer(pb.ModelInferRequest(model_name="nobody"), timeout=20)
-            assert refused.value.code() is grpc.StatusCode.NOT_FOUND
-        run.terminate()
-        assert run.wait(30) == 0
 
 
 def lines_to(stream, mark):

@@ -2,7 +2,6 @@
 
 import functools
 import json
-import subprocess
 import urllib.error
 import urllib.request
 
@@ -20,7 +19,7 @@ from spillway.topology.load import load
 from spillway.topology.topics import table_of
 from tests.acceptance.learned_models import Sharing, Taste, learned
 from tests.acceptance.learning_load import KEYS, Killer, Load
-from tests.acceptance.serving import ROOT, SPILLWAY, serving
+from tests.acceptance.serving import ROOT, command, serving
 from tests.waiting import PATIENT_SECONDS, until
 
 MODELS = "tests.acceptance.learned_models"
@@ -42,7 +41,8 @@ def test_feedback_changes_what_the_next_query_sees(pipeline, broker, tmp_path):
 
     The two pipelines are served by two commands.
     """
-    pipeline.write_text(pipeline.read_text().replace(":Taste", ":Sharing"))
+    text = pipeline.read_text().replace("shards: 2", "shards: 2, backups: 0")  # nobody dies here
+    pipeline.write_text(text.replace(":Taste", ":Sharing"))
     spec, beside = load(pipeline).spec, tmp_path / "beside"
     beside.mkdir()
     of_shard = sorted((f"u{number}" for number in range(40)), key=lambda key: partition_for(key.encode(), 2))
@@ -73,8 +73,7 @@ def test_feedback_changes_what_the_next_query_sees(pipeline, broker, tmp_path):
             assert wait(once).learner == "taste"
             client.feedback("taste", first, 2)  # the same again: nobody waits for its acknowledgement
             options = ("--key", ada, "--id", "mine", "--wait", "--bootstrap", broker)
-            command = [SPILLWAY, "train", "feedback", pipeline, "taste", "3", *options]
-            told = json.loads(subprocess.run(command, capture_output=True, check=True, cwd=ROOT, timeout=600).stdout)
+            told = json.loads(command("train", "feedback", pipeline, "taste", "3", *options).stdout)
             assert told["id"] == "mine"
             token = Token.parse(told["token"])
             seen = until(lambda: (out := ask(ada)).outputs["user"]["sum"] == 5 and out, 30.0, "the table followed")

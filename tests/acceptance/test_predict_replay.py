@@ -1,17 +1,19 @@
-"""`predict` and `replay` as a user runs them, against one served pipeline."""
+"""`predict` and `replay` as a user runs them, against one served pipeline.
+
+The commands run in the tests' process, as one of their own takes half a second to start.
+"""
 
 import json
 import signal
 import subprocess
-import sys
 
 import numpy as np
 import pytest
 
-from spillway.agents.cli.main import run
 from spillway.producers.recording import read_recording
 from spillway.producers.report import Report
 from tests.acceptance.serving import SPILLWAY, serving
+from tests.acceptance.serving import command as run_here
 from tests.waiting import until
 
 MODEL = """
@@ -58,16 +60,13 @@ def served(broker, tmp_path_factory):
         def words(self, command, *arguments):
             words = list(map(str, arguments))
             at = 1 if command == "dead" else 0
-            return [SPILLWAY, command, *words[:at], spec, *words[at:], "--run-dir", folder / "run"]
+            return [command, *words[:at], spec, *words[at:], "--run-dir", folder / "run"]
 
         def __call__(self, command, *arguments, stdin=""):
-            return subprocess.run(
-                self.words(command, *arguments),
-                input=stdin, capture_output=True, text=True, cwd=folder, timeout=600, check=False,
-            )  # fmt: skip
+            return run_here(*self.words(command, *arguments), cwd=folder, stdin=stdin)
 
         def start(self, command, *arguments):
-            return subprocess.Popen(self.words(command, *arguments), cwd=folder)
+            return subprocess.Popen([SPILLWAY, *self.words(command, *arguments)], cwd=folder)
 
     with serving(spec, name, broker, folder):
         yield Command()
@@ -164,12 +163,11 @@ _CONSTANT = ("constant:5", "--duration", "1")
         ("replay", ["constant:5", "--attach", "--duration", "soon"], "", "--duration"),
     ],
 )
-def test_bad_use_is_refused(served, capsys, monkeypatch, tmp_path, command, arguments, query, message):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "query.json").write_text(query)
-    monkeypatch.setattr("sys.path", [*sys.path])
-    assert run([*map(str, served.words(command, *arguments)[1:])]) == 2
-    assert message in capsys.readouterr().err
+def test_bad_use_is_refused(served, command, arguments, query, message):
+    (served.folder / "query.json").write_text(query)
+    done = served(command, *arguments)
+    assert done.returncode == 2
+    assert message in done.stderr
 
 
 def test_replay_reports_on_a_running_pipeline(served, tmp_path):

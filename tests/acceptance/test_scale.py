@@ -1,6 +1,5 @@
 """A pipeline that is scaled while it serves: a stage of threads, one of processes, and an emulated one."""
 
-import subprocess
 import threading
 import time
 
@@ -12,7 +11,7 @@ from spillway.agents.supervise.scrape import scrape
 from spillway.lineage.metric_names import MODEL_INSTANCES
 from spillway.producers.client import Client
 from spillway.producers.connection import ClientSettings
-from tests.acceptance.serving import ROOT, SPILLWAY, read_egress, serving
+from tests.acceptance.serving import ROOT, command, read_egress, serving
 from tests.oracle import outcome_problems
 from tests.waiting import PATIENT_SECONDS, until
 
@@ -60,13 +59,7 @@ def pipeline(unique_name, tmp_path):
 
 def scale(served, pipeline, broker, *what):
     where = ["--bootstrap", broker, "--run-dir", served.run_dir, "--timeout", f"{PATIENT_SECONDS:g}s"]
-    done = subprocess.run(
-        [SPILLWAY, "change", "scale", pipeline, *what, *where],
-        capture_output=True,
-        text=True,
-        timeout=PATIENT_SECONDS,
-        check=False,
-    )
+    done = command("change", "scale", pipeline, *what, *where)
     return done.returncode, done.stdout + done.stderr
 
 
@@ -142,7 +135,6 @@ def test_the_next_serve_of_the_same_file_has_the_tables_size_and_of_a_changed_on
 
 
 def test_what_was_never_served_cannot_be_scaled(broker, pipeline):
-    command = [SPILLWAY, "change", "scale", pipeline, "a", "2", "--bootstrap", broker]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENT_SECONDS, check=False)
+    done = command("change", "scale", pipeline, "a", "2", "--bootstrap", broker)
     assert done.returncode == 1
     assert "is it running there" in done.stderr

@@ -5,9 +5,7 @@ import os
 import platform
 import signal
 import subprocess
-import sys
 import time
-from pathlib import Path
 
 import psutil
 import pytest
@@ -18,9 +16,9 @@ from spillway.agents.supervise.registry import ServeEntry, entries
 from spillway.lineage.message import PREDICTION
 from spillway.producers.client import Client
 from spillway.producers.connection import ClientSettings
+from tests.acceptance.serving import SPILLWAY, command
 from tests.waiting import PATIENT_SECONDS, until
 
-SPILLWAY = Path(sys.executable).with_name("spillway")
 MODEL = """
 class Greet:
     def predict(self, batch):
@@ -81,10 +79,6 @@ class Serve:
         return self.process.wait(600)
 
 
-def spillway(project, *arguments):
-    return subprocess.run([SPILLWAY, *arguments], cwd=project, capture_output=True, text=True, timeout=600, check=False)
-
-
 def gone(pid):
     return not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
 
@@ -103,7 +97,9 @@ def test_one_command_serves_with_a_kafka_of_its_own_and_takes_it_along(project, 
         serve.await_ready()
         kafka = DataFolder(project / "kafka").running()
         assert ask(serve.settings(), unique_name) == "Hello, Ada!"
-        status = spillway(project, "status", "--json")
+        status = subprocess.run(
+            [SPILLWAY, "status", "--json"], cwd=project, capture_output=True, text=True, check=False
+        )
         assert status.returncode == 0, status.stderr
         pipeline = json.loads(status.stdout)["pipelines"][unique_name]
         assert pipeline["plan_period"] == 1.0
@@ -115,11 +111,11 @@ def test_one_command_serves_with_a_kafka_of_its_own_and_takes_it_along(project, 
         assert pipeline["processes"]["greet.0"]["figures"]["received"] == 1
         assert pipeline["processes"]["gate.0"]["figures"]["outcomes"]["prediction"] == {"": 1}
         pids = [process["pid"] for process in pipeline["processes"].values()]
-        assert "running" in spillway(project, "status", unique_name).stdout
+        assert "running" in command("status", unique_name, cwd=project).stdout
         assert serve.end() == 0, serve.said()
         assert "stopped; 1 answered" in serve.errors.read_text()
     assert all(gone(pid) for pid in [*pids, kafka.pid])
-    after = spillway(project, "status")
+    after = command("status", cwd=project)
     assert after.returncode == 1
     assert "nothing is served" in after.stderr
 
@@ -142,7 +138,7 @@ def test_a_wedged_stage_is_restarted_and_a_killed_supervisor_leaves_nothing_behi
         serve.process.kill()
         for pid in pids:
             until(lambda pid=pid: gone(pid), 60, f"process {pid} outlived the supervisor")
-    status = spillway(project, "status")
+    status = command("status", cwd=project)
     assert status.returncode == 1
     assert status.stdout.count(" gone ") == 2
 
@@ -157,17 +153,16 @@ def test_a_model_that_cannot_be_loaded_ends_the_start_and_says_why(project, uniq
 
 
 def test_what_cannot_work_is_refused_at_once(project, unique_name, broker):
-    missing = spillway(project, "serve", "nowhere.yaml")
-    assert missing.returncode == 2
-    unknown = spillway(project, "serve", "pipeline.yaml", "--bootstrap", broker, "--stage", "nonsense")
-    assert unknown.returncode == 2
-    assert "its stages are greet" in unknown.stderr
-    both = spillway(project, "serve", "pipeline.yaml", "--bootstrap", broker, "--stage", "greet", "--gate")
-    assert both.returncode == 2
+    def refused(*arguments):
+        done = command("serve", *arguments, "--bootstrap", broker, cwd=project)
+        assert done.returncode == 2
+        return done.stderr
+
+    refused("nowhere.yaml")
+    assert "its stages are greet" in refused("pipeline.yaml", "--stage", "nonsense")
+    refused("pipeline.yaml", "--stage", "greet", "--gate")
     ServeEntry(unique_name, "pipeline.yaml", broker, None, os.getpid(), time.time()).write(project / ".spillway/run")
-    second = spillway(project, "serve", "pipeline.yaml", "--bootstrap", broker)
-    assert second.returncode == 2
-    assert "already served" in second.stderr
+    assert "already served" in refused("pipeline.yaml")
 
 
 @pytest.fixture
@@ -186,7 +181,8 @@ def test_a_second_serve_is_refused_and_one_that_takes_over_ends_the_first_in_goo
         first.await_ready()
         gate = first.entry("gate").pid
         for options in ((), ("--stage", "greet")):
-            refused = spillway(elsewhere, "serve", "pipeline.yaml", "--bootstrap", broker, *options)
+            serve = [SPILLWAY, "serve", "pipeline.yaml", "--bootstrap", broker, *options]
+            refused = subprocess.run(serve, cwd=elsewhere, capture_output=True, text=True, check=False)
             assert refused.returncode == 2
             said = refused.stderr.splitlines()
             assert f"is already served by {platform.node()}:{first.process.pid}@" in said[-1]

@@ -4,7 +4,6 @@ import os
 import random
 import re
 import signal
-import subprocess
 from contextlib import suppress
 
 import psutil
@@ -17,7 +16,7 @@ from spillway.producers.client import Client
 from spillway.producers.connection import ClientSettings
 from spillway.topology.load import load
 from spillway.topology.topics import topic_plan
-from tests.acceptance.serving import ROOT, SPILLWAY, read_egress, serving
+from tests.acceptance.serving import ROOT, command, read_egress, serving
 from tests.acceptance.test_scale import MODELS, Stream, instances, scale
 from tests.oracle import outcome_problems
 from tests.waiting import PATIENT_SECONDS, until
@@ -44,23 +43,22 @@ class Paced(Stream):
 def pipeline(unique_name, tmp_path):
     first = {"name": "a", "model": f"{MODELS}:Thread", "workers": {"timeout": "20s"}}
     second = {"name": "b", "model": f"{MODELS}:Process", "after": "a", "workers": {"where": "process"}}
-    third = {"name": "c", "emulated": {"alpha": "1ms", "beta": "1ms"}, "after": "b", "workers": {"fronts": 2}}
     spec = {"name": unique_name, "slo": PATIENT_SECONDS, "partitions": 4, "policy": "naive"}
     path = tmp_path / "pipeline.yaml"
-    path.write_text(yaml.safe_dump({**spec, "stages": [first, second, third]}))
+    path.write_text(yaml.safe_dump({**spec, "stages": [first, second]}))
     return path
 
 
 @pytest.fixture
 def plan(pipeline, tmp_path):
-    """For 20 queries a second; `c` keeps the file's sizes."""
+    """For 20 queries a second."""
     loaded = load(pipeline)
     stage = {"hardware": "cpu", "runs": "core", "count": 1, "batch": 2, "price": 0.05, "load": 1.0, "share": 1.0}
     stage |= {"throughput": 25.0, "ratio": 0.8, "takes": {1: 0.04}}
     facts = {"name": "t", "queries": 2000, "seconds": 100.0, "rate": 20.0, "service_time": 0.5}
     told = {"spillway-plan": 1, "pipeline": loaded.spec.name, "digest": loaded.digest, "slo": 1.0, "cost": 0.1}
     told |= {"p99": 0.5, "misses": 0.0, "trace": facts, "envelope": [[0.5, 14], [1.0, 26], [2.0, 50], [4.0, 90]]}
-    told |= {"stages": {"a": stage, "b": stage}, "kept": {"c": 2}}
+    told |= {"stages": {"a": stage, "b": stage}}
     path = tmp_path / "plan.yaml"
     path.write_text(yaml.safe_dump(told))
     return path
@@ -88,8 +86,7 @@ def kill(pid):
 
 
 def status_of(served):
-    command = [SPILLWAY, "status", served.pipeline, "--run-dir", served.run_dir]
-    return subprocess.run(command, capture_output=True, text=True, timeout=PATIENT_SECONDS, check=False).stdout
+    return command("status", served.pipeline, "--run-dir", served.run_dir).stdout
 
 
 @pytest.mark.nightly

@@ -270,15 +270,18 @@ asyncio.run(main())
 CLIENT_SAYS = "Hello, Ada!\nHello, Grace!\n"
 
 
-@pytest.mark.parametrize("line", ["import torch", "from spillway import Learner"])
-def test_a_pipeline_that_needs_torch_says_so_once(copied, environment, broker, unique_name, line):
+@pytest.mark.parametrize(
+    ("line", "commands"), [("import torch", ("check", "serve")), ("from spillway import Learner", ("check",))]
+)
+def test_a_pipeline_that_needs_torch_says_so_once(copied, environment, broker, unique_name, line, commands):
     (copied / "examples/hello/hello.py").write_text(f"{line}\n")
     pipeline = copied / "examples/hello/pipeline.yaml"
     pipeline.write_text(pipeline.read_text().replace("name: hello", f"name: {unique_name}"))
     text = "stage 'greet': model 'hello:Greet' needs torch: torch is not installed; it comes with an extra: "
-    for command in (["check", "--load"], ["serve", "--bootstrap", broker]):
+    options = {"check": ["--load"], "serve": ["--bootstrap", broker]}
+    for command in commands:
         done = subprocess.run(
-            ["spillway", *command, "examples/hello/pipeline.yaml"],
+            ["spillway", command, *options[command], "examples/hello/pipeline.yaml"],
             cwd=copied,
             env=environment,
             capture_output=True,

@@ -10,7 +10,7 @@ from confluent_kafka.admin import AdminClient
 
 from spillway.agents.live.admin import Admin
 from spillway.agents.live.gate.memory import NONE, committed_places
-from spillway.agents.live.spans import bounds, read_spans
+from spillway.agents.live.spans import Span, SpanReader, bounds
 from spillway.agents.live.topics import ensure
 from spillway.agents.supervise.registry import entries
 from spillway.lineage import headers
@@ -26,10 +26,13 @@ PARTITIONS = 3
 GATE = """
 import sys
 from pathlib import Path
+from spillway.agents.live.gate import process
 from spillway.agents.live.gate.process import GateProcessConfig, run
 from spillway.producers.connection import ClientSettings
 from spillway.topology.load import load
-pipeline, bootstrap, run_dir, replica = sys.argv[1:]
+pipeline, bootstrap, run_dir, replica, session = sys.argv[1:]
+if session:
+    process.SESSION_MS = int(session)
 config = GateProcessConfig(
     pipeline=load(pipeline), settings=ClientSettings(bootstrap=bootstrap), run_dir=Path(run_dir), replica=int(replica)
 )
@@ -53,6 +56,8 @@ class GateBench:
         ensure(self.settings, topics.topic_plan(self.pipeline.spec))
         self.connect()
         self.gates = []
+        self._readers = {}  # by topic
+        self._read = {}  # by topic: the messages, and by partition how far they go
 
     def connect(self):
         """Let the stages have a producer; a new one after an outage, which may have cost the old one a partition."""
@@ -76,8 +81,9 @@ class GateBench:
         self.producer.produce(topics.outcomes(self.name), value, key, partition=partition, headers=pairs)
         self.producer.poll(0)
 
-    def gate(self, replica=0):
-        arguments = [str(self.file), self.settings.bootstrap, str(self.folder / "run"), str(replica)]
+    def gate(self, replica=0, session=""):
+        """Start a gate; `session`: its milliseconds, if not its own."""
+        arguments = [str(self.file), self.settings.bootstrap, str(self.folder / "run"), str(replica), str(session)]
         # To a file: nobody reads a pipe while the test goes on, and a gate that fills one stands still.
         with self._log(len(self.gates)).open("wb") as log:
             process = subprocess.Popen([sys.executable, "-c", GATE, *arguments], stderr=log)
@@ -91,10 +97,16 @@ class GateBench:
         return self._log(self.gates.index(process)).read_text()
 
     def released(self, topic=topics.egress):
-        """Everything on the egress (or another topic) that is committed now."""
+        """Everything on the egress (or another topic) that is committed now; what was read before is kept."""
         name = topic(self.name)
+        if name not in self._readers:
+            self._readers[name], self._read[name] = SpanReader(self.settings.confluent(), name), ([], {})
+        messages, ends = self._read[name]
         spans = bounds(self.asking, name, range(PARTITIONS), 90)
-        return list(read_spans(self.settings.confluent(), name, spans, 90))
+        news = {n: Span(max(span.start, ends.get(n, 0)), span.end) for n, span in spans.items()}
+        messages += list(self._readers[name].read(news, 90))  # all or nothing
+        ends.update({n: span.end for n, span in spans.items()})
+        return [*messages]
 
     def await_released(self, count, within=120.0, topic=topics.egress):
         return until(lambda: found if len(found := self.released(topic)) >= count else None, within)
@@ -117,6 +129,8 @@ class GateBench:
         assert "Traceback" not in self.said(process)
 
     def close(self):
+        for reader in self._readers.values():
+            reader.close()
         for process in self.gates:
             if process.poll() is None:
                 process.send_signal(signal.SIGCONT)

@@ -48,14 +48,13 @@ def test_an_outcome_says_how_long_it_took_and_whether_it_is_late(echo_pipeline, 
     assert late.latency > 0
 
 
-@pytest.mark.parametrize("transactional", [False, True])
-def test_many_in_flight_from_several_threads_are_never_mixed_up(echo_pipeline, settings, transactional):
-    pipeline = echo_pipeline(transactional=transactional)
+def test_many_in_flight_from_several_threads_are_never_mixed_up(echo_pipeline, settings):
+    pipeline = echo_pipeline(transactional=True)  # as a gate; the other tests' is not
     with Client(pipeline.name, settings, **PATIENT) as client:
         answers = {}
 
         def ask(start):
-            futures = {n: client.submit({"n": n}) for n in range(start, start + 300)}
+            futures = {n: client.submit({"n": n}) for n in range(start, start + 150)}
             answers.update({n: future.result().outputs["n"] for n, future in futures.items()})
 
         threads = [threading.Thread(target=ask, args=(1000 * n,)) for n in range(4)]
@@ -63,7 +62,7 @@ def test_many_in_flight_from_several_threads_are_never_mixed_up(echo_pipeline, s
             thread.start()
         for thread in threads:
             thread.join()
-    assert len(answers) == 1200
+    assert len(answers) == 600
     assert all(asked == answered for asked, answered in answers.items())
 
 

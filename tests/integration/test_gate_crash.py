@@ -103,7 +103,7 @@ def test_two_gates_share_the_partitions_and_hand_them_over(make_gate):
     first = bench.gate(0)
     stream.go_on(100)
     bench.await_released(100)
-    second = bench.gate(1)
+    second = bench.gate(1, session=4_000)
     until(lambda: len(owners(bench)) == 2 and (stream.go_on(20) or True), 120)
     until(lambda: sum(map(len, owners(bench).values())) == PARTITIONS and min(map(len, owners(bench).values())), 120)
     stream.go_on(200)

@@ -129,6 +129,17 @@ def test_a_profile_is_measured_used_and_warned_of_once_it_is_stale(spillway, tmp
     assert (code, "stale" in err) == (0, False)
     assert json.loads(out)["outcomes"]["prediction"] == 40
 
+    # One stage is renewed, and the others stay.
+    (tmp_path / "all.yaml").write_text((tmp_path / "p.profile.yaml").read_text())
+    code, out, _ = spillway(
+        "plan", "profile", "p.yaml", "--stage", "first", "--batches", "3", "--output", "all.yaml", "--json"
+    )
+    assert code == 0
+    assert json.loads(out)["stages"]["first"]["file"] == "all.yaml"
+    after = read_profiles(tmp_path / "all.yaml")
+    assert after["second"] == profiles["second"]
+    assert list(after["first"].batches) == [1, 3, 4]
+
     renew = "renew it with 'spillway plan profile p.yaml --stage first'"
     for change in STALE:
         change(tmp_path, monkeypatch)
@@ -224,19 +235,6 @@ def test_a_release_of_torch_counts_where_the_model_uses_it(spillway, tmp_path, m
     assert conditions.conditions_now(stage, tmp_path, torch=False).torch is None
 
 
-def test_one_stage_is_renewed_and_the_others_stay(spillway, tmp_path):
-    assert spillway("plan", "profile", "p.yaml", "--runs", "3", "--output", "all.yaml")[0] == 0
-    before = read_profiles(tmp_path / "all.yaml")
-    code, out, _ = spillway(
-        "plan", "profile", "p.yaml", "--stage", "first", "--batches", "3", "--output", "all.yaml", "--json"
-    )
-    assert code == 0
-    assert json.loads(out)["stages"]["first"]["file"] == "all.yaml"
-    after = read_profiles(tmp_path / "all.yaml")
-    assert after["second"] == before["second"]
-    assert list(after["first"].batches) == [1, 3, 4]
-
-
 def test_samples_from_a_file_flow_through_the_pipeline(spillway, tmp_path):
     (tmp_path / "queries.jsonl").write_text('{"x": {"dtype": "float32", "data": [1, 2]}}\n\n{"x": 3.0}\n')
     assert (
@@ -312,35 +310,34 @@ def test_a_torch_module_is_measured_with_one_thread_and_its_release_noted(spillw
     assert "profiled_networks" not in set(sys.modules) - before
 
 
-@pytest.mark.parametrize(
-    ("stage", "what"),
-    [
-        ("default: {y: 1}, ensemble: {selection: exp4, members: {x: {model: 'profiled_models:First'}}}", "an ensemble"),
-        (
-            "variants: {app: d, of: {x: {model: 'm:M', architecture: x, accuracy: .9, takes: {1: 10ms}}}}",
-            "variants",
-        ),
-        ("model: 'velox:profiled_models:First', tables: {user: {of: taste}}", "a Velox model"),
-    ],
-)
-def test_what_can_be_measured_is_and_the_rest_is_named(spillway, tmp_path, stage, what):
-    learner = "learners: [{name: taste, model: 'velox:m:S', state: {kind: keyed}, publish: true}]\n"
+UNMEASURED = {
+    "an ensemble": "default: {y: 1}, ensemble: {selection: exp4, members: {x: {model: 'profiled_models:First'}}}",
+    "variants": "variants: {app: d, of: {x: {model: 'm:M', architecture: x, accuracy: .9, takes: {1: 10ms}}}}",
+    "a Velox model": "model: 'velox:profiled_models:First', tables: {user: {of: taste}}",
+}
+
+
+def test_what_can_be_measured_is_and_the_rest_is_named(spillway, tmp_path):
+    names = dict(zip(("chosen", "varied", "learned"), UNMEASURED, strict=True))
+    middle = "".join(f"  - {{name: {name}, {UNMEASURED[what]}, after: first}}\n" for name, what in names.items())
     (tmp_path / "l.yaml").write_text(
-        "name: l\nslo: 1s\nstages:\n"
+        "name: l\nslo: 1s\nsinks: all\nstages:\n"
         "  - {name: first, model: 'profiled_models:First', inputs: {x: {dtype: float32, shape: [8]}}}\n"
-        f"  - {{name: middle, {stage}, after: first}}\n"
-        "  - {name: shown, model: 'profiled_models:Shown', after: middle}\n"
-        f"  - {{name: last, model: 'profiled_models:Picky', after: shown, batching: {{max: 1}}}}\n"
-        f"{learner if 'Velox' in what else ''}"
+        f"{middle}"
+        "  - {name: shown, model: 'profiled_models:Shown', after: varied}\n"
+        "  - {name: last, model: 'profiled_models:Picky', after: shown, batching: {max: 1}}\n"
+        "learners: [{name: taste, model: 'velox:m:S', state: {kind: keyed}, publish: true}]\n"
     )
     code, out, err = spillway("plan", "profile", "l.yaml", "--runs", "2", "--batches", "1")
     assert (code, err) == (0, "")
     assert set(read_profiles(tmp_path / "l.profile.yaml")) == {"first", "shown", "last"}
-    assert f"not measured: middle has {what}" in out
+    (left,) = (line for line in out.splitlines() if line.startswith("not measured: "))
+    for name, what in names.items():
+        assert f"{name} has {what}" in left
+        code, _, err = spillway("plan", "profile", "l.yaml", "--stage", name)
+        assert (code, f"stage {name!r} has {what}" in err) == (2, True)
     (tmp_path / "l.yaml").write_text((tmp_path / "l.yaml").read_text().replace("Shown", "Second"))
     told = json.loads(spillway("plan", "profile", "l.yaml", "--runs", "2", "--batches", "1", "--json")[1])
     assert set(told["stages"]) == {"first"}
-    assert told["left_out"].keys() == {"middle", "shown", "last"}
-    assert f"comes after 'middle', which has {what}" in told["left_out"]["last"]
-    code, _, err = spillway("plan", "profile", "l.yaml", "--stage", "middle")
-    assert (code, f"stage 'middle' has {what}" in err) == (2, True)
+    assert told["left_out"].keys() == {*names, "shown", "last"}
+    assert "comes after 'varied', which has variants" in told["left_out"]["last"]

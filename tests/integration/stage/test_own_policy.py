@@ -2,15 +2,12 @@
 
 import json
 import re
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 
 from spillway.lineage.message import DROPPED, PREDICTION
+from tests.acceptance.serving import ROOT, command
 
-ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / "docs/policies.md").read_text()
 (EXAMPLE,) = re.findall(r"^```python\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)
 OWN = "policies:Impatient:longest=.2"
@@ -28,11 +25,8 @@ def chain(stage):
     return made
 
 
-def command(chain, name, *arguments):
-    words = [sys.executable, "-m", "spillway.agents.cli.main", name, str(chain.file), *arguments]
-    done = subprocess.run(
-        words, env={"PYTHONPATH": str(ROOT)}, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False
-    )
+def said(name, chain, *arguments):
+    done = command(name, chain.file, *arguments)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -52,8 +46,8 @@ def test_it_drops_in_a_stage_process_what_it_says(chain, until):
 
 
 def test_it_is_checked_and_compared_with_ours(chain):
-    assert "policies and functions: all were found" in command(chain, "check", "--load")
+    assert "policies and functions: all were found" in said("check", chain, "--load")
     asked = ("poisson:20", "--duration", "10", "--policy", "naive", "--policy", OWN, "--json")
-    rows = {row["policy"]: row for row in json.loads(command(chain, "whatif", *asked))["alternatives"]}
+    rows = {row["policy"]: row for row in json.loads(said("whatif", chain, *asked))["alternatives"]}
     assert (rows["naive"]["dropped"], set(rows)) == (0, {"naive", OWN})
     assert rows[OWN]["dropped"] > 0

@@ -119,7 +119,7 @@ stages:
 """
     )
     one.start("slow")
-    sent = one.send_many(3000)
+    sent = one.send_many(1000)
     out = one.reader("outcomes")
     deepest = 0.0
     while len(out.messages) < len(sent):
@@ -139,7 +139,7 @@ def test_equal_queries_are_evaluated_once_and_each_is_answered(stage, where):
     one = stage(f"partitions: 2\nstages:\n  - {{name: square, model: {model}, {workers}, cache: {{bytes: 1MiB}}}}\n")
     one.start("square")
     for number in range(200):
-        one.send(f"q{number}", {"x": number % 5})
+        one.send(f"q{number}", {"x": number % 5}, within=600)
     one.flush()
     out = one.reader("outcomes")
     out.wait(200)

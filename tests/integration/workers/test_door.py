@@ -58,6 +58,13 @@ def patient(monkeypatch):
 
 
 @pytest.fixture
+def hasty(monkeypatch):
+    """A front that soon closes the connections of strangers and of those it has refused, for which a test waits."""
+    monkeypatch.setattr("spillway.agents.workers.links._GOODBYE_SECONDS", 0.5)
+    monkeypatch.setattr("spillway.agents.workers.door.HANDSHAKE_SECONDS", 2.0)
+
+
+@pytest.fixture
 def front(certs, heard):
     with listening_with(heard, certs["front"]) as links:
         yield links
@@ -154,7 +161,7 @@ def test_a_large_batch_and_its_answer_pass(far, front, heard):
     assert heard.next("answered")[3] == [{"outputs": {"x": b"x" * 9_000_000}}]
 
 
-@pytest.mark.usefixtures("patient")
+@pytest.mark.usefixtures("patient", "hasty")
 @pytest.mark.parametrize(
     ("fields", "words"),
     [({"model": "other"}, "must be the same"), ({"model": None}, "must be the same"), ({"protocol": 9}, "protocol 9")],
@@ -203,7 +210,7 @@ def no_hello(front, certs):
     return connection
 
 
-@pytest.mark.usefixtures("patient")
+@pytest.mark.usefixtures("patient", "hasty")
 @pytest.mark.parametrize("stranger", [no_tls, nothing_said, no_certificate, anothers_certificate, garbage, no_hello])
 def test_a_stranger_is_turned_away_and_nobody_hears_of_it(far, front, heard, certs, caplog, stranger):
     caplog.set_level(logging.WARNING)
@@ -221,7 +228,7 @@ def test_a_stranger_is_turned_away_and_nobody_hears_of_it(far, front, heard, cer
     assert heard.events.empty()
 
 
-@pytest.mark.usefixtures("patient")
+@pytest.mark.usefixtures("patient", "hasty")
 def test_many_strangers_that_say_nothing_do_not_keep_a_worker_out(far, front, certs, heard):
     strangers = [nothing_said(front, certs) for _ in range(100)]
     one = far()

@@ -62,12 +62,12 @@ def gone(pid):
     return lambda: not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
 
 
-@pytest.mark.parametrize("act", [*ACTS, "uses_database"])
-def test_a_worker_goes_on_whatever_its_model_starts(links, heard, act):
+def test_a_worker_goes_on_whatever_its_model_starts(links, heard):
     worker = spawned(links, heard)
-    assert asked(links, heard, act) == 7
-    assert asked(links, heard, "threads") == 7
-    assert worker.is_running()
+    for act in (*ACTS, "uses_database"):
+        assert asked(links, heard, act) == 7, act
+        assert asked(links, heard, "threads") == 7, act
+        assert worker.is_running(), act
     links.close()
     assert heard.events.empty()  # it neither drained nor was lost
 
