@@ -29,7 +29,7 @@ from spillway.lineage.errors import (
     SpillwayError,
     UsageError,
 )
-from spillway.producers.kafka.log import KafkaLog
+from spillway.producers.kafka.log import ALONE, KafkaLog
 from spillway.topology import topics
 
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ class Ownership:
         self._ended = threading.Event()
         self._thread: threading.Thread | None = None
         self._sending = Sending(settings, self._slot[0])
-        self._log = KafkaLog(settings).through(lambda call, *given: self._inbox.put(partial(call, *given)))
+        self._log = KafkaLog(settings, ALONE).through(lambda call, *given: self._inbox.put(partial(call, *given)))
         self._following = self._log.follow(self._slot, None, self._accept, trouble=self._in_trouble)
 
     @property

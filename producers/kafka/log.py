@@ -52,7 +52,9 @@ _OPTIONS: Final[dict[str, Any]] = {
     "auto.offset.reset": "error",  # what a log lacks is told of
     "isolation.level": "read_committed",
     "fetch.min.bytes": 1,
-    "fetch.wait.max.ms": 500,  # the broker answers as soon as there is a record
+    # The broker answers as soon as there is a record. A partition that is begun, or looked at, waits for the Fetch of
+    # others that is under way.
+    "fetch.wait.max.ms": 100,
     "fetch.error.backoff.ms": 50,
     "fetch.queue.backoff.ms": 5,
     "fetch.message.max.bytes": 256 << 10,  # per partition: what one takes of the queue before others
@@ -60,6 +62,7 @@ _OPTIONS: Final[dict[str, Any]] = {
     "socket.nagle.disable": True,
     "check.crcs": True,
 }
+ALONE: Final[dict[str, Any]] = {"fetch.wait.max.ms": 500}  # where none waits for the Fetch of others
 _LACKING: Final = frozenset(
     {KafkaError._AUTO_OFFSET_RESET, KafkaError._LOG_TRUNCATION, KafkaError.OFFSET_OUT_OF_RANGE}  # noqa: SLF001
 )
@@ -240,11 +243,12 @@ class _Thread:
                 self._questions.append((at, question))
             elif not question():
                 self._questions.append((now + _AGAIN, question))
-        if not self._reads:
+        if not self._awaits:
             self._woken.wait(self._poll)
+        if not self._reads:
             return
         bunches: dict[Slot, list[Record]] = {}
-        for message in self._reader.read(self._poll, _AT_ONCE):
+        for message in self._reader.read(self._poll if self._awaits else 0.0, _AT_ONCE):
             self._take(message, bunches)
         for slot, records in bunches.items():
             self._hand_over(self._followed[slot], records)
@@ -296,6 +300,11 @@ class _Thread:
             self._reader.consumer.pause([TopicPartition(*following.slot)])
 
     # Partitions ------------------------------------------------------------------------------------------------
+
+    @property
+    def _awaits(self) -> bool:
+        """Whether records may come; a call is heard at once where none may."""
+        return any(each.t_open and not each.t_resting and not each.t_held for each in self._followed.values())
 
     @property
     def _reads(self) -> bool:

@@ -51,7 +51,7 @@ from spillway.agents.live.spans import SpanReader
 from spillway.lineage.errors import SpillwayError
 from spillway.lineage.metric_names import GATE
 from spillway.lineage.values.codec import Decoder, encode_word
-from spillway.producers.kafka.log import KafkaLog
+from spillway.producers.kafka.log import ALONE, KafkaLog
 from spillway.producers.schema_log import SchemaLog
 from spillway.topology import topics
 
@@ -221,7 +221,7 @@ def serve(config: GateProcessConfig, stopping: Callable[[], bool]) -> None:
     teller = Teller(config.settings, name, config.replica, metrics, config.plan_period)
     places, states = config.pipeline.spec.places, None
     if places:
-        follower = KafkaLog(config.settings)
+        follower = KafkaLog(config.settings, ALONE)
         states = GateStates(follower.through, name, places)
     if config.otlp is not None:
         metrics.traces = TraceExporter(config.otlp, name, config.replica, config.trace_sample)

@@ -76,7 +76,7 @@ from spillway.agents.workers.processes import command_of
 from spillway.agents.workers.tls import context_of
 from spillway.lineage.errors import SpillwayError
 from spillway.lineage.values.codec import Decoder
-from spillway.producers.kafka.log import KafkaLog
+from spillway.producers.kafka.log import ALONE, KafkaLog
 from spillway.producers.schema_log import SchemaLog
 from spillway.topology import topics
 from spillway.topology.ensembles import record_key
@@ -247,6 +247,7 @@ class StageProcess(Serving):
         self._facts: dict[str, StageFacts]
         self._scaling: Scaling | None = None
         self._renewing: Renewing | None = None
+        self._versions: KafkaLog
         self._states: LogsFeed | None = None
         self._on_news: Callable[[], object] = bool
         self._on_deaf: Callable[[BaseException], object]
@@ -323,8 +324,10 @@ class StageProcess(Serving):
         if not before:
             return None
         self._metrics.marks = marks_histogram()
+        post, settings = loop.call_soon_threadsafe, self._config.settings
+        self._versions = KafkaLog(settings, ALONE)  # which rest: they are read at once when they are looked at
         self._states = LogsFeed(
-            self._kafka,
+            self._versions.through(post),
             self._name,
             [place for place in self._config.pipeline.spec.places if place[0] in before],
             lambda: self._on_news(),  # noqa: PLW0108 - the driver that hears it is made with these logs
@@ -487,3 +490,4 @@ class StageProcess(Serving):
         await asyncio.to_thread(workers.close, 1.0)
         if self._states is not None:
             self._states.reader.close()
+            await self._versions.close()

@@ -50,6 +50,7 @@ from spillway.lineage.keys import partition_for
 from spillway.lineage.marks import Version
 from spillway.lineage.values.codec import Decoder
 from spillway.lineage.values.replication import ReplicationDecoder
+from spillway.producers.kafka.log import ALONE, KafkaLog
 from spillway.topology import topics
 
 if TYPE_CHECKING:
@@ -64,7 +65,6 @@ if TYPE_CHECKING:
     from spillway.agents.models.stateful import Machine, StatefulModel
     from spillway.lineage.ports import Record
     from spillway.lineage.replication import Contents
-    from spillway.producers.kafka.log import KafkaLog
     from spillway.producers.schema_log import SchemaLog
 
 log = logging.getLogger(__name__)
@@ -264,8 +264,9 @@ class Built:
         if self._control is not None:
             self._open.enter_context(self._control.log)
         self._appender = Appender(config.settings, self._pipeline, self._place, post, self.crashed)
+        self._versions = KafkaLog(config.settings, ALONE)  # which rest: they are read at once when they are looked at
         self._reader = LogReader(
-            self._means.kafka.through(post),
+            self._versions.through(post),
             self._pipeline,
             self._config.pipeline.spec.places,
             self.member,
@@ -386,7 +387,7 @@ class Built:
         self._telling.cancel()
         await self._means.rereading.stop(1.0)
         self._reader.close()
-        followed = (self._copies.close, self._appender.close, self._open.close)
+        followed = (self._copies.close, self._versions.shut, self._appender.close, self._open.close)
         for close in (self._beats.close, *followed):
             await asyncio.to_thread(close)
         await asyncio.to_thread(self._means.output.flush, 1.0)
