@@ -23,7 +23,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, cast
 
 from spillway.agents.live.clock import since_boot
-from spillway.agents.live.states.partition_reading import corrupt, shortened
 from spillway.checkpoint import claims, version_log
 from spillway.checkpoint.damage import Damage
 from spillway.checkpoint.following import Following
@@ -166,12 +165,26 @@ def _key(record: Any, place: Place) -> str:
     raise WireError(reasons.BAD_INPUT, f"a {type(record).__name__} does not belong in this log")
 
 
+def shortened(place: str) -> CheckpointError:
+    return CheckpointError(
+        f"{place} ends before the offset that was read: the topic was recreated, or a broker lost records; "
+        "stop the pipeline, and compare the members' states before you serve it again"
+    )
+
+
+def _corrupt(what: str) -> CheckpointError:
+    return CheckpointError(
+        f"{what}; make another replica of the partition its leader; if there is none, export the states "
+        "('spillway state export') and import them under a new name of the pipeline"
+    )
+
+
 def failure_of(error: BrokerError) -> SpillwayError | None:
     """Return what a reader of states ends with, for what keeps its log from being read; None where time may heal it."""
     if isinstance(error, UnreachableError | TopicError):
         log.warning("%s; waiting for it", error)
         return None
-    return corrupt(str(error)) if isinstance(error, CorruptError) else error
+    return _corrupt(str(error)) if isinstance(error, CorruptError) else error
 
 
 AWAY_SECONDS: Final = 30.0  # half of the shortest min.compaction.lag.ms that the topics are made with

@@ -22,8 +22,7 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
-from spillway.agents.live.states.log_reader import failure_of
-from spillway.agents.live.states.partition_reading import shortened
+from spillway.agents.live.states.log_reader import failure_of, shortened
 from spillway.agents.live.states.worker import Worker
 from spillway.checkpoint.assembly import ChunkError
 from spillway.checkpoint.chunks import decode_key

@@ -227,10 +227,12 @@ def test_what_is_no_word_of_the_shards_is_told_of(value, why, caplog):
 
 @pytest.mark.parametrize("key", [None, b"", b"1/2", b"\xff/1/1", b"a chunk"])
 def test_a_chunk_under_no_chunks_key_does_not_end_a_backup(key, caplog):
-    standby, own = Standby(), ChunkKey(1, 1, 0)
+    standby = Standby()
     reader = StandbyReader(lambda _post: None, "p", PLACE, print, print, pytest.fail, standby=standby)
     try:
-        reader._take([message(key, b"x"), message(encode_key(own), b"y")])
+        own = ChunkKey(1, 1, 0)
+        slot = ("p.learn.state", 0)
+        reader._take([message(key, b"x", slot), message(encode_key(own), b"y", slot)])
     finally:
         reader.close()
     assert standby.held.present == {own}
