@@ -151,15 +151,6 @@ class Reader:
         (self.unanswered if found.end < 0 else self.answered)()
         return found if found.end >= 0 else None
 
-    def since(self, slots: Sequence[tuple[str, int]], at: float, timeout: float) -> list[TopicPartition]:
-        """The partitions, each at its first record that was written `at` (unix seconds) or later, or at its end."""
-        wanted = [TopicPartition(*slot, int(at * 1000)) for slot in slots]
-        deadline = time.monotonic() + timeout
-        found: list[TopicPartition] = self._ask(
-            lambda seconds: self.consumer.offsets_for_times(wanted, timeout=seconds), deadline
-        )
-        return found
-
     def close(self) -> None:
         self.consumer.close()
 

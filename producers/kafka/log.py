@@ -83,13 +83,14 @@ class KafkaLog(Log):
         settings: ClientSettings,
         options: Mapping[str, Any] | None = None,
         *,
+        poll: float = _POLL,
         post: Post | None = None,
         threads: _Threads | None = None,
     ) -> None:
-        """`options`: librdkafka's, where they differ from ours. `post` and `threads`: see `through`."""
+        """`options`: librdkafka's, beside ours; `poll`: seconds of a wait. `post` and `threads`: see `through`."""
         self._settings = settings
         self._post = post
-        self._threads = threads or _Threads(settings, {**_OPTIONS, **(options or {})})
+        self._threads = threads or _Threads(settings, {**_OPTIONS, **(options or {})}, poll)
 
     def through(self, post: Post) -> KafkaLog:
         """Return the same log for a caller who is told by `post`, as a loop's `call_soon_threadsafe`."""
@@ -129,8 +130,8 @@ class KafkaLog(Log):
 class _Threads:
     """One thread, and another one for what is followed twice: a consumer has each partition once."""
 
-    def __init__(self, settings: ClientSettings, options: Mapping[str, Any]) -> None:
-        self._make = partial(_Thread, settings, options)
+    def __init__(self, settings: ClientSettings, options: Mapping[str, Any], poll: float) -> None:
+        self._make = partial(_Thread, settings, options, poll)
         self.lock = threading.Lock()
         self._all = [self._make()]
 
@@ -150,7 +151,8 @@ class _Threads:
 class _Thread:
     """The thread with the consumer. `call`, `slots`, `release` and `end` are for all, the rest is its own."""
 
-    def __init__(self, settings: ClientSettings, options: Mapping[str, Any]) -> None:
+    def __init__(self, settings: ClientSettings, options: Mapping[str, Any], poll: float) -> None:
+        self._poll = poll
         self._bootstrap = settings.bootstrap
         self._reader = Reader(settings, options)
         self.slots: dict[Slot, KafkaFollowing] = {}  # those that are followed, or will be
@@ -239,10 +241,10 @@ class _Thread:
             elif not question():
                 self._questions.append((now + _AGAIN, question))
         if not self._reads:
-            self._woken.wait(_POLL)
+            self._woken.wait(self._poll)
             return
         bunches: dict[Slot, list[Record]] = {}
-        for message in self._reader.read(_POLL, _AT_ONCE):
+        for message in self._reader.read(self._poll, _AT_ONCE):
             self._take(message, bunches)
         for slot, records in bunches.items():
             self._hand_over(self._followed[slot], records)

@@ -11,7 +11,7 @@ from functools import partial
 from queue import Empty, Queue
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from spillway.lineage.errors import BrokerError, UnreachableError
+from spillway.lineage.errors import BrokerError, TopicError, UnreachableError
 from spillway.lineage.ports import Since
 from spillway.producers.cluster import Reader
 from spillway.producers.kafka.log import KafkaLog
@@ -25,15 +25,15 @@ if TYPE_CHECKING:
 PATIENCE: Final = 30.0  # seconds without anything, after which a cluster is given up
 _AHEAD: Final = 8  # bunches of records that may wait, each of some MB at most
 _POLL_SECONDS: Final = 0.1
-_SOON: Final[dict[str, Any]] = {"fetch.wait.max.ms": 10}  # how long the broker waits before it tells of an end
+_SOON: Final = 0.01  # seconds: of waiting, at the broker before it tells of an end, and here before this can end
 _LATEST: Final = Since(1e15)  # later than any record
 
 
 class Reading:
     """Reads some partitions from their beginnings, their ends, or a time on, and then what is appended. A context.
 
-    Raises BrokerError, TopicError: at once where a partition cannot be read that was not read before, else where
-    nothing has come for `patience` seconds.
+    Raises BrokerError, TopicError: at once where time does not heal what is wrong, else after `patience` seconds in
+    which nothing has come.
     """
 
     def __init__(
@@ -53,11 +53,13 @@ class Reading:
         self._came: list[Record] = []
         self._unread = set(slots)
         self._trouble: BrokerError | None = None  # which time may heal
-        self._log = KafkaLog(settings, options={} if from_end else _SOON)
+        self._log = KafkaLog(settings, None if from_end else {"fetch.wait.max.ms": int(1000 * _SOON)}, poll=_SOON)
         start = _LATEST if from_end else None if since is None else Since(since)
         # The highest first, as an error names the first that a topic does not have.
         self._followings = {
-            slot: self._log.follow(slot, start, self._accept, trouble=partial(self._in_trouble, slot))
+            slot: self._log.follow(
+                slot, start, partial(self._put, self._add), trouble=partial(self._put, self._judge, slot)
+            )
             for slot in sorted(self._unread, reverse=True)
         }
         if from_end:
@@ -80,7 +82,7 @@ class Reading:
         """Yield what the partitions have now and was not read yet, and it may be some that is appended meanwhile."""
         self._unread = set(self._followings)
         for slot, following in self._followings.items():
-            following.when_read(partial(self._ended, slot))
+            following.when_read(partial(self._put, self._reach, slot))
         heard = time.monotonic()
         while self._unread:
             records = self.read()
@@ -104,7 +106,7 @@ class Reading:
         with suppress(Empty):
             while True:  # the thread may wait for room
                 self._calls.get_nowait()
-        self._log.shut(0.0)  # it ends by itself, soon
+        self._log.shut()
 
     def __enter__(self) -> Self:
         return self
@@ -112,26 +114,22 @@ class Reading:
     def __exit__(self, *_exception: object) -> None:
         self.close()
 
+    def _add(self, records: Sequence[Record]) -> None:
+        self._came += records
+
+    def _reach(self, slot: Slot, _end: int) -> None:
+        self._unread.discard(slot)
+
     def _judge(self, slot: Slot, error: BrokerError) -> None:
         begun = slot not in self._unread or self._followings[slot].position > 0
-        if not begun and not isinstance(error, UnreachableError):
+        if not isinstance(error, UnreachableError) and not (begun and isinstance(error, TopicError)):
             raise error
-        self._trouble = error
+        self._trouble = error  # also of a topic that a broker which has just started does not know yet
 
-    # On the log's thread ---------------------------------------------------------------------------------------
-
-    def _accept(self, records: Sequence[Record]) -> None:
-        self._put(lambda: self._came.extend(records))
-
-    def _ended(self, slot: Slot, _end: int) -> None:
-        self._put(lambda: self._unread.discard(slot))
-
-    def _in_trouble(self, slot: Slot, error: BrokerError) -> None:
-        self._put(lambda: self._judge(slot, error))
-
-    def _put(self, call: Callable[[], object]) -> None:
+    def _put(self, call: Callable[..., object], *arguments: Any) -> None:
+        """Have whoever reads make a call; on the log's thread, which waits while there is no room."""
         if not self._closed:
-            self._calls.put(call)
+            self._calls.put(partial(call, *arguments))
 
 
 def slots_of(settings: ClientSettings, topic: str, patience: float = PATIENCE) -> list[Slot]:
