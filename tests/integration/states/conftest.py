@@ -15,7 +15,7 @@ from spillway.producers.connection import ClientSettings
 from spillway.producers.kafka.log import KafkaLog
 from spillway.producers.kafka.reading import Reading
 from tests.made_topics import make_all
-from tests.waiting import BROKER_SECONDS, Bound, until
+from tests.waiting import BROKER_SECONDS, Bound
 
 STAGE = "learn"
 PLACE = (STAGE, 0)
@@ -90,7 +90,8 @@ class Bench:
     def close(self):
         for what in reversed(self.closing):
             what.close()
-        until(lambda: not {thread.name for thread in threading.enumerate()} & {"log", "appends"}, 60)
+        alive = [thread.name for thread in threading.enumerate() if thread.name in {"log", "appends"}]
+        assert not alive
 
 
 @pytest.fixture
