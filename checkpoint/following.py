@@ -35,11 +35,6 @@ class Following(Generic[T]):
         self._ends: list[tuple[int, float, list[T]]] = []  # asked for and not reached: end, when, who wants to know
         self._wishes: list[T] = []
 
-    @property
-    def wanted(self) -> bool:
-        """Whether somebody waits for the log to be read to an end."""
-        return not self.current or bool(self._wishes) or any(wishes for _, _, wishes in self._ends)
-
     def wish(self, who: T) -> None:
         """Note that somebody wants to be told when the log was read to the end that it has from now on."""
         self._wishes.append(who)

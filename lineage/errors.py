@@ -58,6 +58,14 @@ class BrokerError(SpillwayError):
     """The Kafka broker cannot be started, reached or used."""
 
 
+class UnreachableError(BrokerError):
+    """The cluster does not answer; time may heal it."""
+
+
+class CorruptError(BrokerError):
+    """What a broker has stored of a partition does not fit its checksum."""
+
+
 class FencedError(BrokerError):
     """Another process has taken this one's ids: it must stop. Its exit code says so to whoever started it."""
 

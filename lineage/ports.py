@@ -204,11 +204,12 @@ class Log(Protocol):
     ) -> Following:
         """Pass to `accept` the records of a partition from `start` on, and what is written later.
 
-        One that is followed already is followed anew, by this caller alone.
+        One that is followed twice comes twice.
 
         `start`: None for where the log begins. `end`: follow no further than this offset. `cut` is called where the log
         lacks what is to be read next, which then stands still; without it that raises at `caught_up`. `trouble` is told
-        what keeps the partition from being read, whether or not time heals it; reading goes on when it can.
+        what keeps the partition from being read: by an UnreachableError or a TopicError what time may heal, and by any
+        other what it does not, a CorruptError among them. Reading goes on when it can.
         """
         ...
 

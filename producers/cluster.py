@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from spillway.lineage.errors import BrokerError, TopicError, UsageError
+from spillway.lineage.errors import BrokerError, TopicError, UnreachableError, UsageError
 from spillway.lineage.ports import Bounds
 
 if TYPE_CHECKING:
@@ -151,15 +151,6 @@ class Reader:
         (self.unanswered if found.end < 0 else self.answered)()
         return found if found.end >= 0 else None
 
-    def since(self, slots: Sequence[tuple[str, int]], at: float, timeout: float) -> list[TopicPartition]:
-        """The partitions, each at its first record that was written `at` (unix seconds) or later, or at its end."""
-        wanted = [TopicPartition(*slot, int(at * 1000)) for slot in slots]
-        deadline = time.monotonic() + timeout
-        found: list[TopicPartition] = self._ask(
-            lambda seconds: self.consumer.offsets_for_times(wanted, timeout=seconds), deadline
-        )
-        return found
-
     def close(self) -> None:
         self.consumer.close()
 
@@ -266,8 +257,8 @@ def refused(bootstrap: str, why: KafkaError) -> BrokerError:
     return BrokerError(f"{bootstrap} refuses the connection: {why.str()}; check the client settings")
 
 
-def unreachable(bootstrap: str, why: str) -> BrokerError:
-    return BrokerError(
+def unreachable(bootstrap: str, why: str) -> UnreachableError:
+    return UnreachableError(
         f"cannot reach Kafka at {bootstrap}: {why}; start a broker with 'spillway broker start', or name another "
         "with --bootstrap or SPILLWAY_BOOTSTRAP (and its client settings file)"
     )

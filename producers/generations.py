@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from spillway.producers.connection import ClientSettings
+    from spillway.producers.kafka.log import KafkaLog
 
 log = logging.getLogger(__name__)
 
@@ -102,13 +103,14 @@ class Generations:
 class Followed:
     """The log of one model, followed while the context is open."""
 
-    def __init__(self, settings: ClientSettings, topic: str) -> None:
+    def __init__(self, settings: ClientSettings, topic: str, *, log: KafkaLog | None = None) -> None:
+        """`log`: that of the process, where it has one."""
         self._settings, self._topic = settings, topic
         self._state = Generations()
         self._voids: set[str] = set()  # events that were read and do not count
         self._seen: set[str] = set()
         self._changed = threading.Condition()
-        self._table = Table(settings, topic, self._heard)
+        self._table = Table(log or settings, topic, self._heard)
 
     def __enter__(self) -> Self:
         self._table.start()
@@ -148,7 +150,7 @@ class Followed:
             return key not in self._voids
 
     def _heard(self, key: bytes, value: bytes | None) -> None:
-        """On the table's thread, in the order of the log."""
+        """On the log's thread, in the order of the log."""
         name = key.decode("utf-8", "replace")
         try:
             event = json.loads(value or b"null")

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from spillway.producers.connection import ClientSettings
+    from spillway.producers.kafka.log import KafkaLog
     from spillway.topology.variants.manifest import Manifest
 
 log = logging.getLogger(__name__)
@@ -27,11 +28,12 @@ _WRITE_SECONDS: Final = 10.0
 class Models:
     """What is registered on a cluster, while the context is open."""
 
-    def __init__(self, settings: ClientSettings) -> None:
+    def __init__(self, settings: ClientSettings, *, log: KafkaLog | None = None) -> None:
+        """`log`: that of the process, where it has one."""
         self._settings = settings
         self._manifests: dict[bytes, Manifest] = {}
         self._told: Callable[[], object] = bool
-        self._table = Table(settings, MODELS, self._heard)
+        self._table = Table(log or settings, MODELS, self._heard)
 
     def __enter__(self) -> Self:
         self._table.start()
@@ -52,7 +54,7 @@ class Models:
         return list(self._manifests.values())
 
     def follow(self, told: Callable[[], object]) -> None:
-        """Have `told` called after each change, on the table's thread."""
+        """Have `told` called after each change, on the log's thread."""
         self._told = told
 
     def _heard(self, key: bytes, value: bytes | None) -> None:

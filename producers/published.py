@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from spillway.lineage.limits import Limits
     from spillway.producers.connection import ClientSettings
+    from spillway.producers.kafka.log import KafkaLog
 
 log = logging.getLogger(__name__)
 
@@ -80,11 +81,13 @@ class Published:
         shards: int,
         limits: Limits = DEFAULT_LIMITS,
         own: bool = False,
+        log: KafkaLog | None = None,
         changed: Callable[[bytes, Row | None], None] = lambda _key, _row: None,
     ) -> None:
         """`partitions` and `shards` are those of the stage that publishes; `own`: none is read until `follow`.
 
-        `changed` is told of each row that has come or gone, on a thread of the table's.
+        `log`: that of the process, where it has one. `changed` is told of each row that has come or gone, on the log's
+        thread.
         """
         self._heard = changed
         self._topic = topic
@@ -92,7 +95,7 @@ class Published:
         self._decoder = Decoder(limits)
         self._rows: dict[bytes, Row] = {}
         self._own: frozenset[int] | None = frozenset() if own else None
-        self._table = Table(settings, topic, self._changed, self._own)
+        self._table = Table(log or settings, topic, self._changed, () if own else range(partitions))
 
     def __enter__(self) -> Self:
         self._table.start()

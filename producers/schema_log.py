@@ -1,26 +1,25 @@
 """The schema log `<p>.schemas`: writers' Avro schemas by fingerprint, registered before their first message.
 
 A record's key is the schema's fingerprint in hex, its value the schema as JSON text. The topic is compacted, so that a
-schema stays for as long as the topic; it is read whole, which takes one round trip, as there are only ever a few.
+schema stays for as long as the topic; it is read whole, which takes a few round trips, as there are only ever a few.
 """
 
 from __future__ import annotations
 
 import logging
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from confluent_kafka import OFFSET_BEGINNING, KafkaError, TopicPartition
-
-from spillway.lineage.errors import BrokerError, WireError
+from spillway.lineage.errors import WireError
 from spillway.lineage.schemas import OWN_SCHEMAS, SchemaBook
-from spillway.producers.cluster import Reader
+from spillway.producers.kafka.reading import Reading
 from spillway.producers.table import write
 from spillway.topology.topics import schemas as schemas_topic
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from spillway.lineage.ports import Record
     from spillway.producers.connection import ClientSettings
 
 log = logging.getLogger(__name__)
@@ -62,35 +61,19 @@ class SchemaLog:
         return len(self.book) > before
 
     def _read(self) -> None:
-        reader = Reader(self._settings, {"enable.partition.eof": True, "fetch.wait.max.ms": 10})
-        try:
-            count = reader.partitions(self._topic, self._timeout)
-            reader.consumer.assign([TopicPartition(self._topic, n, OFFSET_BEGINNING) for n in range(count)])
-            self._read_to_the_end(reader, count)
-        finally:
-            reader.close()
+        with Reading(self._settings, [(self._topic, 0)], patience=self._timeout) as reading:
+            for record in reading.to_the_end():
+                self._learn(record)
 
-    def _read_to_the_end(self, reader: Reader, unfinished: int) -> None:
-        deadline = time.monotonic() + self._timeout
-        while unfinished:
-            message = reader.consumer.poll(0.5)
-            if message is not None and message.error() is None:
-                self._learn(message)
-            elif message is not None and message.error().code() == KafkaError._PARTITION_EOF:  # noqa: SLF001
-                unfinished -= 1
-            elif time.monotonic() > deadline:
-                raise BrokerError(f"{self._topic} on {self._settings.bootstrap} could not be read to its end")
-
-    def _learn(self, message: Any) -> None:
-        key, value = message.key(), message.value()
-        if not key or not value:
+    def _learn(self, record: Record) -> None:
+        if not record.key or not record.value:
             return
         try:
-            self._registered.add(bytes.fromhex(key.decode()))
-            self.book.add(value.decode())
+            self._registered.add(bytes.fromhex(record.key.decode()))
+            self.book.add(record.value.decode())
         except (WireError, ValueError) as error:
             # Another version's schema, or rubbish: its messages stay unknown, ours are none the worse for it.
-            log.warning("%s: a schema at offset %s cannot be used: %s", self._topic, message.offset(), error)
+            log.warning("%s: a schema at offset %s cannot be used: %s", self._topic, record.offset, error)
 
     def _write(self, schemas: Mapping[bytes, str]) -> None:
         write(

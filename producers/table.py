@@ -6,67 +6,69 @@ A key whose newest record has no value is not in the table. The table knows noth
 from __future__ import annotations
 
 import logging
-import math
 import threading
+from functools import partial
 from typing import TYPE_CHECKING, Final, Self
 
-from confluent_kafka import OFFSET_BEGINNING, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import KafkaError, KafkaException
 
-from spillway.lineage.errors import BrokerError, SpillwayError
-from spillway.producers.cluster import Reader, idempotent_producer
+from spillway.lineage.errors import BrokerError
+from spillway.producers.cluster import idempotent_producer
+from spillway.producers.kafka.log import KafkaLog
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
     from typing import Any
 
+    from spillway.lineage.ports import Bounds, Following, Record
     from spillway.producers.connection import ClientSettings
 
 log = logging.getLogger(__name__)
 
 READ_SECONDS: Final = 5.0  # for a read to the end
-_CONNECT: Final = 3.0  # less than a read may take, so that its error says that no broker answers
-_POLL: Final = 0.1
-_WAIT_MS: Final = 1000  # at the broker, which answers as soon as there is a record
-_AT_ONCE: Final = 500
-_QUIET: Final = 5.0  # seconds without a record after which the broker is asked whether it is there
-_ASK: Final = 1.0
-_AGAIN: Final = 1.0  # between two attempts
 
 
 class Table:
-    """Reads one topic in a thread of its own, from `start` to `close`. A context, which does both.
+    """Follows one topic from `start` to `close`. A context, which does both.
 
-    `changed(key, value)` is called on that thread with each record that changes the table, None for a key that is gone;
-    it must not raise. A broker that is away stops nothing: the thread tries again.
+    `changed(key, value)` is called with each record that changes the table, None for a key that is gone; on the log's
+    thread, so it must neither raise nor wait. A broker that is away stops nothing.
     """
 
     def __init__(
         self,
-        settings: ClientSettings,
+        source: ClientSettings | KafkaLog,
         topic: str,
         changed: Callable[[bytes, bytes | None], None] = lambda _key, _value: None,
-        partitions: Collection[int] | None = None,
+        partitions: Collection[int] = (0,),
     ) -> None:
-        """`partitions`: those that are read; None: all."""
-        self._settings = settings
+        """`source`: the log that follows it, or the cluster, for a table that has a log of its own."""
+        self._source = source
+        self._log: KafkaLog
         self._topic = topic
         self._changed = changed
-        self._partitions = partitions
-        self._lock = threading.Lock()  # of which partitions are read, and whether to the end
+        self._partitions = frozenset(partitions)
+        self._lock = threading.RLock()  # of all that follows; what is read is read without
+        self._followed: dict[int, Following] = {}
+        self._unread: dict[int, set[bytes]] = {}  # partitions, with the keys that were known before reading them anew
         self._rows: dict[bytes, bytes] = {}
+        self._partition_of: dict[bytes, int] = {}  # of the rows
+        self._trouble: BrokerError | None = None
         self._read = threading.Event()  # to the end
         self._met = threading.Event()  # read to the end, or failed to, once
-        self._stop = threading.Event()
-        self._trouble: SpillwayError | None = None
-        self._thread = threading.Thread(target=self._run, name=f"table-{topic}", daemon=True)
 
     def start(self) -> Self:
-        self._thread.start()
+        self._log = self._source if isinstance(self._source, KafkaLog) else KafkaLog(self._source)
+        self.follow(self._partitions)
         return self
 
-    def close(self, timeout: float = 2.0) -> None:
-        self._stop.set()
-        self._thread.join(timeout)
+    def close(self) -> None:
+        with self._lock:
+            for following in self._followed.values():
+                following.stop()
+            self._followed.clear()
+        if self._log is not self._source:
+            self._log.shut()
 
     def __enter__(self) -> Self:
         return self.start()
@@ -102,91 +104,88 @@ class Table:
         """
         (self._read if patient else self._met).wait(timeout)
         if self.stale:
-            raise self._trouble or BrokerError(
-                f"{self._topic} on {self._settings.bootstrap} could not be read to its end within {timeout:g} s"
-            )
+            raise self._trouble or BrokerError(f"{self._topic} could not be read to its end within {timeout:g} s")
         return self._rows.copy()
 
     def follow(self, partitions: Collection[int]) -> None:
-        """Read these partitions from now on.
-
-        Where they are others than before, all are read anew, from the beginning; what others had goes after that.
-        """
+        """Read these partitions from now on. What others had goes."""
         with self._lock:
-            if self._partitions is None or set(partitions) != set(self._partitions):
-                self._partitions = partitions
-                self._read.clear()
+            for partition in self._followed.keys() - set(partitions):
+                self._followed.pop(partition).stop()
+                self._unread.pop(partition, None)
+                self._drop(key for key, own in self._partition_of.items() if own == partition)
+            for partition in set(partitions) - self._followed.keys():
+                self._begin(partition)
+            self._settle()
 
-    # On the table's thread -------------------------------------------------------------------------------------
+    # What comes ------------------------------------------------------------------------------------------------
 
-    def _run(self) -> None:
-        while not self._stop.is_set():
-            try:
-                self._follow()
-            except Exception as error:  # also of whom it tells: a table that stands still would say that it is whole
-                self._read.clear()
-                known = isinstance(error, SpillwayError | KafkaException)
-                if str(error) != str(self._trouble):
-                    log.warning("%s cannot be read; trying again: %s", self._topic, error, exc_info=not known)
-                self._trouble = error if isinstance(error, SpillwayError) else BrokerError(str(error))
-                self._met.set()
-                self._stop.wait(_AGAIN)
-
-    def _follow(self) -> None:
-        """Read from the beginning until told to stop, or to read others. Raises where it cannot begin, or go on."""
-        partitions = self._partitions
-        reader = Reader(
-            self._settings,
-            {"enable.partition.eof": True, "auto.offset.reset": "earliest", "fetch.wait.max.ms": _WAIT_MS},
+    def _begin(self, partition: int) -> None:
+        """Read a partition from its beginning. Keys that are known and do not come were compacted away meanwhile."""
+        self._unread[partition] = {key for key, own in self._partition_of.items() if own == partition}
+        self._settle()
+        following = self._followed[partition] = self._log.follow(
+            (self._topic, partition),
+            None,
+            partial(self._take, partition),
+            cut=partial(self._cut, partition),
+            trouble=partial(self._told, partition),
         )
-        try:
-            count = reader.partitions(self._topic, _CONNECT)
-            wanted = [number for number in range(count) if partitions is None or number in partitions]
-            ends = {end.partition: end.offset for end in reader.ends(self._topic, count, _CONNECT)}
-            unread = {number: ends[number] for number in wanted if ends[number]}
-            reader.assign([TopicPartition(self._topic, number, OFFSET_BEGINNING) for number in wanted])
-            present = set[bytes]()
-            while not self._stop.is_set() and self._partitions is partitions:
-                for message in reader.read(_POLL, _AT_ONCE):
-                    self._take(message, unread, present)
-                if not unread and self.stale:
-                    self._at_end(partitions, present)
-                reader.heed(_QUIET, _ASK)
-        finally:
-            reader.close()
+        following.when_read(lambda _end: self._reached(partition, following))
 
-    def _at_end(self, partitions: Collection[int] | None, present: set[bytes]) -> None:
-        """What is known and was not there: it was compacted away while nobody read, or is of other partitions."""
-        for key in self._rows.keys() - present:
-            self._put(key, None)
+    def _take(self, partition: int, records: Sequence[Record]) -> None:
         with self._lock:
-            if self._partitions is partitions:
-                self._trouble = None
-                self._read.set()
-                self._met.set()
+            if partition not in self._followed:
+                return
+            for record in records:
+                key = record.key or b""
+                if partition in self._unread:
+                    self._unread[partition].discard(key)
+                self._put(key, record.value, partition)
 
-    def _take(self, message: Any, unread: dict[int, int], present: set[bytes]) -> None:
-        """A partition is read once its last record has come, or, as that one may be gone, once its end is told."""
-        error = message.error()
-        if error is None:
-            key, value = message.key() or b"", message.value()
-            if self.stale:
-                (present.discard if value is None else present.add)(key)
-            self._put(key, value)
-            if message.offset() + 1 >= unread.get(message.partition(), math.inf):
-                del unread[message.partition()]
-        elif error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 - librdkafka's own codes
-            unread.pop(message.partition(), None)
-        elif not error.retriable() and error.code() != KafkaError._ALL_BROKERS_DOWN:  # noqa: SLF001
-            raise KafkaException(error)
+    def _reached(self, partition: int, following: Following) -> None:
+        with self._lock:
+            if self._followed.get(partition) is following:
+                self._drop(self._unread.pop(partition, set()))
+                self._settle()
 
-    def _put(self, key: bytes, value: bytes | None) -> None:
+    def _cut(self, partition: int, _bounds: Bounds) -> None:
+        with self._lock:
+            if partition in self._followed:
+                log.warning("%s[%d] does not have what comes next: reading it anew", self._topic, partition)
+                self._followed[partition].stop()
+                self._begin(partition)
+
+    def _told(self, partition: int, error: BrokerError) -> None:
+        with self._lock:
+            if partition not in self._followed:
+                return
+            log.warning("%s cannot be read; trying again: %s", self._topic, error)
+            self._trouble = error
+            self._met.set()
+            if partition not in self._unread:
+                self._followed[partition].stop()
+                self._begin(partition)
+
+    def _settle(self) -> None:
+        if self._unread:
+            self._read.clear()
+        else:
+            self._trouble = None
+            self._read.set()
+            self._met.set()
+
+    def _drop(self, keys: Iterable[bytes]) -> None:
+        for key in tuple(keys):
+            self._put(key, None, -1)
+
+    def _put(self, key: bytes, value: bytes | None, partition: int) -> None:
         if self._rows.get(key) == value:
             return
         if value is None:
-            del self._rows[key]
+            del self._rows[key], self._partition_of[key]
         else:
-            self._rows[key] = value
+            self._rows[key], self._partition_of[key] = value, partition
         self._changed(key, value)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import getpass
 import logging
 import socket
+import threading
 import time
 from typing import TYPE_CHECKING, Final, Self, TypeVar
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
 
     from spillway.producers.connection import ClientSettings
+    from spillway.producers.kafka.log import KafkaLog
     from spillway.topology.load import Pipeline
 
 log = logging.getLogger(__name__)
@@ -34,7 +36,10 @@ class Sizes:
     that who reads the table from its beginning finds that one.
     """
 
-    def __init__(self, settings: ClientSettings, pipeline: str, keeps: Collection[bytes] = ()) -> None:
+    def __init__(
+        self, settings: ClientSettings, pipeline: str, keeps: Collection[bytes] = (), log: KafkaLog | None = None
+    ) -> None:
+        """`log`: that of the process, where it has one."""
         self._settings = settings
         self._topic = topics.sizes(pipeline)
         self._keeps = keeps
@@ -42,7 +47,7 @@ class Sizes:
         self._ensembles: dict[bytes, Served] = {}
         self._epochs: dict[bytes, int] = {}  # the highest of variants' orders, by stage
         self._told: Callable[[], object] = bool
-        self._table = Table(settings, self._topic, self._heard)
+        self._table = Table(log or settings, self._topic, self._heard)
 
     def __enter__(self) -> Self:
         self._table.start()
@@ -67,7 +72,7 @@ class Sizes:
         return self._newest.copy()
 
     def follow(self, told: Callable[[], object]) -> None:
-        """Have `told` called after each change, on the table's thread."""
+        """Have `told` called after each change, on the log's thread."""
         self._told = told
 
     def write(self, rows: Mapping[bytes, Size | Served]) -> None:
@@ -99,7 +104,7 @@ class Sizes:
         elif old is not None:
             log.warning("%s: %s stays at %s; a record of a lower epoch is ignored", self._topic, _shown(key), old.text)
             if key in self._keeps and not self._table.stale:
-                self._write_again(key, old)
+                threading.Thread(target=self._write_again, args=(key, old), daemon=True).start()  # it waits
 
     def _is_void(self, key: bytes, size: Size) -> bool:
         """Whether an order of a variant comes behind one of a later claim, of any variant of its stage."""

@@ -259,7 +259,7 @@ class MemoryLog(Log):
 
     def __init__(self, world: DriverWorld, process: Process) -> None:
         self._world, self._process = world, process
-        self._followed: dict[Slot, MemoryFollowing] = {}
+        self._followed: list[MemoryFollowing] = []
 
     def follow(
         self,
@@ -274,13 +274,11 @@ class MemoryLog(Log):
         following = self._process.reach(
             lambda: MemoryFollowing(self._world, self._process, slot, self._offset(slot, start), accept, end, cut)
         )
-        if slot in self._followed:
-            self._followed[slot].stop()
-        self._followed[slot] = following
+        self._followed.append(following)
         return following
 
     async def close(self) -> None:
-        for following in self._followed.values():
+        for following in self._followed:
             following.stop()
 
     def _offset(self, slot: Slot, start: int | Since | None) -> int:

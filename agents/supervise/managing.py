@@ -241,7 +241,8 @@ class ModelManager:
             raise SpillwayError(f"learner {shards.stage.name!r} does not hold generation {known.current}")
         try:
             shards.follow()
-            with Table(self._cluster, topics.table(spec.name, shards.stage.name)) as table:
+            rows = topics.table(spec.name, shards.stage.name)
+            with Table(self._cluster, rows, partitions=range(spec.partitions)) as table:
                 while not self._complete(table, shards, number):
                     if stop.wait(_POLL):
                         return

@@ -7,33 +7,41 @@ machine.
 from __future__ import annotations
 
 import logging
+import math
 import os
 import platform
+import queue
 import threading
 import time
+from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from spillway.agents.live.states.partition_reading import PartitionReading
 from spillway.agents.live.states.sending import Sending
 from spillway.agents.supervise.registry import is_alive
 from spillway.checkpoint import owners
 from spillway.checkpoint.owners import Candidate, Leave, Owner, Tenure
-from spillway.lineage.errors import BrokerError, CheckpointError, SpillwayError, UsageError
+from spillway.lineage.errors import (
+    BrokerError,
+    CheckpointError,
+    SpillwayError,
+    UsageError,
+)
+from spillway.producers.kafka.log import KafkaLog
 from spillway.topology import topics
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from spillway.checkpoint.owners import Claim, Word
+    from spillway.lineage.ports import Record
     from spillway.producers.connection import ClientSettings
 
 log = logging.getLogger(__name__)
 
 _POLL: Final = 0.05
-_QUIET: Final = 5.0  # without a word the broker is asked whether it is there
-_ASK: Final = 1.0
 _PATIENT: Final = 2.0  # who is there answers sooner
 _AGAIN: Final = 1.0  # after the log could not be read or written
 _LEAVE_SECONDS: Final = 5.0
@@ -49,6 +57,18 @@ class OwnedError(UsageError):
 
 class TakenOverError(SpillwayError):
     """Somebody else runs, from now on, what was run here."""
+
+
+@dataclass(slots=True, eq=False)
+class _Wish:
+    """To know that nobody has taken over until now."""
+
+    then: Callable[[], object]
+    asked_at: float = -math.inf
+    read: bool = False  # the log, to the end that it had then
+
+    def reached(self, _end: int) -> None:
+        self.read = True
 
 
 class Ownership:
@@ -71,19 +91,18 @@ class Ownership:
         self._say = say
         self._me = Owner(platform.node(), os.getpid(), time.time(), _machine())
         self._slot = (topics.owners(pipeline), 0)
-        self._position = 0
+        self._position = 0  # up to where words were taken
         self._tenure: Tenure | None = None
         self._rest: list[Word] = []  # read behind the claim that won
         self._appended: set[str] = set()  # keys of what is of no use any more when this ends
-        self._wishes: list[tuple[int | None, Callable[[], object]]] = []
-        self._lock = threading.Lock()
+        self._came: list[Word] = []
+        self._wishes: list[_Wish] = []
+        self._inbox: queue.SimpleQueue[Callable[[], object]] = queue.SimpleQueue()
         self._ended = threading.Event()
         self._thread: threading.Thread | None = None
-        self._connect()
-
-    def _connect(self) -> None:
-        self._sending = Sending(self._settings, self._slot[0])
-        self._reading = PartitionReading(self._settings, [self._slot], {"client.id": "owners"})
+        self._sending = Sending(settings, self._slot[0])
+        self._log = KafkaLog(settings).through(lambda call, *given: self._inbox.put(partial(call, *given)))
+        self._following = self._log.follow(self._slot, None, self._accept, trouble=self._in_trouble)
 
     @property
     def epoch(self) -> int:
@@ -101,18 +120,16 @@ class Ownership:
         """
         candidate = Candidate(self._me, self._names, gone, take_over=self._take_over)
         candidate.above = above
-        end: int | None = None
+        ends: list[int] = []
+        self._following.when_read(ends.append)
         begun, told = time.monotonic(), ""
         while candidate.won is None:
             if stopping():
                 return False
-            end = self._reading.end(self._slot) if end is None else end
-            if end is None:
-                continue
             now = time.monotonic()
-            if self._position >= end and (word := candidate.next(now, time.time())) is not None:
+            if ends and self._position >= ends[0] and (word := candidate.next(now, time.time())) is not None:
                 self._append(word)
-                end = self._position + 1  # at least: it is read back
+                ends = [self._position + 1]  # at least: it is read back
             if candidate.refused is not None:
                 raise OwnedError(self._refusal(candidate.refused), candidate.refused)
             if self._take_over or now - begun > _PATIENT:
@@ -133,8 +150,7 @@ class Ownership:
 
     def confirm(self, then: Callable[[], object]) -> None:
         """Have `then` called, in the thread that keeps, when it is known that nobody has taken over until now."""
-        with self._lock:
-            self._wishes.append((None, then))
+        self._wishes.append(_Wish(then))
 
     def leave(self) -> None:
         self._ended.set()
@@ -148,7 +164,7 @@ class Ownership:
                 self._slot[0],
                 error,
             )
-        self._reading.close()
+        self._log.shut()
 
     def require(self) -> None:
         """Raise TakenOverError where another one has taken over, or asked to."""
@@ -163,8 +179,8 @@ class Ownership:
         while not self._ended.is_set():
             try:
                 self._round(stopping)
-            except (BrokerError, CheckpointError) as error:
-                log.error("cannot follow %s: %s; trying again", self._slot[0], error)  # noqa: TRY400 - it says it all
+            except BrokerError as error:
+                log.error("cannot write to %s: %s; trying again", self._slot[0], error)  # noqa: TRY400 - it says it all
                 self._ended.wait(_AGAIN)
                 self._reconnect()
             except Exception:  # else nobody would hear that another takes over
@@ -184,41 +200,45 @@ class Ownership:
         for word in words:
             self._append(tenure.take(word))
         self._sending.serve(0)
-        self._reading.heed(_QUIET, _ASK)
-        with self._lock:
-            wishes, self._wishes = self._wishes, []
-        for end, then in wishes:
-            known = self._reading.end(self._slot) if end is None else end
-            if known is None or self._position < known or self._successor() is not None:
-                with self._lock:
-                    self._wishes.append((known, then))
-            else:
-                then()
+        for wish in tuple(self._wishes):
+            if wish.read and self._successor() is None:
+                self._wishes.remove(wish)
+                wish.then()
+            elif time.monotonic() - wish.asked_at >= _AGAIN:  # what was asked in trouble is not answered
+                wish.asked_at = time.monotonic()
+                self._following.when_read(wish.reached)
 
     def _reconnect(self) -> None:
-        before = self._reading
         try:
-            self._connect()
+            self._sending = Sending(self._settings, self._slot[0])
         except BrokerError as error:
             log.warning("%s", error)
-        else:
-            before.close()
 
     def _successor(self) -> Owner | None:
         return None if self._tenure is None else self._tenure.lost_to or self._tenure.asked_by
 
     def _read(self) -> list[Word]:
-        messages, positions = self._reading.poll(_POLL)
-        words = []
-        for message in messages:
-            if message.value() is None or message.offset() < self._position:  # a tombstone, or read before
+        """Return the words that have come, after a while."""
+        try:
+            self._inbox.get(timeout=_POLL)()
+            while True:
+                self._inbox.get_nowait()()
+        except queue.Empty:
+            came, self._came = self._came, []
+            self._position = max(self._position, self._following.position)
+        return came
+
+    def _accept(self, records: Sequence[Record]) -> None:
+        for record in records:
+            if record.value is None or record.offset < self._position:  # a tombstone, or read before
                 continue
             try:
-                words.append(owners.decode(message.key(), message.value()))
+                self._came.append(owners.decode(record.key, record.value))
             except CheckpointError as error:
-                log.warning("%s offset %d is ignored: %s", self._slot[0], message.offset(), error)
-        self._position = max(self._position, positions.get(self._slot, 0))
-        return words
+                log.warning("%s offset %d is ignored: %s", self._slot[0], record.offset, error)
+
+    def _in_trouble(self, error: BrokerError) -> None:
+        log.error("cannot follow %s: %s; trying again", self._slot[0], error)
 
     def _append(self, word: Word | None) -> None:
         if word is None:

@@ -7,9 +7,8 @@ whose owner was killed on another machine: only a process of this machine is kno
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from spillway.agents.live.operator.partitions import Partitions
 from spillway.agents.live.topics import present
 from spillway.agents.supervise.child import GATE
 from spillway.agents.supervise.ownership import gone
@@ -17,11 +16,13 @@ from spillway.agents.supervise.registry import ServeEntry
 from spillway.checkpoint import owners
 from spillway.checkpoint.owners import Owners
 from spillway.lineage.errors import CheckpointError, SpillwayError, TopicError
+from spillway.producers.kafka.reading import Reading
 from spillway.topology import topics
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from spillway.lineage.ports import Record
     from spillway.producers.connection import ClientSettings
     from spillway.topology.load import Pipeline
 
@@ -60,10 +61,10 @@ def _served(settings: ClientSettings, pipeline: str) -> set[str]:
     """The stages, and the gate, that somebody has claimed."""
     topic, found = topics.owners(pipeline), Owners()
     try:
-        with Partitions(settings, [(topic, 0)]) as reading:
-            for message in reading.to_the_end():
-                if message.value() is not None:
-                    _take(found, message)
+        with Reading(settings, [(topic, 0)]) as reading:
+            for record in reading.to_the_end():
+                if record.value is not None:
+                    _take(found, record, record.value)
     except TopicError:
         if present(settings, [topic]):
             raise
@@ -71,8 +72,8 @@ def _served(settings: ClientSettings, pipeline: str) -> set[str]:
     return {name.rpartition(".")[0] for name in found.names(gone)}
 
 
-def _take(found: Owners, record: Any) -> None:
+def _take(found: Owners, record: Record, value: bytes) -> None:
     try:
-        found.take(owners.decode(record.key(), record.value()))
+        found.take(owners.decode(record.key, value))
     except CheckpointError as error:
-        log.warning("%s offset %d is ignored: %s", record.topic(), record.offset(), error)
+        log.warning("%s offset %d is ignored: %s", record.topic, record.offset, error)

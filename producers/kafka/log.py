@@ -19,11 +19,12 @@ import logging
 import threading
 import time
 from collections import deque
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
-from spillway.lineage.errors import BrokerError, TopicError
+from spillway.lineage.errors import BrokerError, CorruptError, TopicError
 from spillway.lineage.ports import Log, Since
 from spillway.producers.cluster import Reader
 from spillway.producers.kafka.following import KafkaFollowing
@@ -31,7 +32,7 @@ from spillway.producers.kafka.records import record_of
 from spillway.producers.patience import AnswerTime, passes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from spillway.lineage.ports import Bounds, Record, Slot
     from spillway.producers.connection import ClientSettings
@@ -46,6 +47,7 @@ _AGAIN: Final = 0.5  # seconds until a question that was not answered is asked a
 _CONNECT: Final = 3.0  # seconds without an answer after which whoever has begun to follow is told
 _QUIET: Final = 5.0  # seconds without a record after which the cluster is asked whether it is there
 _OPTIONS: Final[dict[str, Any]] = {
+    "client.id": "log",
     "enable.partition.eof": True,
     "auto.offset.reset": "error",  # what a log lacks is told of
     "isolation.level": "read_committed",
@@ -76,15 +78,23 @@ class KafkaLog(Log):
     A context, for who has no loop. Raises UsageError for client settings that cannot be used.
     """
 
-    def __init__(self, settings: ClientSettings, *, post: Post | None = None, thread: _Thread | None = None) -> None:
-        """`post` and `thread`: see `through`."""
+    def __init__(
+        self,
+        settings: ClientSettings,
+        options: Mapping[str, Any] | None = None,
+        *,
+        poll: float = _POLL,
+        post: Post | None = None,
+        threads: _Threads | None = None,
+    ) -> None:
+        """`options`: librdkafka's, beside ours; `poll`: seconds of a wait. `post` and `threads`: see `through`."""
         self._settings = settings
         self._post = post
-        self._thread = thread or _Thread(settings)
+        self._threads = threads or _Threads(settings, {**_OPTIONS, **(options or {})}, poll)
 
     def through(self, post: Post) -> KafkaLog:
         """Return the same log for a caller who is told by `post`, as a loop's `call_soon_threadsafe`."""
-        return KafkaLog(self._settings, post=post, thread=self._thread)
+        return KafkaLog(self._settings, post=post, threads=self._threads)
 
     def follow(
         self,
@@ -96,8 +106,11 @@ class KafkaLog(Log):
         cut: Callable[[Bounds], object] | None = None,
         trouble: Callable[[BrokerError], object] | None = None,
     ) -> KafkaFollowing:
-        following = KafkaFollowing(self._thread, self._post, slot, start, accept, end, cut, trouble)
-        self._thread.call(lambda: self._thread.begin(following))
+        with self._threads.lock:
+            thread = self._threads.without(slot)
+            following = KafkaFollowing(thread, self._post, slot, start, accept, end, cut, trouble)
+            thread.slots[slot] = following
+        thread.call(lambda: thread.begin(following))
         return following
 
     async def close(self) -> None:
@@ -105,7 +118,7 @@ class KafkaLog(Log):
 
     def shut(self, timeout: float = 5.0) -> None:
         """End reading. Nothing is told after that."""
-        self._thread.end(timeout)
+        self._threads.end(timeout)
 
     def __enter__(self) -> Self:
         return self
@@ -114,12 +127,35 @@ class KafkaLog(Log):
         self.shut()
 
 
-class _Thread:
-    """The thread with the consumer. `call` and `end` are for all, the rest is its own."""
+class _Threads:
+    """One thread, and another one for what is followed twice: a consumer has each partition once."""
 
-    def __init__(self, settings: ClientSettings) -> None:
+    def __init__(self, settings: ClientSettings, options: Mapping[str, Any], poll: float) -> None:
+        self._make = partial(_Thread, settings, options, poll)
+        self.lock = threading.Lock()
+        self._all = [self._make()]
+
+    def without(self, slot: Slot) -> _Thread:
+        """Return one that does not follow a partition; under the lock."""
+        thread = next((each for each in self._all if slot not in each.slots), None)
+        if thread is None:
+            thread = self._make()
+            self._all.append(thread)
+        return thread
+
+    def end(self, timeout: float) -> None:
+        for thread in self._all:
+            thread.end(timeout)
+
+
+class _Thread:
+    """The thread with the consumer. `call`, `slots`, `release` and `end` are for all, the rest is its own."""
+
+    def __init__(self, settings: ClientSettings, options: Mapping[str, Any], poll: float) -> None:
+        self._poll = poll
         self._bootstrap = settings.bootstrap
-        self._reader = Reader(settings, _OPTIONS)
+        self._reader = Reader(settings, options)
+        self.slots: dict[Slot, KafkaFollowing] = {}  # those that are followed, or will be
         self._followed: dict[Slot, KafkaFollowing] = {}
         self._counts: dict[str, int] = {}  # partitions of the topics that were asked for
         self._calls: deque[Callable[[], object]] = deque()
@@ -141,10 +177,12 @@ class _Thread:
         if self._thread is not threading.current_thread():
             self._thread.join(timeout)
 
+    def release(self, following: KafkaFollowing) -> None:
+        """Let the partition be followed anew, behind what was called before."""
+        if self.slots.get(following.slot) is following:
+            del self.slots[following.slot]
+
     def begin(self, following: KafkaFollowing) -> None:
-        if following.slot in self._followed:
-            self._followed[following.slot].stopped = True
-            self.stop(self._followed[following.slot])
         self._followed[following.slot] = following
         self._ask(lambda: self._open(following))
 
@@ -152,6 +190,7 @@ class _Thread:
         if self._is_followed(following):
             self._close(following)
             del self._followed[following.slot]
+            self.release(following)
             following.t_end()
 
     def rest(self, following: KafkaFollowing, *, resting: bool) -> None:
@@ -202,10 +241,10 @@ class _Thread:
             elif not question():
                 self._questions.append((now + _AGAIN, question))
         if not self._reads:
-            self._woken.wait(_POLL)
+            self._woken.wait(self._poll)
             return
         bunches: dict[Slot, list[Record]] = {}
-        for message in self._reader.read(_POLL, _AT_ONCE):
+        for message in self._reader.read(self._poll, _AT_ONCE):
             self._take(message, bunches)
         for slot, records in bunches.items():
             self._hand_over(self._followed[slot], records)
@@ -231,8 +270,13 @@ class _Thread:
             self._ask(lambda: self._open(following), _AGAIN)
         elif not passes(error):  # librdkafka would go on behind a batch that is damaged
             self._close(following)
-            following.t_fail(BrokerError(f"cannot read {slot[0]}[{slot[1]}] on {self._bootstrap}: {error.str()}"))
+            following.t_fail(self._unreadable(f"{slot[0]}[{slot[1]}] on {self._bootstrap}", error))
             self._ask(lambda: self._open(following), _AGAIN)
+
+    def _unreadable(self, where: str, error: KafkaError) -> BrokerError:
+        if error.code() == KafkaError._BAD_MSG:  # noqa: SLF001
+            return CorruptError(f"{where} holds a batch with a wrong CRC: {error.str()}")
+        return BrokerError(f"cannot read {where}: {error.str()}")
 
     def _hand_over(self, following: KafkaFollowing, records: list[Record]) -> None:
         if following.end is not None and following.t_read >= following.end:
@@ -290,7 +334,8 @@ class _Thread:
         if count is None:
             return False
         if partition >= count:
-            following.t_say(TopicError(f"topic {topic} on {self._bootstrap} has {count} partitions, not {partition}"))
+            few = f"topic {topic} on {self._bootstrap} has {count} partitions, but {partition + 1} are needed"
+            following.t_say(TopicError(f"{few}: is the pipeline file the one that it is served from?"))
             return False
         if isinstance(following.start, Since) and following.t_read < 0 and not self._find(following, following.start):
             return False
@@ -318,7 +363,10 @@ class _Thread:
         return self._counts[topic]
 
     def _find(self, following: KafkaFollowing, start: Since) -> bool:
-        """Learn where a partition's records of a time begin."""
+        """Learn where a partition's records of a time begin; where there are none, it is the end that was before."""
+        bounds = self._bounds(following)
+        if bounds is None:
+            return False
         place, began = TopicPartition(*following.slot, int(1000 * start.at)), time.monotonic()
         try:
             (found,) = self._reader.consumer.offsets_for_times([place], timeout=self._given.seconds)
@@ -328,9 +376,8 @@ class _Thread:
         self._answered(began)
         if found.error is not None:
             return False
-        bounds = self._bounds(following) if found.offset < 0 else None
-        following.t_read = found.offset if bounds is None else bounds.end
-        return following.t_read >= 0
+        following.t_read = found.offset if found.offset >= 0 else bounds.end
+        return True
 
     def _lacks(self, following: KafkaFollowing) -> bool:
         bounds = self._bounds(following) if self._is_followed(following) else None

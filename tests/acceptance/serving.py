@@ -8,7 +8,6 @@ from contextlib import chdir, contextmanager
 from pathlib import Path
 
 from click.testing import CliRunner
-from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 
 from spillway.agents.cli.main import run
 from spillway.agents.supervise.registry import entries
@@ -17,8 +16,10 @@ from spillway.lineage.limits import DEFAULT_LIMITS
 from spillway.lineage.message import PREDICTION
 from spillway.lineage.schemas import SchemaBook
 from spillway.lineage.values.codec import Decoder
+from spillway.producers.connection import ClientSettings
+from spillway.producers.kafka.reading import Reading, slots_of
 from tests.oracle import Answer
-from tests.waiting import Bound, until
+from tests.waiting import until
 
 SPILLWAY = Path(sys.executable).with_name("spillway")
 ROOT = Path(__file__).parents[2]
@@ -95,31 +96,11 @@ def command(*words, cwd=ROOT, stdin=""):
 
 def read_egress(bootstrap, topic, value):
     """Every committed outcome on the egress topic from its beginning: id, kind, and output `value` or the reason."""
-    consumer = Consumer(
-        {
-            "bootstrap.servers": bootstrap,
-            "group.id": "acceptance",
-            "enable.auto.commit": False,
-            "isolation.level": "read_committed",
-            "enable.partition.eof": True,
-        }
-    )
     decoder = Decoder(DEFAULT_LIMITS, SchemaBook())
-    answers = []
-    try:
-        partitions = list(consumer.list_topics(topic, 10).topics[topic].partitions)
-        consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING) for partition in partitions])
-        ended = set()
-        bound = Bound(60)
-        while len(ended) < len(partitions):
-            assert not bound.over, f"{topic}: not read to its end within 60 s"
-            for message in consumer.consume(1000, 0.2):
-                if message.error():
-                    ended.add(message.partition())
-                    continue
-                outcome = decoder.outcome(message.value())
-                told = outcome.outputs.get(value) if outcome.kind == PREDICTION else outcome.reason
-                answers.append(Answer(decode(message.headers()).request_id, outcome.kind, told))
-    finally:
-        consumer.close()
+    settings, answers = ClientSettings(bootstrap=bootstrap), []
+    with Reading(settings, slots_of(settings, topic)) as reading:
+        for record in reading.to_the_end():
+            outcome = decoder.outcome(record.value)
+            told = outcome.outputs.get(value) if outcome.kind == PREDICTION else outcome.reason
+            answers.append(Answer(decode(record.headers).request_id, outcome.kind, told))
     return answers

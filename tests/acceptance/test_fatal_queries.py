@@ -4,12 +4,12 @@ import json
 
 import pytest
 
-from spillway.agents.live.operator.partitions import Partitions
 from spillway.lineage.message import FAILED, PREDICTION
 from spillway.lineage.reasons import MODEL_DIED
 from spillway.lineage.values.codec import Decoder
 from spillway.producers.client import Client
 from spillway.producers.connection import ClientSettings
+from spillway.producers.kafka.reading import Reading
 from spillway.topology import topics
 from tests.acceptance.serving import read_egress, serving
 from tests.oracle import outcome_problems
@@ -78,8 +78,8 @@ def served_to(stage, broker, name, folder, acts):
         sent, egress, lambda request_id, kind, _told: kind == (FAILED if request_id.startswith("f") else PREDICTION)
     )
     assert not wanted, "\n".join(wanted)
-    with Partitions(settings, [(topics.dead(name), partition) for partition in (0, 1)]) as partitions:
-        letters = [Decoder().dead_letter(message.value()) for message in partitions.to_the_end()]
+    with Reading(settings, [(topics.dead(name), partition) for partition in (0, 1)]) as reading:
+        letters = [Decoder().dead_letter(record.value) for record in reading.to_the_end()]
     assert [(letter.reason, letter.topic) for letter in letters] == [(MODEL_DIED, topics.ingress(name))] * len(acts)
     return good, bad, json.dumps([letter.text for letter in letters])
 

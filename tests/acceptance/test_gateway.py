@@ -11,9 +11,10 @@ from pathlib import Path
 
 import grpc
 import pytest
-from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 
 from spillway.agents.gateway.protocol import inference_pb2 as pb
+from spillway.producers.connection import ClientSettings
+from spillway.producers.kafka.reading import Reading, slots_of
 from tests.waiting import until
 
 from .serving import SPILLWAY, command, serving
@@ -218,21 +219,9 @@ def test_queries_of_one_call_have_idempotency_keys_of_their_own_however_long(gat
 
 def egress_ids(broker, name):
     """All request ids on the egress, as often as they are there."""
-    settings = {"bootstrap.servers": broker, "group.id": "looks", "enable.partition.eof": True}
-    consumer = Consumer({**settings, "isolation.level": "read_committed"})
-    topic = f"{name}.egress"
-    count = len(consumer.list_topics(topic, timeout=20).topics[topic].partitions)
-    consumer.assign([TopicPartition(topic, number, OFFSET_BEGINNING) for number in range(count)])
-    ids, ended = [], set()
-    while len(ended) < count:
-        message = consumer.poll(20)
-        assert message is not None, "the egress is not to be read to its end"
-        if message.error() is not None:
-            ended.add(message.partition())
-        else:
-            ids.append(dict(message.headers())["x-request-id"].decode())
-    consumer.close()
-    return ids
+    settings = ClientSettings(bootstrap=broker)
+    with Reading(settings, slots_of(settings, f"{name}.egress")) as reading:
+        return [dict(record.headers)["x-request-id"].decode() for record in reading.to_the_end()]
 
 
 def test_what_a_web_page_could_have_a_browser_send_is_refused(gateway):

@@ -9,12 +9,12 @@ import yaml
 from click.testing import CliRunner
 
 from spillway.agents.cli.commands.failover import failover
-from spillway.agents.live.operator.partitions import Partitions
 from spillway.agents.live.operator.switch import check_place
 from spillway.lineage.errors import SpillwayError, UsageError
 from spillway.lineage.replication import Yield
 from spillway.lineage.values.replication import ReplicationDecoder
 from spillway.producers.connection import ClientSettings
+from spillway.producers.kafka.reading import Reading
 from spillway.topology import topics
 from spillway.topology.load import load
 from tests.written_states import ShardWriter
@@ -42,7 +42,7 @@ class Members:
         self.shard = ShardWriter(broker, spec, "learn", shard).begin(1)
         self.wishes = []
         self._stop = threading.Event()
-        self._control = Partitions(ClientSettings(bootstrap=broker), [(topics.control(spec.name), 0)], from_end=True)
+        self._control = Reading(ClientSettings(bootstrap=broker), [(topics.control(spec.name), 0)], from_end=True)
         self._thread = threading.Thread(target=self._run)
 
     def __enter__(self):
@@ -62,7 +62,7 @@ class Members:
                 for role in self.roles:
                     self.shard.beat(role)
             for message in self._control.read(0.01):
-                record = decoder.record(message.value())
+                record = decoder.record(message.value)
                 if isinstance(record, Yield):
                     self.wishes.append(record)
                     if not self.deaf:

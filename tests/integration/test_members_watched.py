@@ -3,7 +3,6 @@
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from spillway.agents.live.operator.partitions import Partitions
 from spillway.agents.live.states.beats import Reporter
 from spillway.agents.live.topics import ensure
 from spillway.agents.supervise.groups import KafkaGroups, watched_groups
@@ -11,6 +10,7 @@ from spillway.agents.supervise.watchdog import PartitionSight, Watchdog
 from spillway.lineage.replication import Report
 from spillway.lineage.values.replication import ReplicationDecoder
 from spillway.producers.connection import ClientSettings
+from spillway.producers.kafka.reading import Reading
 from spillway.topology import topics
 from spillway.topology.load import parse
 
@@ -36,12 +36,12 @@ def pipeline(settings, unique_name):
 
 
 def test_a_death_is_told_where_the_members_listen(settings, pipeline, unique_name):
-    with Partitions(settings, [(topics.beat(unique_name), 0)]) as partitions:
+    with Reading(settings, [(topics.beat(unique_name), 0)]) as reading:
         reporter = Reporter(settings, unique_name)
         reporter.report("learn", 1, f"{unique_name}.learn.1.0@17")
         reporter.close()
-        (message,) = partitions.to_the_end()
-    report = ReplicationDecoder().record(message.value())
+        (sent,) = reading.to_the_end()
+    report = ReplicationDecoder().record(sent.value)
     assert isinstance(report, Report)
     assert (report.stage, report.shard, report.members) == ("learn", 1, (f"{unique_name}.learn.1.0@17",))
     assert report.at_us > 0

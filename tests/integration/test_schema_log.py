@@ -2,13 +2,14 @@
 
 import json
 
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Producer
 
 from spillway.lineage.message import PREDICTION, Outcome
 from spillway.lineage.schemas import HEADER_BYTES, MARKER, OUTCOME, OWN_SCHEMAS, OWN_TEXTS, SchemaBook
 from spillway.lineage.values.codec import encode_outcome
 from spillway.producers.client import Client
 from spillway.producers.connection import ClientSettings
+from spillway.producers.kafka.reading import Reading
 from spillway.producers.schema_log import SchemaLog
 from tests.waiting import PATIENT_SECONDS
 
@@ -25,12 +26,8 @@ def test_writers_register_their_schemas_once(echo_pipeline, broker):
     settings = ClientSettings.load(broker)
     for _ in range(3):
         SchemaLog(settings, pipeline.name).open()
-    reader = Consumer({"bootstrap.servers": broker, "group.id": "x", "enable.partition.eof": True})
-    reader.assign([TopicPartition(f"{pipeline.name}.schemas", 0, 0)])
-    records = []
-    while (message := reader.poll(10)) is not None and message.error() is None:
-        records.append((bytes.fromhex(message.key().decode()), message.value().decode()))
-    reader.close()
+    with Reading(settings, [(f"{pipeline.name}.schemas", 0)]) as reading:
+        records = [(bytes.fromhex(record.key.decode()), record.value.decode()) for record in reading.to_the_end()]
     assert sorted(records) == sorted(OWN_SCHEMAS.items())
 
 

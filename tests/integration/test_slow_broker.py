@@ -1,15 +1,13 @@
 """The tests' own slow link to a real broker: clients that start behind the proxy stay there, and know themselves."""
 
-from contextlib import closing
-
 import pytest
 from confluent_kafka import Producer
 
 from spillway.agents.cli.options import cache_dir
-from spillway.agents.live.states.partition_reading import PartitionReading
 from spillway.producers.connection import ClientSettings
+from spillway.producers.kafka.log import KafkaLog
 from tests.slow_broker import slow_broker
-from tests.waiting import Bound, until
+from tests.waiting import until
 
 from .conftest import make_topics
 
@@ -23,56 +21,42 @@ def slow(tmp_path_factory):
         yield broker
 
 
+def ends(following):
+    read = []
+    following.when_read(read.append)
+    until(lambda: read, 90)
+    return read
+
+
 def test_an_end_is_heard_from_a_broker_whose_every_answer_takes_longer_than_it_is_first_given(slow):
     slow.link.shape()
-    settings, bound = ClientSettings(bootstrap=slow.bootstrap), Bound(90)
-    with closing(PartitionReading(settings, [("t", 0)], {"client.id": "late"})) as reading:
-        while reading.end(("t", 0)) is None:  # connections are made, leaders known
-            assert not bound.over
-        slow.link.shape(lambda link: link.client == "late", delay=1.5, direction="down")
-        while reading.end(("t", 0)) is None:
-            assert not bound.over
+    with KafkaLog(ClientSettings(bootstrap=slow.bootstrap)) as log:
+        following = log.follow(("t", 0), None, print)
+        assert ends(following) == [0]  # connections are made, leaders known
+        slow.link.shape(lambda link: link.client == "log", delay=1.5, direction="down")
+        assert ends(following) == [0]
         slow.link.reset()
 
 
-def values_of(reading):
-    return [message.value() for message in reading.poll(0.05)[0]]
-
-
-def test_a_reader_that_hears_nothing_for_long_takes_another_consumer_and_goes_on_where_it_was(slow):
+@pytest.mark.parametrize("asks", [True, False])
+def test_a_log_that_hears_nothing_for_long_takes_another_consumer_and_goes_on_where_it_was(slow, asks, caplog):
     slow.link.reset()
+    topic = f"deaf-{asks}"
     producer = Producer({"bootstrap.servers": slow.broker.bootstrap})
-    make_topics(slow.broker.bootstrap, {"deaf": 1})
-    settings, slot = ClientSettings(bootstrap=slow.bootstrap), ("deaf", 0)
-    producer.produce("deaf", b"1")
-    with closing(PartitionReading(settings, [slot], {"client.id": "deaf"})) as reading:
-        until(lambda: reading.end(slot) is not None, 90)
-        until(lambda: values_of(reading) == [b"1"], 90)
-        first = reading.consumer
-        slow.link.shape(lambda link: link.client == "deaf", held=True)
-        until(lambda: reading.end(slot) is None and reading.consumer is not first, 90)
+    make_topics(slow.broker.bootstrap, {topic: 1})
+    producer.produce(topic, b"1")
+    assert producer.flush(90) == 0
+    read, came = [], []
+    with KafkaLog(ClientSettings(bootstrap=slow.bootstrap)) as log:
+        following = log.follow((topic, 0), None, came.extend)
+        assert ends(following) == [1]
+        slow.link.shape(lambda link: link.client == "log", held=True)
+        if asks:
+            following.when_read(read.append)
+        until(lambda: "connecting again" in caplog.text, 90)
         slow.link.reset()
-        producer.produce("deaf", b"2")
+        producer.produce(topic, b"2")
         assert producer.flush(90) == 0
-        read = []
-        until(lambda: reading.end(slot) == 2 and (read.extend(values_of(reading)) or read), 90)
-        assert read == [b"2"]
-
-
-def test_so_does_one_that_asks_nothing_where_nothing_comes(slow):
-    slow.link.reset()
-    make_topics(slow.broker.bootstrap, {"quiet": 1})
-    settings, slot = ClientSettings(bootstrap=slow.bootstrap), ("quiet", 0)
-    with closing(PartitionReading(settings, [slot], {"client.id": "quiet"})) as reading:
-        first = reading.consumer
-        until(lambda: reading.end(slot) == 0, 90)
-        slow.link.shape(lambda link: link.client == "quiet", held=True)
-
-        def renewed():
-            reading.poll(0.05)
-            reading.heed(0.2, 0.2)
-            return reading.consumer is not first
-
-        until(renewed, 90)
-        slow.link.reset()
-        until(lambda: reading.end(slot) == 0, 90)
+        until(lambda: len(came) == 2, 90)
+        until(lambda: bool(read) == asks, 90)
+    assert [record.value for record in came] == [b"1", b"2"]

@@ -94,7 +94,7 @@ def held_for_long(run, rng):
     begin(run, rng)
     run.faulted = time.time()
     deaf = {run.process(label).pid for label in ("gate.0", "t.0")}
-    run.bench.link.shape(lambda link: link.client == "version-logs" and link.pid in deaf, held=True, direction="down")
+    run.bench.link.shape(lambda link: link.client == "log" and link.pid in deaf, held=True, direction="down")
     time.sleep(_HELD_SECONDS)
     stage = run.process("t.0").pid
     run.bench.link.shape(lambda link: link.pid in deaf and link.pid != stage)

@@ -255,7 +255,6 @@ COMPARES = {
     "agents/live/clock.py": "the stage's clock follows it, at most 1 % slower, and at once where it leads by a second",
     "agents/live/gate/wire.py": "the latency that is shown is never below 0",
     "agents/live/ingress.py": "what the broker has beyond our clock counts as come before",
-    "agents/live/plan/planner.py": "where reading begins: a minute back; words may be 5 s apart (`APART`)",
     "lineage/ids.py": "where a search by an id begins: 5 s earlier (`_EARLIER`)",
     "producers/offline/job.py": "since when outcomes are looked for after a crash: 10 s earlier (`_SKEW`)",
 }

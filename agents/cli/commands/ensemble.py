@@ -75,7 +75,8 @@ def _show_weights(source: Source, stage: StageSpec, section: EnsembleSpec) -> in
         served = sizes.ensembles().get(record_key(stage.name))
     section = section if served is None else served.section
     selection, decoder = selection_of(stage.name, section.selection), Decoder(source.spec.limits.merged())
-    with Table(source.settings, topics.table_of(source.spec, stage.learner.name)) as table:
+    topic = topics.table_of(source.spec, stage.learner.name)
+    with Table(source.settings, topic, partitions=range(source.spec.partitions)) as table:
         found = {key: decode_row(value, decoder) for key, value in table.require().items()}
     rows = {key.decode(): row for key, row in found.items() if not key.startswith(SHARED)}
     for context, row in sorted(rows.items()):

@@ -51,6 +51,7 @@ from spillway.agents.live.spans import SpanReader
 from spillway.lineage.errors import SpillwayError
 from spillway.lineage.metric_names import GATE
 from spillway.lineage.values.codec import Decoder, encode_word
+from spillway.producers.kafka.log import KafkaLog
 from spillway.producers.schema_log import SchemaLog
 from spillway.topology import topics
 
@@ -218,7 +219,10 @@ def serve(config: GateProcessConfig, stopping: Callable[[], bool]) -> None:
     membership = _Membership(config)
     writer = transactional_writer(config)
     teller = Teller(config.settings, name, config.replica, metrics, config.plan_period)
-    states = _states(config)
+    places, states = config.pipeline.spec.places, None
+    if places:
+        follower = KafkaLog(config.settings)
+        states = GateStates(follower.through, name, places)
     if config.otlp is not None:
         metrics.traces = TraceExporter(config.otlp, name, config.replica, config.trace_sample)
     gate = build(config, membership.consumer, writer, metrics, teller.tell, states)
@@ -238,6 +242,7 @@ def serve(config: GateProcessConfig, stopping: Callable[[], bool]) -> None:
         writer.close()
         if states is not None:
             states.close()
+            follower.shut()
         member_id = membership.consumer.memberid()
         membership.consumer.close()
         if metrics.traces is not None:
@@ -245,11 +250,6 @@ def serve(config: GateProcessConfig, stopping: Callable[[], bool]) -> None:
     registration.close()
     if member_id:
         leave(config.settings, name, member_id)
-
-
-def _states(config: GateProcessConfig) -> GateStates | None:
-    spec = config.pipeline.spec
-    return GateStates(config.settings, spec.name, spec.places) if spec.places else None
 
 
 class _Membership:

@@ -1,4 +1,4 @@
-"""What the gate knows of states: the version logs, read on a thread of their own, heard between two rounds.
+"""What the gate knows of states: the version logs, heard between two rounds.
 
 The gate's thread waits for outcomes in short stretches while it holds some, so that what makes them durable is heard
 within a millisecond. The logs are read to their ends whenever partitions come to the gate, after their committed
@@ -8,7 +8,7 @@ offsets were read: what the owner before knew to be dead, and committed past, mu
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from spillway.agents.live.states.log_reader import LogsFeed
 from spillway.agents.live.states.worker import Mailbox
@@ -17,10 +17,11 @@ from spillway.lineage.errors import BrokerError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from spillway.agents.live.states.worker import Post
     from spillway.checkpoint.logs import Logs
     from spillway.lineage.errors import SpillwayError
     from spillway.lineage.marks import Place
-    from spillway.producers.connection import ClientSettings
+    from spillway.lineage.ports import Log
 
 _POLL = 0.002
 
@@ -28,11 +29,12 @@ _POLL = 0.002
 class GateStates:
     """The version logs of a pipeline, as its gate has heard them."""
 
-    def __init__(self, settings: ClientSettings, pipeline: str, places: Iterable[Place], **reading: Any) -> None:
+    def __init__(self, log: Callable[[Post], Log], pipeline: str, places: Iterable[Place]) -> None:
+        """`log`: of whoever is told by a post."""
         self._mailbox = Mailbox()
         self._changed = False
         self._failure: SpillwayError | None = None
-        self._feed = LogsFeed(settings, pipeline, places, self._mailbox.post, self._change, self._fail, **reading)
+        self._feed = LogsFeed(log(self._mailbox.post), pipeline, places, self._change, self._fail)
 
     @property
     def logs(self) -> Logs:
@@ -43,6 +45,7 @@ class GateStates:
 
         Call it in the gate's thread, between two rounds.
         """
+        self._feed.reader.tick()
         self._mailbox.deliver()
         if self._failure is not None:
             raise self._failure
@@ -56,11 +59,11 @@ class GateStates:
     def read_to_ends(self, within: float) -> None:
         """Read the logs to the ends that they have from now on. Raises BrokerError as `await_ends` does."""
         reached: list[bool] = []
-        self._feed.read_to_ends(lambda: reached.append(True))
+        self._feed.reader.read_to_ends(lambda: reached.append(True))
         self._await(lambda: bool(reached), within)
 
     def close(self) -> None:
-        self._feed.close()
+        self._feed.reader.close()
 
     def _await(self, done: Callable[[], bool], within: float) -> None:
         until = time.monotonic() + within

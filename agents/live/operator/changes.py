@@ -15,7 +15,6 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from spillway.agents.live.operator.histories import Histories, Standing
-from spillway.agents.live.operator.partitions import PATIENCE, Partitions
 from spillway.agents.live.operator.stored import Store
 from spillway.agents.live.topics import ensure
 from spillway.checkpoint.assembly import ChunkError
@@ -35,6 +34,7 @@ from spillway.lineage.marks import Mark
 from spillway.lineage.replication import Base, Beat, Claim, Fence, Manifest
 from spillway.lineage.values.replication import ReplicationDecoder, encode
 from spillway.producers.cluster import idempotent_producer
+from spillway.producers.kafka.reading import PATIENCE, Reading
 from spillway.producers.schema_log import SchemaLog
 from spillway.topology import topics
 from spillway.topology.quantities import show_duration
@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from spillway.checkpoint.chunks import Chunk
     from spillway.checkpoint.promotion import Action
     from spillway.lineage.marks import Place, Version
+    from spillway.lineage.ports import Record as Stored
     from spillway.lineage.replication import Contents
     from spillway.producers.connection import ClientSettings
     from spillway.topology.spec import PipelineSpec
@@ -82,12 +83,12 @@ class Reign:
         self.histories = Histories(spec, ReplicationDecoder(schemas.open()))
         self._member = Member(place, self.name, self.histories.claims, self.histories.logs)
         self._counted: dict[str, bool] = {}  # of our own records in the version log, by key
-        self._partitions = Partitions(settings, self.histories.partitions)
+        self._reading = Reading(settings, self.histories.partitions)
         options = {"linger.ms": 2, "queue.buffering.max.kbytes": _QUEUED_KILOBYTES}
         self._producer = idempotent_producer(settings, self._control, PATIENCE, options)
         try:
-            for message in self._partitions.to_the_end():
-                self._take(message)
+            for record in self._reading.to_the_end():
+                self._take(record)
         except BaseException:
             self.close()
             raise
@@ -130,7 +131,7 @@ class Reign:
 
     def close(self) -> None:
         self._producer.flush(1)
-        self._partitions.close()
+        self._reading.close()
 
     # Inside ----------------------------------------------------------------------------------------------------
 
@@ -148,18 +149,18 @@ class Reign:
     def _next(self, until: float, what: str) -> Action | None:
         if time.monotonic() > until:
             raise BrokerError(f"{what} did not come back on {self._versions} or {self._control} in time")
-        actions = [action for message in self._partitions.read() if (action := self._take(message)) is not None]
+        actions = [action for record in self._reading.read() if (action := self._take(record)) is not None]
         # Of a member there is one thing to do at a time; only being overtaken can come on top.
         return next((each for each in actions if isinstance(each, StandDown)), actions[-1] if actions else None)
 
-    def _take(self, message: Any) -> Action | None:
-        taken = self.histories.take(message)
+    def _take(self, stored: Stored) -> Action | None:
+        taken = self.histories.take(stored)
         if taken is None:
             return None
         record, counts = taken
         if isinstance(record, Claim):
             return self._member.heard_claim(record, won=counts)
-        if (message.topic(), message.partition()) != (self._versions, self.place[1]):
+        if (stored.topic, stored.partition) != (self._versions, self.place[1]):
             return None
         if isinstance(record, Base | Manifest) and record.claimant == self.name:
             self._counted[record_key(record)] = counts
@@ -227,7 +228,7 @@ class _Look:
         self._topic = topics.beat(spec.name)
         self._decoder = ReplicationDecoder()
         self._lease = Lease(spec.stage(place[0]).required_state.lease)
-        self._partitions = Partitions(settings, [(self._topic, 0)], from_end=True)
+        self._reading = Reading(settings, [(self._topic, 0)], from_end=True)
         self._producer = idempotent_producer(settings, self._topic, PATIENCE, {"linger.ms": 0})
         self._sequence = 0
 
@@ -243,13 +244,13 @@ class _Look:
             if now >= due:
                 due = now + self._lease.beat
                 self._probe(watch, now)
-            for message in self._partitions.read(min(0.02, self._lease.beat)):
-                if self._take(watch, message):
+            for record in self._reading.read(min(0.02, self._lease.beat)):
+                if self._take(watch, record):
                     return self.heard
 
     def close(self) -> None:
         self._producer.flush(1)
-        self._partitions.close()
+        self._reading.close()
 
     def _probe(self, watch: Watch, now: float) -> None:
         self._sequence += 1
@@ -258,9 +259,9 @@ class _Look:
         self._producer.produce(self._topic, encode(beat), self._name, 0)
         self._producer.poll(0)
 
-    def _take(self, watch: Watch, message: Any) -> bool:
+    def _take(self, watch: Watch, record: Stored) -> bool:
         try:
-            beat = self._decoder.beat(message.value() or b"")
+            beat = self._decoder.beat(record.value or b"")
         except WireError:  # of another release, or none: nobody can say whose it is
             return False
         if (beat.stage, beat.shard) != self._place:

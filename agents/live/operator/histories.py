@@ -10,9 +10,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
-from spillway.agents.live.operator.partitions import Partitions
 from spillway.agents.live.states.log_reader import CONTROL, LogRecords
 from spillway.checkpoint.claims import Claims
 from spillway.checkpoint.damage import Damage
@@ -21,16 +20,18 @@ from spillway.lineage.errors import CheckpointError, UsageError
 from spillway.lineage.marks import INITIAL, Mark, Version
 from spillway.lineage.replication import Base, Claim, Fence, Manifest
 from spillway.lineage.values.replication import ReplicationDecoder
+from spillway.producers.kafka.reading import Reading
 from spillway.producers.schema_log import SchemaLog
 from spillway.topology import topics
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from spillway.agents.live.operator.partitions import Partition
     from spillway.agents.live.states.log_reader import Read
     from spillway.checkpoint.version_log import Record
     from spillway.lineage.marks import Place
+    from spillway.lineage.ports import Record as Stored
+    from spillway.lineage.ports import Slot
     from spillway.producers.connection import ClientSettings
     from spillway.topology.spec import PipelineSpec
 
@@ -136,12 +137,12 @@ class Histories:
         self._standing: dict[Place, dict[str, tuple[Manifest, bool]]] = {place: {} for place in spec.places}
 
     @property
-    def partitions(self) -> list[Partition]:
+    def partitions(self) -> list[Slot]:
         return [*self._places, (self._control, 0)]
 
-    def take(self, message: Any) -> tuple[Claim | Record, bool] | None:
+    def take(self, stored: Stored) -> tuple[Claim | Record, bool] | None:
         """Take a record that was read; say what it is and whether it counts. Raises CheckpointError."""
-        read = self._records.read(message)
+        read = self._records.read(stored)
         if read is None:
             return None
         try:
@@ -151,7 +152,7 @@ class Histories:
         except CheckpointError as error:
             raise CheckpointError(f"{read.where}: {error}") from error
 
-    def reached(self, ended: Iterable[Partition]) -> None:
+    def reached(self, ended: Iterable[Slot]) -> None:
         for partition in ended:
             if partition in self._places:
                 self.logs.caught_up(self._places[partition])
@@ -199,8 +200,8 @@ def read_histories(settings: ClientSettings, spec: PipelineSpec) -> Histories:
     schemas = SchemaLog(settings, spec.name)
     schemas.relearn()
     histories = Histories(spec, ReplicationDecoder(schemas.book))
-    with Partitions(settings, histories.partitions) as partitions:
-        for message in partitions.to_the_end():
-            histories.take(message)
+    with Reading(settings, histories.partitions) as reading:
+        for record in reading.to_the_end():
+            histories.take(record)
     histories.reached(histories.partitions)
     return histories

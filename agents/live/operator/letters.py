@@ -13,20 +13,15 @@ from __future__ import annotations
 import secrets
 import time
 from collections import Counter
-from contextlib import closing
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
-from confluent_kafka import TopicPartition
-
-from spillway.agents.live.operator.partitions import PATIENCE, Partitions
 from spillway.lineage import headers as wire
 from spillway.lineage.errors import UsageError, WireError
 from spillway.lineage.ids import MAX_REQUEST_ID
 from spillway.lineage.message import DeadLetter
 from spillway.lineage.values.codec import Decoder, encode_dead_letter
-from spillway.producers.cluster import Reader
-from spillway.producers.kafka.records import header_pairs
+from spillway.producers.kafka.reading import PATIENCE, Reading
 from spillway.producers.schema_log import SchemaLog
 from spillway.producers.table import write
 from spillway.topology import topics
@@ -35,14 +30,14 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator
 
     from spillway.lineage.message import Query
+    from spillway.lineage.ports import Record
     from spillway.producers.connection import ClientSettings
     from spillway.topology.spec import PipelineSpec
 
 RETRY_OF: Final = "x-retry-of"  # the id of the query whose letter this one is asked again for
 ATTEMPT: Final = "x-attempt"  # how often it was asked, the first time included
 RETRIED: Final = "retried"  # the reason of a note
-_EARLIER_MS: Final = 60_000  # before a query's own time that its record is looked for: clocks differ
-_QUIET_SECONDS: Final = 0.5
+_EARLIER: Final = 60.0  # seconds before a query's own time that its record is looked for: clocks differ
 
 _Pairs = list[tuple[str, bytes | None]]
 
@@ -103,17 +98,17 @@ class Letters:
 
     def read(self) -> Iterator[Letter]:
         """All letters, each partition's in order, without the notes."""
-        with Partitions(self._settings, [(self._topic, n) for n in range(self._spec.partitions)]) as reading:
-            for message in reading.to_the_end():
+        with Reading(self._settings, [(self._topic, n) for n in range(self._spec.partitions)]) as reading:
+            for record in reading.to_the_end():
                 try:
-                    content = self._decoder.dead_letter(message.value() or b"")
+                    content = self._decoder.dead_letter(record.value or b"")
                 except WireError:
                     self.unreadable += 1
                     continue
                 if content.topic == self._topic:
                     self.noted.add(_place(content.partition, content.offset))
                     continue
-                yield Letter(message.partition(), message.offset(), content)
+                yield Letter(record.partition, record.offset, content)
 
     def note_predicted(self, letters: Iterable[Letter]) -> None:
         """Note that the queries of `letters` were asked again and predicted. Raises BrokerError."""
@@ -178,34 +173,21 @@ class Letters:
             raise UsageError(f"letter {letter.place}: its record has no request id, so it cannot be sent again")
         if content.topic == self._ingress and content.value is not None:
             return letter.headers, content.key, content.value
-        message = self._find(letter)
-        if message is None:
+        found = self._find(letter)
+        if found is None:
             raise UsageError(
                 f"letter {letter.place}: its query {letter.request_id} is no longer on {self._ingress} (its retention "
                 "has passed), and a record between stages cannot be sent again: send the query again from the client"
             )
-        return list(header_pairs(message) or ()), message.key(), message.value()
+        return list(found.headers), found.key, found.value
 
-    def _find(self, letter: Letter) -> Any:
+    def _find(self, letter: Letter) -> Record | None:
         """Look for a query on the ingress, from about when it was sent on; a query keeps its partition."""
         sent = _text(letter.headers, wire.SENT)
-        start_ms = max(0, (int(sent) if sent.isdigit() else 0) // 1000 - _EARLIER_MS)
-        partition = letter.content.partition
-        with closing(Reader(self._settings, {"fetch.wait.max.ms": 50})) as reader:
-            reader.partitions(self._ingress, PATIENCE)
-            (found,) = reader.consumer.offsets_for_times([TopicPartition(self._ingress, partition, start_ms)], PATIENCE)
-            end = reader.ends(self._ingress, partition + 1, PATIENCE)[partition].offset
-            at = found.offset if found.offset >= 0 else end
-            reader.assign([TopicPartition(self._ingress, partition, at)])
-            while at < end:
-                messages = reader.read(_QUIET_SECONDS, 500)
-                for message in messages:
-                    if message.error() is None and wire.identify(header_pairs(message) or ()) == letter.request_id:
-                        return message
-                (place,) = reader.consumer.position([TopicPartition(self._ingress, partition)])
-                at = max(at, place.offset)
-                reader.heed(PATIENCE, _QUIET_SECONDS)
-        return None
+        since = max(0.0, (int(sent) if sent.isdigit() else 0) / 1e6 - _EARLIER)
+        with Reading(self._settings, [(self._ingress, letter.content.partition)], since=since) as reading:
+            asked = (each for each in reading.to_the_end() if wire.identify(each.headers) == letter.request_id)
+            return next(asked, None)
 
 
 def retried(letters: Iterable[Letter], noted: Collection[str]) -> set[str]:

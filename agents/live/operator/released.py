@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from contextlib import closing
 from typing import TYPE_CHECKING
 
-from spillway.agents.live.operator.partitions import PATIENCE, Partitions
 from spillway.lineage import headers as wire
 from spillway.lineage.limits import DEFAULT_LIMITS
 from spillway.lineage.values.codec import Decoder
-from spillway.producers.cluster import Reader
-from spillway.producers.kafka.records import header_pairs
+from spillway.producers.kafka.reading import PATIENCE, Reading, slots_of
 from spillway.producers.schema_log import SchemaLog
 from spillway.topology import topics
 
@@ -24,18 +21,16 @@ def released(
     settings: ClientSettings, pipeline: str, request_id: str, limits: Limits = DEFAULT_LIMITS
 ) -> Outcome | None:
     """The newest outcome of that request id; None where there is none. Raises BrokerError, TopicError, WireError."""
-    topic = topics.egress(pipeline)
-    with closing(Reader(settings, {})) as reader:
-        count = reader.partitions(topic, PATIENCE)
+    slots = slots_of(settings, topics.egress(pipeline))
     schemas = SchemaLog(settings, pipeline, timeout=PATIENCE)
     schemas.relearn()
     found = None
-    with Partitions(settings, [(topic, number) for number in range(count)]) as reading:
-        for message in reading.to_the_end():
-            if wire.identify(header_pairs(message)) == request_id:
-                found = message
+    with Reading(settings, slots) as reading:
+        for record in reading.to_the_end():
+            if wire.identify(record.headers) == request_id:
+                found = record
     if found is None:
         return None
-    outcome = Decoder(limits, schemas.book).released(found.value() or b"")
+    outcome = Decoder(limits, schemas.book).released(found.value or b"")
     outcome.request_id = request_id
     return outcome

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from contextlib import closing
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from confluent_kafka import KafkaException
 
@@ -18,22 +18,21 @@ from spillway.agents.live.committed import GroupOffsets
 from spillway.agents.live.groups import group_id, member_label
 from spillway.agents.live.operator.histories import read_histories
 from spillway.agents.live.operator.inspection import Search, Sighting
-from spillway.agents.live.operator.partitions import PATIENCE, Partitions
 from spillway.lineage import headers as wire
 from spillway.lineage.errors import BrokerError, UsageError, WireError
 from spillway.lineage.ids import made_at
 from spillway.lineage.keys import partition_for
 from spillway.lineage.metric_names import GATE
 from spillway.lineage.values.codec import Decoder
-from spillway.producers.cluster import Reader
-from spillway.producers.kafka.records import header_pairs
+from spillway.producers.kafka.reading import PATIENCE, Reading, slots_of
 from spillway.producers.schema_log import SchemaLog
 from spillway.topology import topics
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
     from spillway.lineage.message import Outcome
+    from spillway.lineage.ports import Record
     from spillway.producers.connection import ClientSettings
     from spillway.topology.spec import PipelineSpec
 
@@ -55,8 +54,7 @@ def search(
             f"the id {request_id} was not made by a client of Spillway, so it does not say when its query was sent: "
             "give --at TIME (from which a minute of records is searched) or --key TEXT (the query's key)"
         )
-    with closing(Reader(settings, {})) as reader:
-        count = reader.partitions(topics.egress(spec.name), PATIENCE)
+    count = len(slots_of(settings, topics.egress(spec.name)))
     own = partition_for((key or request_id).encode(), count)
     others = [number for number in range(count) if number != own] if key is None else []
     return _Searching(settings, spec, Search(request_id, since, SECONDS, own)).run(others)
@@ -93,29 +91,29 @@ class _Searching:
         seen: list[Sighting] = []
         if not slots:
             return seen
-        with Partitions(self._settings, slots, since=None if since is None else since - _EARLIER) as reading:
-            for message in reading.to_the_end():
-                if since is not None and message.timestamp()[1] > (since + SECONDS) * 1000:
-                    reading.leave((message.topic(), message.partition()))
+        with Reading(self._settings, slots, since=None if since is None else since - _EARLIER) as reading:
+            for record in reading.to_the_end():
+                if since is not None and record.timestamp > (since + SECONDS) * 1000:
+                    reading.leave((record.topic, record.partition))
                     continue
-                pairs = header_pairs(message)
+                pairs = record.headers
                 # Nearly every record has its id first, as our own encoder puts it.
                 if not pairs or (pairs[0][0] == wire.REQUEST_ID and pairs[0][1] != wanted.encode()):
                     continue
                 if wire.identify(pairs) == wanted:
-                    seen.append(self._sighting(message, pairs))
-                    if message.topic() == self._egress:
+                    seen.append(self._sighting(record))
+                    if record.topic == self._egress:
                         break
         return seen
 
-    def _sighting(self, message: Any, pairs: Iterable[tuple[str, bytes | None]]) -> Sighting:
-        at = message.timestamp()[1]
+    def _sighting(self, record: Record) -> Sighting:
+        at = record.timestamp
         try:
-            headers = wire.decode(pairs, appended_us=max(0, at * 1000), slo_us=int(self._spec.slo * 1e6))
+            headers = wire.decode(record.headers, appended_us=max(0, at * 1000), slo_us=int(self._spec.slo * 1e6))
         except WireError:
             headers = wire.Headers(self._search.request_id, max(0, at * 1000), max(0, at * 1000))
-        place = message.topic(), message.partition(), message.offset()
-        return Sighting(*place, at / 1000, headers, message.key(), message.value())
+        place = record.topic, record.partition, record.offset
+        return Sighting(*place, at / 1000, headers, record.key, record.value)
 
     def _is_done(self, reader: str, sighting: Sighting) -> bool | None:
         """Whether a stage, or the gate, has committed beyond a record; None where nobody says."""
@@ -148,6 +146,6 @@ class _Searching:
 
     def _oldest(self) -> float | None:
         """When the oldest outcome that the partition still has was written; None where it has none."""
-        with Partitions(self._settings, [(self._egress, self._search.partition)]) as reading:
+        with Reading(self._settings, [(self._egress, self._search.partition)]) as reading:
             first = next(reading.to_the_end(), None)
-        return None if first is None else first.timestamp()[1] / 1000
+        return None if first is None else first.timestamp / 1000

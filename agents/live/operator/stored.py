@@ -7,13 +7,13 @@ import mmap
 import os
 from typing import TYPE_CHECKING, Any
 
-from spillway.agents.live.operator.partitions import Partitions
 from spillway.checkpoint import state_files
 from spillway.checkpoint.assembly import Assembler, ChunkError, check, inline_chunks
 from spillway.checkpoint.chunks import decode_key
 from spillway.checkpoint.manifests import open_contents
 from spillway.lineage.errors import CheckpointError, UsageError
 from spillway.lineage.replication import TORCH
+from spillway.producers.kafka.reading import Reading
 from spillway.topology import topics
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ class Store:
 
     def __init__(self, settings: ClientSettings, pipeline: str, place: Place) -> None:
         self._settings = settings
-        self._partition = (topics.state(pipeline, place[0]), place[1])
+        self._slot = (topics.state(pipeline, place[0]), place[1])
 
     def feed_all(self, contents: Contents, add: Callable[[ChunkKey, bytes], object]) -> None:
         """Give every chunk of a version to `add`, as `feed` does."""
@@ -58,15 +58,15 @@ class Store:
         damaged: dict[ChunkKey, ChunkError] = {}
         if not left:
             return
-        with Partitions(self._settings, [self._partition]) as partitions:
-            for message in partitions.to_the_end():
-                if message.value() is None:
+        with Reading(self._settings, [self._slot]) as reading:
+            for record in reading.to_the_end():
+                if record.value is None:
                     continue
-                key = decode_key(message.key() or b"")
+                key = decode_key(record.key or b"")
                 if key not in left:
                     continue
                 try:
-                    add(key, message.value())
+                    add(key, record.value)
                 except ChunkError as error:
                     damaged[key] = error
                     continue

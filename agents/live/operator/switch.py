@@ -9,22 +9,23 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Final, Self
 
 from spillway.agents.live.operator.histories import read_histories
-from spillway.agents.live.operator.partitions import PATIENCE, Partitions
 from spillway.checkpoint.claims import key as claim_key
 from spillway.checkpoint.promotion import Role
 from spillway.lineage.errors import BrokerError, SpillwayError, UsageError, WireError
 from spillway.lineage.replication import Beat, Fence, Yield
 from spillway.lineage.values.replication import ReplicationDecoder, encode
 from spillway.producers.cluster import idempotent_producer
+from spillway.producers.kafka.reading import PATIENCE, Reading
 from spillway.topology import topics
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from spillway.lineage.marks import Place
+    from spillway.lineage.ports import Record
     from spillway.producers.connection import ClientSettings
     from spillway.topology.spec import PipelineSpec
 
@@ -73,13 +74,13 @@ class Switch:
         self._beats = topics.beat(spec.name)
         self._decoder = ReplicationDecoder()
         wanted = [(self._beats, 0), (topics.versions(spec.name, place[0]), place[1])]
-        self._partitions = Partitions(settings, wanted, from_end=True)
+        self._reading = Reading(settings, wanted, from_end=True)
         try:
             log = read_histories(settings, spec).logs.log(place)
             self.epoch, self.primary = log.epoch, log.claimant
             self._producer = idempotent_producer(settings, self._control, PATIENCE, {"linger.ms": 0})
         except BaseException:
-            self._partitions.close()
+            self._reading.close()
             raise
         self._heard: set[str] = set()  # the roles of the shard's members
         self._backup = ""
@@ -126,24 +127,24 @@ class Switch:
     def _read(self, until: Callable[[], bool], seconds: float) -> None:
         give_up = time.monotonic() + seconds
         while not until() and time.monotonic() < give_up:
-            for message in self._partitions.read(0.01):
-                self._take(message)
+            for record in self._reading.read(0.01):
+                self._take(record)
 
-    def _take(self, message: Any) -> None:
+    def _take(self, stored: Record) -> None:
         try:
-            record = self._decoder.record(message.value() or b"")
+            record = self._decoder.record(stored.value or b"")
         except WireError:  # of another release, or a tombstone: neither a beat nor a fence for us
             return
         if isinstance(record, Beat) and (record.stage, record.shard) == self._place:
             self._heard.add(record.role)
             if record.role == Role.BACKUP.value:
                 self._backup = record.member
-        elif isinstance(record, Fence) and record.epoch > self.epoch and message.topic() != self._beats:
+        elif isinstance(record, Fence) and record.epoch > self.epoch and stored.topic != self._beats:
             self._fence = record
 
     def close(self) -> None:
         self._producer.flush(1)
-        self._partitions.close()
+        self._reading.close()
 
     def __enter__(self) -> Self:
         return self

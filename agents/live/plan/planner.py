@@ -16,20 +16,17 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import threading
 import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from confluent_kafka import KafkaException, TopicPartition
-
 from spillway.agents.core.board import UNREADABLE, Board, silence_of, word_of
 from spillway.agents.core.estimates.observed import Observed
 from spillway.lineage import reasons
-from spillway.lineage.errors import SpillwayError, WireError
+from spillway.lineage.errors import WireError
 from spillway.lineage.metric_names import GATE
+from spillway.lineage.ports import Since
 from spillway.lineage.values.codec import encode_word
-from spillway.producers.cluster import Reader
 from spillway.topology import topics
 
 if TYPE_CHECKING:
@@ -41,8 +38,8 @@ if TYPE_CHECKING:
     from spillway.agents.live.metrics import StageMetrics
     from spillway.agents.live.output import Output
     from spillway.lineage.message import PlanWord
+    from spillway.lineage.ports import Following, Log, Record
     from spillway.lineage.values.codec import Decoder
-    from spillway.producers.connection import ClientSettings
     from spillway.topology.spec import PipelineSpec
 
     Tick = Callable[[float, Mapping[str, Sequence[StageState]]], None]
@@ -50,95 +47,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
-# What the replicas say of themselves, as it comes in on `<p>.plan`: a reader without a group, in a thread of its own.
-#
-# It begins with the words of the last minute, not with the topic's first record: an older word counts for nothing, and
-# until Kafka compacts it the topic holds hours of them. A broker that is away, or a topic that is not there, stops
-# nothing: the thread tries again, and policies go on with what they know.
-
-Word = tuple[bytes | None, bytes | None]  # key and value
-
-_SINCE = 60.0  # seconds before the start
-_AT_ONCE = 500
-_POLL = 0.25
-_AGAIN = 2.0
-_CONNECT = 10.0
-_QUIET = 5.0  # seconds without a word after which the broker is asked whether it is there
-_MOST_BYTES = 256 * 1024  # of one fetch: who floods the topic fills nobody's memory
-
-
-class PlanFeed:
-    """Gives the topic's records to `hear`, on the loop, in order and in bunches."""
-
-    def __init__(
-        self,
-        settings: ClientSettings,
-        topic: str,
-        loop: asyncio.AbstractEventLoop,
-        hear: Callable[[Sequence[Word]], None],
-        period: float,
-    ) -> None:
-        """`period`: seconds between two words of a replica; the broker is asked that often where nobody speaks."""
-        self._settings = settings
-        self._topic = topic
-        self._loop = loop
-        self._hear = hear
-        self._options: dict[str, Any] = {
-            "fetch.wait.max.ms": round(1000 * min(max(period, 0.1), 1.0)),
-            "fetch.max.bytes": _MOST_BYTES,
-            "max.partition.fetch.bytes": _MOST_BYTES,
-            "queued.max.messages.kbytes": 1024,
-            "message.max.bytes": _MOST_BYTES,
-        }
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="plan-feed", daemon=True)
-
-    def start(self) -> None:
-        self._thread.start()
-
-    def close(self, timeout: float) -> None:
-        self._stop.set()
-        self._thread.join(timeout)
-
-    def _run(self) -> None:
-        said = ""
-        while not self._stop.is_set():
-            try:
-                self._read()
-            except (SpillwayError, KafkaException) as error:
-                if str(error) != said:
-                    said = str(error)
-                    log.warning("%s cannot be read; trying again: %s", self._topic, said)
-            except Exception as error:
-                if repr(error) != said:
-                    said = repr(error)
-                    log.exception("%s cannot be read; trying again", self._topic)
-            self._stop.wait(_AGAIN)
-
-    def _read(self) -> None:
-        """Read until told to stop. Raises where that cannot begin, or cannot go on."""
-        reader = Reader(self._settings, self._options)
-        try:
-            reader.partitions(self._topic, _CONNECT)
-            since = TopicPartition(self._topic, 0, int(1000 * (time.time() - _SINCE)))
-            reader.assign(reader.consumer.offsets_for_times([since], _CONNECT))
-            while not self._stop.is_set():
-                messages = reader.read(_POLL, _AT_ONCE)
-                if messages:
-                    self._give(messages)
-                reader.heed(_QUIET, _AGAIN)
-        finally:
-            reader.close()
-
-    def _give(self, messages: Sequence[Any]) -> None:
-        failure = next((error for message in messages if (error := message.error()) is not None), None)
-        words = [(message.key(), message.value()) for message in messages if message.error() is None]
-        if words and not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(self._hear, words)
-        if failure is not None and not failure.retriable():
-            raise KafkaException(failure)
-
-
+_SINCE = 60.0  # seconds before the start: an older word counts for nothing, and the topic may hold hours of them
 _LONGEST_DELAY = 0.05  # seconds between saying and merging
 _RELOAD = 10.0  # seconds between two looks for the schema of a word
 
@@ -170,20 +79,36 @@ class Planner:
         self._key = key_of(view.stage, view.replica)
         self._topic = topics.plan(spec.name)
         self._under_way = False
+        self._words: Following | None = None
         self.board = Board([*(stage.name for stage in spec.stages), GATE], spec.partitions, silence_of(view.period))
         metrics.plan = self.board
         metrics.plan_facts = view.facts
 
     # What comes ------------------------------------------------------------------------------------------------
 
-    def hear(self, words: Sequence[Word]) -> None:
+    def follow(self, kafka: Log, start: int | None = None) -> None:
+        """Hear what the replicas say, and have said lately. What is wrong with it stops nothing."""
+        self.deafen()
+        self._words = kafka.follow(
+            (self._topic, 0),
+            Since(self._clock() - _SINCE) if start is None else start,
+            self.hear,
+            cut=lambda bounds: self.follow(kafka, bounds.start),
+            trouble=lambda error: log.warning("%s cannot be read; trying again: %s", self._topic, error),
+        )
+
+    def deafen(self) -> None:
+        if self._words is not None:
+            self._words.stop()
+
+    def hear(self, words: Sequence[Record]) -> None:
         now = self._clock()
-        for key, value in words:
-            if value is None:
-                self._forget(key)
+        for record in words:
+            if record.value is None:
+                self._forget(record.key)
                 continue
             try:
-                word = self._decoder.word(value)
+                word = self._decoder.word(record.value)
             except WireError as error:
                 log.warning("a status message on %s cannot be read (%s): %s", self._topic, error.reason, error)
                 self.board.refuse(UNREADABLE)

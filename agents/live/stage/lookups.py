@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from spillway.lineage.flags import Flags
     from spillway.lineage.headers import Pair
     from spillway.producers.connection import ClientSettings
+    from spillway.producers.kafka.log import KafkaLog
     from spillway.topology.spec import PipelineSpec, StageSpec
 
 
@@ -64,7 +65,7 @@ def after_of(extra: Iterable[Pair]) -> Token | None:
 class Lookups:
     """The tables of one stage. A context, from when they are followed."""
 
-    def __init__(self, settings: ClientSettings, spec: PipelineSpec, stage: StageSpec) -> None:
+    def __init__(self, settings: ClientSettings, spec: PipelineSpec, stage: StageSpec, kafka: KafkaLog) -> None:
         self._tables: dict[str, tuple[TableSpec, Published]] = {}
         self._generations: dict[str, Followed] = {}
         self._changes: deque[tuple[Hashable, Version | None]] = deque(maxlen=_CHANGES)
@@ -79,11 +80,12 @@ class Lookups:
                 shards=shards,
                 limits=limits,
                 own=table.own,
+                log=kafka,
                 changed=partial(self._changed, name),
             )
             self._tables[name] = table, published
-            if (log := generations_of(spec, table.of)) is not None:
-                self._generations[name] = Followed(settings, log)
+            if (generations := generations_of(spec, table.of)) is not None:
+                self._generations[name] = Followed(settings, generations, log=kafka)
         self._open = ExitStack()
 
     def __enter__(self) -> Self:
@@ -148,7 +150,7 @@ class Lookups:
         return dict(changes.popleft() for _ in range(len(changes)))
 
     def _changed(self, name: str, key: bytes, row: Row | None) -> None:
-        """On a table's thread."""
+        """On the log's thread."""
         self._changes.append(((name, key), None if row is None else row.version))
 
     @staticmethod

@@ -23,7 +23,7 @@ from spillway.agents.live.groups import Membership, group_id, instance_id
 from spillway.agents.live.inputs import Inputs, of_stage
 from spillway.agents.live.metrics import StageMetrics, marks_histogram
 from spillway.agents.live.output import Output
-from spillway.agents.live.plan.planner import PlanFeed, Planner, without_words
+from spillway.agents.live.plan.planner import Planner, without_words
 from spillway.agents.live.registry import serve_metrics, turns
 from spillway.agents.live.sizes import Sizes
 from spillway.agents.live.stage.beginning import (
@@ -76,6 +76,7 @@ from spillway.agents.workers.processes import command_of
 from spillway.agents.workers.tls import context_of
 from spillway.lineage.errors import SpillwayError
 from spillway.lineage.values.codec import Decoder
+from spillway.producers.kafka.log import KafkaLog
 from spillway.producers.schema_log import SchemaLog
 from spillway.topology import topics
 from spillway.topology.ensembles import record_key
@@ -94,7 +95,6 @@ if TYPE_CHECKING:
     from spillway.agents.models.execution import Runner
     from spillway.agents.models.loading import Model
     from spillway.checkpoint.logs import Logs
-    from spillway.producers.connection import ClientSettings
     from spillway.producers.models import Models
 
 log = logging.getLogger(__name__)
@@ -109,13 +109,15 @@ def run(config: StageProcessConfig) -> int:
     isolate_children()
     try:
         with ExitStack() as stack:
-            config, registry = registered(config, stack)
-            sizes = stack.enter_context(Sizes(config.settings, config.pipeline.spec.name, keeps=kept_by(config)))
+            kafka = stack.enter_context(KafkaLog(config.settings))
+            config, registry = registered(config, stack, kafka)
+            name, keeps = config.pipeline.spec.name, kept_by(config)
+            sizes = stack.enter_context(Sizes(config.settings, name, keeps=keeps, log=kafka))
             if config.spec.ensemble is not None:  # the file's need not be the one that is served
                 config = config.sized(sizes.newest(), sizes.ensembles())
             lookups = None
             if config.spec.tables or config.spec.learner is not None:
-                lookups = stack.enter_context(Lookups(config.settings, config.pipeline.spec, config.spec))
+                lookups = stack.enter_context(Lookups(config.settings, config.pipeline.spec, config.spec, kafka))
             copies = [] if config.processes else load_copies(config.spec, [0], config.torch_threads)
             schemas = SchemaLog(config.settings, config.pipeline.spec.name)
             schemas.open()
@@ -125,7 +127,7 @@ def run(config: StageProcessConfig) -> int:
                 copies += load_copies(config.spec, range(1, config.workers), config.torch_threads)
             if lookups is not None:
                 lookups.read()
-            return ending(asyncio.run(_serve(config, copies, schemas, sizes, lookups, registry)))
+            return ending(asyncio.run(_serve(config, copies, schemas, kafka, sizes, lookups, registry)))
     except SpillwayError as error:
         print(f"spillway: {config.pipeline.spec.name}/{config.stage}.{config.replica}: {error}", file=sys.stderr)
         return ending(error.exit_code)
@@ -140,6 +142,7 @@ async def _serve(
     config: StageProcessConfig,
     copies: list[tuple[Runner, Model]],
     schemas: SchemaLog,
+    kafka: KafkaLog,
     sizes: Sizes,
     lookups: Lookups | None,
     registry: Models | None,
@@ -173,7 +176,7 @@ async def _serve(
             for runner, _ in copies[config.workers :]:
                 runner.end()
             copies = copies[: config.workers]
-        return await StageProcess(config, copies, known, schemas, sizes, crew, beside, lookups).serve()
+        return await StageProcess(config, copies, known, schemas, kafka, sizes, crew, beside, lookups).serve()
     finally:
         if crew is not None:
             await asyncio.to_thread(crew.close, 1.0)
@@ -204,6 +207,7 @@ class StageProcess(Serving):
         copies: list[tuple[Runner, Model]],
         known: Known,
         schemas: SchemaLog,
+        kafka: KafkaLog,
         sizes: Sizes,
         crew: Crew | Members | VariantCrews | None,
         beside: Beside | None,
@@ -211,11 +215,14 @@ class StageProcess(Serving):
     ) -> None:
         """Build what needs no Kafka; `schemas` is open, and `sizes` is read. Call in a running loop.
 
+        `kafka`: what follows all that the process does.
+
         `crew`: its workers, where they are processes; `copies`: its threads with their models, where they are threads.
         `beside`: its dispatch. `lookups`: the tables that its queries are given.
         """
         super().__init__(config)
         self._schemas = schemas
+        self._kafka = kafka.through(asyncio.get_running_loop().call_soon_threadsafe)
         self._sizes = sizes
         self._runners = [runner for runner, _ in copies]
         self._models = {number: model for number, (_, model) in enumerate(copies)}
@@ -249,7 +256,7 @@ class StageProcess(Serving):
         loop, config = asyncio.get_running_loop(), self._config
         self._hear_signals()
         settings = self._config.settings
-        logs = self._follow_states(settings, loop)
+        logs = self._follow_states(loop)
         driver, memory, planner = self._driver(self._schemas, logs)
         self._on_news = driver.durability_changed
         self._on_deaf = driver.crashed
@@ -289,8 +296,7 @@ class StageProcess(Serving):
         registration = serve_metrics(self._config.run_dir, self._metrics, self._config.metrics, turns(loop))
         drained = False
         look_through_rarely()
-        feed = PlanFeed(settings, topics.plan(self._name), loop, planner.hear, self._period)
-        feed.start()
+        planner.follow(self._kafka)
         planning = loop.create_task(planner.run(output, driver.tick))
         planning.add_done_callback(driver.planning_ended)
         try:
@@ -308,27 +314,24 @@ class StageProcess(Serving):
                 planner.farewell(output)
             await self._end(app, output, workers)
             guard.close()
-            await asyncio.to_thread(feed.close, 1.0)
-            if self._states is not None:
-                await asyncio.to_thread(self._states.close)
         registration.close()
         return 0 if drained else 1
 
-    def _follow_states(self, settings: ClientSettings, loop: asyncio.AbstractEventLoop) -> Logs | None:
+    def _follow_states(self, loop: asyncio.AbstractEventLoop) -> Logs | None:
         """Begin to read the version logs, where a stage before this one has a state; None where none has."""
         before = self._config.pipeline.graph.rests_on(self._config.stage)
         if not before:
             return None
         self._metrics.marks = marks_histogram()
         self._states = LogsFeed(
-            settings,
+            self._kafka,
             self._name,
             [place for place in self._config.pipeline.spec.places if place[0] in before],
-            loop.call_soon_threadsafe,
             lambda: self._on_news(),  # noqa: PLW0108 - the driver that hears it is made with these logs
             lambda error: self._on_deaf(error),  # noqa: PLW0108
             soon=(),  # it serves what is not durable; only what it commits waits for these logs
         )
+        self._states.reader.tick_on(loop)
         return self._states.logs
 
     def _follow_sizes(self, workers: Workers, loop: asyncio.AbstractEventLoop) -> None:
@@ -363,7 +366,7 @@ class StageProcess(Serving):
     async def _read_logs(self) -> None:
         if self._states is not None:
             read = asyncio.Event()
-            self._states.read_to_ends(read.set)
+            self._states.reader.read_to_ends(read.set)
             await read.wait()
         if self._lookups is not None:
             await asyncio.to_thread(self._lookups.read_own)
@@ -482,3 +485,5 @@ class StageProcess(Serving):
         await asyncio.to_thread(output.flush, 1.0)
         output.close()
         await asyncio.to_thread(workers.close, 1.0)
+        if self._states is not None:
+            self._states.reader.close()

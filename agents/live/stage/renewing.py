@@ -28,13 +28,16 @@ if TYPE_CHECKING:
     from spillway.agents.live.stage.config import StageProcessConfig
     from spillway.agents.live.stage.driver import StageDriver
     from spillway.agents.live.stage.variants import VariantCrews
+    from spillway.producers.kafka.log import KafkaLog
 
 log = logging.getLogger(__name__)
 
 _LOOK: Final = 0.2  # seconds between looks at variants that load
 
 
-def registered(config: StageProcessConfig, stack: ExitStack) -> tuple[StageProcessConfig, Models | None]:
+def registered(
+    config: StageProcessConfig, stack: ExitStack, kafka: KafkaLog
+) -> tuple[StageProcessConfig, Models | None]:
     """The stage with what is registered, and the table, open in `stack`; as it is where the file lists its variants.
 
     Raises SpecError where nothing is registered of its application, BrokerError where the table cannot be read.
@@ -42,7 +45,7 @@ def registered(config: StageProcessConfig, stack: ExitStack) -> tuple[StageProce
     section = config.spec.variants
     if section is None or not section.registered:
         return config, None
-    models = stack.enter_context(Models(config.settings))
+    models = stack.enter_context(Models(config.settings, log=kafka))
     try:
         return config.with_variants(section_of(section, models.require().values())), models
     except SpecError as error:

@@ -57,7 +57,6 @@ if TYPE_CHECKING:
 
     from spillway.agents.core.joins import Fetch
     from spillway.agents.core.request import Loss
-    from spillway.agents.live.plan.planner import Word
     from spillway.agents.live.stage.config import StageProcessConfig
     from spillway.agents.live.stage.emission import Carried
     from spillway.agents.live.stateful.primary import Primary
@@ -65,6 +64,7 @@ if TYPE_CHECKING:
     from spillway.agents.models.stateful import Machine, StatefulModel
     from spillway.lineage.ports import Record
     from spillway.lineage.replication import Contents
+    from spillway.producers.kafka.log import KafkaLog
     from spillway.producers.schema_log import SchemaLog
 
 log = logging.getLogger(__name__)
@@ -88,10 +88,6 @@ class Speaker:
         self._planner: Planner | None = None
         self._speaking: asyncio.Task[None] | None = None
 
-    def hear(self, words: Sequence[Word]) -> None:
-        if self._planner is not None:
-            self._planner.hear(words)
-
     def begin(self, primary: Primary) -> None:
         self.end()
         means, pipeline = self._means, self._config.pipeline
@@ -105,13 +101,17 @@ class Speaker:
             reload_schemas=means.reload_schemas,
         )
         means.tally.observes(planner.observed)
-        self._speaking = asyncio.get_running_loop().create_task(planner.run(means.output, primary.tick))
+        loop = asyncio.get_running_loop()
+        planner.follow(means.kafka.through(loop.call_soon_threadsafe))
+        self._speaking = loop.create_task(planner.run(means.output, primary.tick))
         self._speaking.add_done_callback(self._ended)
 
     def end(self, *, farewell: bool = False) -> None:
         """Say nothing more; with a farewell, that the shard's speaker stops for good."""
-        if farewell and self._planner is not None:
-            self._planner.farewell(self._means.output)
+        if self._planner is not None:
+            self._planner.deafen()
+            if farewell:
+                self._planner.farewell(self._means.output)
         self._planner = None
         if self._speaking is not None:
             self._speaking.cancel()
@@ -137,7 +137,13 @@ class Built:
     """A member's parts, and what starts and ends them."""
 
     def __init__(
-        self, config: StageProcessConfig, name: str, runner: Runner, model: StatefulModel, schemas: SchemaLog
+        self,
+        config: StageProcessConfig,
+        name: str,
+        runner: Runner,
+        model: StatefulModel,
+        schemas: SchemaLog,
+        kafka: KafkaLog,
     ) -> None:
         """`name`: of this process among the shard's members; `runner`: of the model. Call in a running loop."""
         spec, pipeline = config.spec, config.pipeline
@@ -161,10 +167,10 @@ class Built:
         self.metrics.marks = marks_histogram()
         self._limits = pipeline.spec.limits.merged()
         decoder = Decoder(self._limits, schemas.book)
-        self._means = self._with(runner, model, decoder)
+        self._means = self._with(runner, model, decoder, kafka)
         if spec.publish:
             self._means.work.placed = partial(_placed, model, pipeline.spec.partitions)
-        self._control, self._open = control_of(config), ExitStack()
+        self._control, self._open = control_of(config, kafka), ExitStack()
         if self._control is not None:
             self._means.work.control = self._control.now
         self.speaker = Speaker(config, self._shard, self.period, decoder, self._means)
@@ -201,7 +207,7 @@ class Built:
             keyed=spec.required_state.kind == "keyed",
         )
 
-    def _with(self, runner: Runner, model: StatefulModel, decoder: Decoder) -> Means:
+    def _with(self, runner: Runner, model: StatefulModel, decoder: Decoder, kafka: KafkaLog) -> Means:
         config, spec, graph, clock = self._config, self._config.spec, self._config.pipeline.graph, Clock()
         joins = graph.is_join(spec.name)
         signature = stage_signature(spec, known_of(model))
@@ -241,6 +247,7 @@ class Built:
             models=Thread(runner, self._loop, self.crashed),
             copies=Thread(Runner("copies"), self._loop, self.crashed),
             reload_schemas=self._schemas.relearn,
+            kafka=kafka,
             crashed=self.crashed,
             may_emit=lambda: self.member.turns.may_emit(),  # noqa: PLW0108 - roles come when the logs are read
             reads_on=lambda: not self.input.waits,
@@ -258,16 +265,16 @@ class Built:
             self._open.enter_context(self._control.log)
         self._appender = Appender(config.settings, self._pipeline, self._place, post, self.crashed)
         self._reader = LogReader(
-            config.settings,
+            self._means.kafka.through(post),
             self._pipeline,
             self._config.pipeline.spec.places,
             self.member,
-            post,
             with_control=True,
             soon=(),
             decoder=ReplicationDecoder(self._schemas.book),
             relearn=self._schemas.relearn,
         )
+        self._reader.tick_on(self._loop)
         transacts = config.spec.required_state.replication == "kafka-eos"
         turns = RoleDriver(
             Roles(
@@ -358,7 +365,7 @@ class Built:
             await self._reigns.refuse_unfit(self._copies.entries)
 
     def _standby(self, applied: Callable[[Applied], object], missing: Callable[[Version], object]) -> StandbyReader:
-        where = (self._config.settings, self._pipeline, self._place)
+        where = (self._means.kafka.through, self._pipeline, self._place)
         return StandbyReader(*where, self._loop.call_soon_threadsafe, applied, self.crashed, on_missing=missing)
 
     def begin(self) -> None:
@@ -378,8 +385,9 @@ class Built:
     async def close(self) -> None:
         self._telling.cancel()
         await self._means.rereading.stop(1.0)
-        followed = (self._copies, self._reader, self._appender, self._open)
-        for close in (self._beats.close, *(each.close for each in followed)):
+        self._reader.close()
+        followed = (self._copies.close, self._appender.close, self._open.close)
+        for close in (self._beats.close, *followed):
             await asyncio.to_thread(close)
         await asyncio.to_thread(self._means.output.flush, 1.0)
         self._means.output.close()

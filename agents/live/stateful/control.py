@@ -19,6 +19,7 @@ from spillway.topology.ensembles import record_key
 if TYPE_CHECKING:
     from spillway.agents.live.stage.config import StageProcessConfig
     from spillway.producers.connection import ClientSettings
+    from spillway.producers.kafka.log import KafkaLog
     from spillway.topology.ensembles import Served
     from spillway.topology.load import Pipeline
 
@@ -26,8 +27,8 @@ if TYPE_CHECKING:
 class Sections:
     """The newest section of an ensemble that is of the pipeline file. `log` is followed while its context is open."""
 
-    def __init__(self, settings: ClientSettings, parent: Pipeline, stage: str) -> None:
-        self.log = Sizes(settings, parent.spec.name)
+    def __init__(self, settings: ClientSettings, parent: Pipeline, stage: str, kafka: KafkaLog) -> None:
+        self.log = Sizes(settings, parent.spec.name, log=kafka)
         self.log.follow(self._look)
         self._key, self._frame = record_key(stage), parent.frame
         self._newest: Served | None = None
@@ -48,8 +49,8 @@ class Sections:
 class HeldGenerations:
     """The generations to hold, as texts, each with its theta; without one where it is the class's own."""
 
-    def __init__(self, settings: ClientSettings, pipeline: str) -> None:
-        self.log = Followed(settings, topics.generations(pipeline))
+    def __init__(self, settings: ClientSettings, pipeline: str, kafka: KafkaLog) -> None:
+        self.log = Followed(settings, topics.generations(pipeline), log=kafka)
 
     def read(self) -> None:
         self.log.wait()
@@ -61,12 +62,12 @@ class HeldGenerations:
         return {str(number): known.known[number].theta for number in known.held}
 
 
-def control_of(config: StageProcessConfig) -> Sections | HeldGenerations | None:
+def control_of(config: StageProcessConfig, kafka: KafkaLog) -> Sections | HeldGenerations | None:
     """What the stage goes by; None of one that is no learner with owners who say something."""
     if config.spec.has_generations:
-        return HeldGenerations(config.settings, config.pipeline.spec.name)
+        return HeldGenerations(config.settings, config.pipeline.spec.name, kafka)
     if (parent := config.pipeline.parent) is None:
         return None
     learners = {each.learner.name: each.name for each in parent.spec.stages if each.learner is not None}
     stage = learners.get(config.stage)
-    return None if stage is None else Sections(config.settings, parent, stage)
+    return None if stage is None else Sections(config.settings, parent, stage, kafka)

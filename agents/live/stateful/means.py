@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from spillway.checkpoint.reign import Write
     from spillway.lineage.marks import Version
     from spillway.lineage.replication import Output as Contained
+    from spillway.producers.kafka.log import KafkaLog
 
 
 # Work beside the loop, one job after another on a thread of its own: computing and updating, and copying.
@@ -81,6 +82,7 @@ class Means:
     models: Thread
     copies: Thread
     reload_schemas: Callable[[], bool]
+    kafka: KafkaLog
     crashed: Callable[[BaseException], None]
     may_emit: Callable[[], bool]
     reads_on: Callable[[], bool]  # whether the input is read on; if not, until a version has become durable

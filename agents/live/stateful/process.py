@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING
 
 from spillway.agents.live.consumer.app import StageApp, build
 from spillway.agents.live.groups import Membership, group_id, member_label, member_of
-from spillway.agents.live.plan.planner import PlanFeed
 from spillway.agents.live.registry import serve_metrics, turns
 from spillway.agents.live.stage import process as stage_process
 from spillway.agents.live.stage.beginning import (
@@ -37,8 +36,8 @@ from spillway.agents.models.stateful import Machine, first_state
 from spillway.agents.workers.forks import isolate_children
 from spillway.checkpoint.promotion import Role
 from spillway.lineage.errors import ModelError, SpillwayError
+from spillway.producers.kafka.log import KafkaLog
 from spillway.producers.schema_log import SchemaLog
-from spillway.topology import topics
 
 if TYPE_CHECKING:
     from spillway.agents.live.stage.config import StageProcessConfig
@@ -58,7 +57,8 @@ def run(config: StageProcessConfig) -> int:
         model = runner.call(partial(load, config))
         schemas = SchemaLog(config.settings, config.pipeline.spec.name)
         schemas.open()
-        return ending(asyncio.run(MemberProcess(config, runner, model, schemas).serve()))
+        with KafkaLog(config.settings) as kafka:
+            return ending(asyncio.run(MemberProcess(config, runner, model, schemas, kafka).serve()))
     except SpillwayError as error:
         label = member_label(config.spec, config.replica)
         print(f"spillway: {config.pipeline.spec.name}/{label}: {error}", file=sys.stderr)
@@ -90,12 +90,15 @@ def member_name(config: StageProcessConfig) -> str:
 class MemberProcess(Serving):
     """The parts of a member's process, and the order in which they start and stop."""
 
-    def __init__(self, config: StageProcessConfig, runner: Runner, model: StatefulModel, schemas: SchemaLog) -> None:
-        """`runner`: the thread that the model was made on."""
+    def __init__(
+        self, config: StageProcessConfig, runner: Runner, model: StatefulModel, schemas: SchemaLog, kafka: KafkaLog
+    ) -> None:
+        """`runner`: the thread that the model was made on. `kafka`: what follows all that the process does."""
         super().__init__(config)
         self._runner = runner
         self._model = model
         self._schemas = schemas
+        self._kafka = kafka
         self._pipeline = config.pipeline.spec.name
         self._label = member_label(config.spec, config.replica)
         self._shard, self._index = member_of(config.spec, config.replica)
@@ -104,13 +107,12 @@ class MemberProcess(Serving):
         """Serve until told to stop. Raises SpillwayError where the process has to end without draining."""
         loop = asyncio.get_running_loop()
         self._hear_signals()
-        built = Built(self._config, member_name(self._config), self._runner, self._model, self._schemas)
+        name = member_name(self._config)
+        built = Built(self._config, name, self._runner, self._model, self._schemas, self._kafka)
         app = build(built.topic, self._membership(), built.input, built.input.take, self._config.commit_interval)
         built.input.epoch = lambda: app.stage_consumer.epoch
         registration = serve_metrics(self._config.run_dir, built.metrics, self._config.metrics, turns(loop))
         look_through_rarely()
-        feed = PlanFeed(self._config.settings, topics.plan(self._pipeline), loop, built.speaker.hear, built.period)
-        feed.start()
         drained = False
         starting = loop.create_task(self._start(app, built))
         try:
@@ -126,7 +128,6 @@ class MemberProcess(Serving):
             drained = await self._drain(app, built)
         finally:
             await self._end(app, built)
-            await asyncio.to_thread(feed.close, 1.0)
         registration.close()
         return 0 if drained else 1
 

@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from spillway.agents.live.stateful.means import Means
     from spillway.agents.models.stateful import Machine
     from spillway.lineage.limits import Limits
-    from spillway.producers.connection import ClientSettings
 
 _AT_ONCE: Final = 256  # keys that are looked at between two batches
 _PAUSE: Final = 0.05  # seconds, where what was sent is not acknowledged yet
@@ -53,7 +52,6 @@ class Publishing:
 
     def __init__(
         self,
-        settings: ClientSettings,
         where: Where,
         epoch: int,
         durable_n: int,
@@ -74,7 +72,7 @@ class Publishing:
         self._touched: set[str] = set()  # since the last copy
         self._loop = asyncio.get_running_loop()
         own = range(where.shard, where.partitions, where.shards)
-        self._table = Table(settings, where.topic, self._heard, own)
+        self._table = Table(means.kafka, where.topic, self._heard, own)
         self._foreign: set[bytes] = set()  # keys whose last record may be another owner's
         self._stirred = asyncio.Event()
         self._mending: asyncio.Task[None] | None = None
@@ -93,7 +91,7 @@ class Publishing:
         self._unpublished = set()
         if self._mending is not None:
             self._mending.cancel()
-            self._loop.run_in_executor(None, self._table.close)
+            self._table.close()
 
     # With the versions -----------------------------------------------------------------------------------------
 

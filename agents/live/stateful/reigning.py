@@ -312,8 +312,8 @@ class Reigns:
             return None
         topic, shard = table(pipeline.name, spec.name), self._place[1]
         where = Where(topic, pipeline.partitions, shard, spec.shards, pipeline.limits.merged(), spec.name)
-        settings, reign = self._config.settings, core.reign
-        return Publishing(settings, where, epoch, core.durable_n, lambda: reign.recorded, machine, self._means)
+        reign = core.reign
+        return Publishing(where, epoch, core.durable_n, lambda: reign.recorded, machine, self._means)
 
     def _core(self, epoch: int, base: Version, period: float) -> StatefulCore:
         config, spec = self._config, self._config.spec

@@ -24,16 +24,17 @@ import logging
 import time
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
-from confluent_kafka import OFFSET_END, KafkaException, Producer
+from confluent_kafka import OFFSET_END, KafkaError, KafkaException, Producer, TopicPartition
 
 from spillway.agents.live.states import crash_points
-from spillway.agents.live.states.partition_reading import PartitionReading
 from spillway.agents.live.states.worker import Worker
 from spillway.checkpoint.leases import BEAT_SECONDS
 from spillway.lineage.errors import BrokerError, WireError
 from spillway.lineage.marks import INITIAL
 from spillway.lineage.replication import Beat, Report
 from spillway.lineage.values.replication import ReplicationDecoder, encode
+from spillway.producers.cluster import Reader
+from spillway.producers.patience import passes
 from spillway.topology.topics import beat as beat_topic
 from spillway.topology.topics import control
 
@@ -52,6 +53,10 @@ _ROUND: Final = 0.05  # seconds after which a thread looks whether it is to end
 _SILENT_SECONDS: Final = 3.0  # without a delivery, after which a producer is replaced
 _ANSWER_SECONDS: Final = 1.0  # what the broker is given to say that it is there, when beats are not heard
 _CONNECT_SECONDS: Final = 30.0
+_AT_ONCE: Final = 500
+_NOT_YET: Final = frozenset(
+    {KafkaError._UNKNOWN_PARTITION, KafkaError._UNKNOWN_TOPIC, KafkaError.UNKNOWN_TOPIC_OR_PART}  # noqa: SLF001
+)  # of a broker that has just started
 _FLUSH_SECONDS: Final = 1.0
 _BEATS: Final = {"acks": "1", "retries": 0, "message.timeout.ms": 1_000}  # what counts is that a beat comes back
 _REPORTS: Final = {"acks": "all", "message.timeout.ms": 5_000}
@@ -68,6 +73,8 @@ _CONSUMER: Final[dict[str, Any]] = {
     "client.id": "beats",
     "fetch.min.bytes": _HANDFUL_BYTES,
     "fetch.wait.max.ms": 50,
+    "fetch.error.backoff.ms": 50,
+    "socket.nagle.disable": True,
     "auto.offset.reset": "latest",
     "reconnect.backoff.ms": 20,
     "reconnect.backoff.max.ms": 100,
@@ -114,7 +121,7 @@ class Beats:
         stirred: Callable[[], object] = bool,
         every: float = BEAT_SECONDS,
     ) -> None:
-        """`stirred` is called, in a thread of this one's, when somebody has claimed a shard or asked for one."""
+        """`stirred` is posted when somebody has claimed a shard or asked for one."""
         self._settings = settings
         self._topic, self._control = beat_topic(pipeline), control(pipeline)
         self._stirred = stirred
@@ -157,20 +164,26 @@ class Beats:
             due = max(due + self._every, at)  # one that is late is not made up for
 
     def _receive(self) -> None:
-        reading = PartitionReading(self._settings, [(self._topic, 0), (self._control, 0)], _CONSUMER, OFFSET_END)
+        reader = Reader(self._settings, _CONSUMER)
         try:
+            reader.assign([TopicPartition(topic, 0, OFFSET_END) for topic in (self._topic, self._control)])
             while not self._receiver.stopped:
-                records, _ = reading.poll(_ROUND)
-                reading.heed(_SILENT_SECONDS, _ANSWER_SECONDS)
+                messages = reader.read(_ROUND, _AT_ONCE)
+                reader.heed(_SILENT_SECONDS, _ANSWER_SECONDS)
                 at = time.monotonic()
-                for message in records:
+                for message in messages:
                     self._take(message, at)
         finally:
-            reading.close()
+            reader.close()
 
     def _take(self, message: Any, at: float) -> None:
+        error = message.error()
+        if error is not None:
+            if not passes(error) and error.code() not in _NOT_YET:
+                raise BrokerError(f"cannot read {message.topic()}: {error.str()}")
+            return
         if message.topic() == self._control:
-            self._stirred()
+            self._receiver.tell(self._stirred)
             return
         if not (message.key() or b"").startswith(self._prefix):
             return

@@ -1,15 +1,14 @@
 """Reads version logs, and the control log, for everybody who judges by them (rule 2).
 
-One thread with a consumer of its own decodes what comes and posts it, record by record in each log's order. What is
-posted, by whichever of `Listener`'s calls:
+Each is followed in the process's `Log`, and decoded on the owner's thread. What `Listener` is told:
 
 * `records`: a batch of what was read, tombstones (`record` is None) included, as they are records of the log too.
 * `caught_up`: a log was read to the end that it had when reading began, or began anew after `fell_behind`.
 * `fell_behind`: the reader was away for so long that the log may have been compacted where it has still to read. It
   comes before any record that was read after the gap.
-* `failed`: the reader has ended, as the cluster refuses it. Whoever judges must end too.
+* `failed`: the reader has ended, as a log cannot be read on. Whoever judges must end too.
 
-`read_to_end(place, then)` has `then` posted, behind the records, when a log was read up to the end that it has after
+`read_to_end(place, then)` has `then` called, behind the records, when a log was read up to the end that it has after
 the call: for claims, and for lease checks. A broker that restarts is waited for.
 
 Only who needs a log now follows it record by record, as each record then costs a request of each reader. The other
@@ -19,34 +18,37 @@ logs rest: they are read twice a second, at once where an end is wished for, and
 from __future__ import annotations
 
 import logging
-import queue
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, cast
 
-from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME
-
 from spillway.agents.live.clock import since_boot
-from spillway.agents.live.states.partition_reading import PartitionReading, Slot
-from spillway.agents.live.states.worker import Worker
 from spillway.checkpoint import claims, version_log
 from spillway.checkpoint.damage import Damage
 from spillway.checkpoint.following import Following
 from spillway.checkpoint.logs import Logs
 from spillway.lineage import reasons
-from spillway.lineage.errors import CheckpointError, WireError
+from spillway.lineage.errors import (
+    CheckpointError,
+    CorruptError,
+    SpillwayError,
+    TopicError,
+    UnreachableError,
+    WireError,
+)
 from spillway.lineage.marks import foreign
 from spillway.lineage.replication import Base, Claim, Fence, Manifest, Yield
 from spillway.lineage.values.replication import ReplicationDecoder
 from spillway.topology.topics import control, versions
 
 if TYPE_CHECKING:
+    import asyncio
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
-    from spillway.agents.live.states.worker import Post
-    from spillway.lineage.errors import SpillwayError
+    from spillway.lineage import ports
+    from spillway.lineage.errors import BrokerError
     from spillway.lineage.marks import Place
-    from spillway.producers.connection import ClientSettings
+    from spillway.lineage.ports import Bounds, Log, Record, Slot
 
 __all__ = ["AWAY_SECONDS", "CONTROL", "Listener", "LogReader", "LogRecord", "LogRecords", "LogsFeed", "Read"]
 
@@ -88,7 +90,7 @@ class Read(NamedTuple):
 
 
 class LogRecords:
-    """Decodes the records of some logs. For the reader's thread."""
+    """Decodes the records of some logs."""
 
     def __init__(
         self, places: Mapping[Slot, Place], decoder: ReplicationDecoder, relearn: Callable[[], bool] = bool
@@ -100,30 +102,29 @@ class LogRecords:
         self._decoder = decoder
         self._relearn = relearn
 
-    def read(self, message: Any) -> Read | None:
+    def read(self, raw: Record) -> Read | None:
         """Read a record; None for one that was reported and is passed over."""
-        place = self._places[message.topic(), message.partition()]
-        name = (message.key() or b"").decode(errors=_ENCODING)
-        if message.value() is None:
-            return Read(place, name, None, message.offset(), message.topic())
+        place = self._places[raw.topic, raw.partition]
+        name = (raw.key or b"").decode(errors=_ENCODING)
+        if raw.value is None:
+            return Read(place, name, None, raw.offset, raw.topic)
         try:
-            record = self._decoded(message.value())
+            record = self._decoded(raw.value)
             own = _key(record, place)
         except WireError as error:
             release = "; did another release write it?" if error.reason == reasons.UNKNOWN_SCHEMA else ""
-            return self._unreadable(message, place, f"cannot be read: {error}{release}")
+            return self._unreadable(raw, place, f"cannot be read: {error}{release}")
         if own != name:
-            return self._unreadable(message, place, f"has the key {message.key()!r:.80} instead of {own!r:.80}")
+            return self._unreadable(raw, place, f"has the key {raw.key!r:.80} instead of {own!r:.80}")
         if isinstance(record, Fence):  # by the broker's clock, or none: a claimant's own may be days ahead
-            kind, at_ms = message.timestamp()
-            record = replace(record, at_us=at_ms * 1_000 if kind == TIMESTAMP_LOG_APPEND_TIME else 0)
+            record = replace(record, at_us=raw.timestamp * 1_000 if raw.log_append else 0)
         if isinstance(record, Manifest) and (mark := foreign(record.requires, self._shards)) is not None:
             text = (
                 "requires {}, of a shard that the pipeline does not have, and is ignored; was the pipeline file "
                 "changed?"
             )
-            self._report(message, text.format(mark))
-        return Read(place, name, record, message.offset(), message.topic())
+            self._report(raw, text.format(mark))
+        return Read(place, name, record, raw.offset, raw.topic)
 
     def _decoded(self, value: bytes) -> LogRecord:
         try:
@@ -133,26 +134,26 @@ class LogRecords:
                 raise
         return cast("LogRecord", self._decoder.record(value))
 
-    def _unreadable(self, message: Any, place: Place, why: str) -> Read | None:
+    def _unreadable(self, raw: Record, place: Place, why: str) -> Read | None:
         if place == CONTROL:
-            self._report(message, f"{why}; it is ignored")
+            self._report(raw, f"{why}; it is ignored")
             return None
-        key = message.key() or b""
-        log.error("%s, under the key %r, is damaged: it %s", _at(message), key, why)
-        damage = Damage(key, _at(message), f"it {why}")
-        return Read(place, key.decode(errors=_ENCODING), damage, message.offset(), message.topic())
+        key = raw.key or b""
+        log.error("%s, under the key %r, is damaged: it %s", _at(raw), key, why)
+        damage = Damage(key, _at(raw), f"it {why}")
+        return Read(place, key.decode(errors=_ENCODING), damage, raw.offset, raw.topic)
 
-    def _report(self, message: Any, text: str) -> None:
+    def _report(self, raw: Record, text: str) -> None:
         self.bad += 1
-        log.warning("%s %s; %s", _at(message), text, _FIX)
+        log.warning("%s %s; %s", _at(raw), text, _FIX)
 
 
 def _where(topic: str, partition: int, offset: int) -> str:
     return f"the record in {topic}[{partition}] at offset {offset}"
 
 
-def _at(message: Any) -> str:
-    return _where(message.topic(), message.partition(), message.offset())
+def _at(raw: Record) -> str:
+    return _where(raw.topic, raw.partition, raw.offset)
 
 
 def _key(record: Any, place: Place) -> str:
@@ -164,13 +165,34 @@ def _key(record: Any, place: Place) -> str:
     raise WireError(reasons.BAD_INPUT, f"a {type(record).__name__} does not belong in this log")
 
 
+def shortened(place: str) -> CheckpointError:
+    return CheckpointError(
+        f"{place} ends before the offset that was read: the topic was recreated, or a broker lost records; "
+        "stop the pipeline, and compare the members' states before you serve it again"
+    )
+
+
+def _corrupt(what: str) -> CheckpointError:
+    return CheckpointError(
+        f"{what}; make another replica of the partition its leader; if there is none, export the states "
+        "('spillway state export') and import them under a new name of the pipeline"
+    )
+
+
+def failure_of(error: BrokerError) -> SpillwayError | None:
+    """Return what a reader of states ends with, for what keeps its log from being read; None where time may heal it."""
+    if isinstance(error, UnreachableError | TopicError):
+        log.warning("%s; waiting for it", error)
+        return None
+    return _corrupt(str(error)) if isinstance(error, CorruptError) else error
+
+
 AWAY_SECONDS: Final = 30.0  # half of the shortest min.compaction.lag.ms that the topics are made with
 LOOK_SECONDS: Final = 0.5  # after which a log that rests is read
-_ROUND: Final = 0.05  # seconds that a wish waits at most before it is looked at, where no log has a record
 
 
 class Listener(Protocol):
-    """Who is told. All calls come through `post`."""
+    """Who is told, on the owner's thread."""
 
     def records(self, batch: Sequence[Read]) -> None:
         """Take records, in each log's order."""
@@ -185,52 +207,64 @@ class Listener(Protocol):
         """Note that nothing more will be read."""
 
 
+@dataclass(slots=True)
+class _Followed:
+    """A log that is followed."""
+
+    place: Place
+    known: Following[None]
+    following: ports.Following = field(init=False)
+    asked: int = 0  # ends that were asked for and are not reached
+    rests: bool = False
+
+
 class LogReader:
-    """Reads the version logs of `places` in `pipeline`. It starts at once; `close` ends it."""
+    """Reads the version logs of `places` in `pipeline`. It starts at once; `close` ends it.
+
+    It is its owner's, whom `log` tells what it tells, and who calls `tick` in every round, or has a loop do so.
+    """
 
     def __init__(
         self,
-        settings: ClientSettings,
+        log: Log,
         pipeline: str,
         places: Iterable[Place],
         listener: Listener,
-        post: Post,
         *,
         with_control: bool = False,
         soon: Collection[Place] | None = None,
         away: float = AWAY_SECONDS,
         decoder: ReplicationDecoder | None = None,
         relearn: Callable[[], bool] = bool,
+        now: Callable[[], float] = since_boot,
     ) -> None:
         """`soon`: the logs that do not rest (None: none does); see `follow`.
 
-        `relearn` is asked, in the reader's thread, when a schema is unknown: whether the decoder knows more now.
+        `relearn` is asked when a schema is unknown: whether the decoder knows more now.
         """
-        self._settings = settings
-        self._places: dict[Slot, Place] = {
-            (versions(pipeline, stage), shard): (stage, shard) for stage, shard in places
-        }
+        slots = {(versions(pipeline, stage), shard): (stage, shard) for stage, shard in places}
         if with_control:
-            self._places[control(pipeline), 0] = CONTROL
+            slots[control(pipeline), 0] = CONTROL
         self._listener = listener
-        self._records = LogRecords(self._places, decoder or ReplicationDecoder(), relearn)
-        now = since_boot()
-        self._logs: dict[Slot, Following[Callable[[], object]]] = {slot: Following(away, now) for slot in self._places}
-        self._rare: frozenset[Slot] = frozenset() if soon is None else self._slots_but(soon)
-        self._resting: frozenset[Slot] = frozenset()  # all that is rare, or nothing
-        self._look_at = 0.0
-        self._asked: queue.SimpleQueue[Callable[[], object]] = queue.SimpleQueue()
-        self._worker = Worker("version-logs", self._run, post, listener.failed)
-        self._worker.start()
+        self._records = LogRecords(slots, decoder or ReplicationDecoder(), relearn)
+        self._away, self._now = away, now
+        self._soon = soon
+        self._closed = False
+        self._tick_at = now() + LOOK_SECONDS
+        self._logs = {place: _Followed(place, Following(away, now())) for place in slots.values()}
+        for slot, place in slots.items():
+            one = self._logs[place]
+            accept, cut = partial(self._accept, one), partial(self._lacks, slot)
+            one.following = log.follow(slot, None, accept, cut=cut, trouble=self._cannot_read)
+            self._ask(one)
 
     def read_to_end(self, place: Place, then: Callable[[], object]) -> None:
-        """Have `then` posted when a log was read up to the end that it has from now on. From any thread."""
-        slot = next(slot for slot, known in self._places.items() if known == place)
-        self._asked.put(partial(self._wish, slot, then))
+        """Have `then` called when a log was read up to the end that it has from now on."""
+        self._ask(self._logs[place], then)
 
     def read_to_ends(self, then: Callable[[], object]) -> None:
-        """The same of all version logs: `then` is posted once, after the last of them."""
-        unread = {place for place in self._places.values() if place != CONTROL}
+        """The same of all version logs: `then` is called once, after the last of them."""
+        unread = self._logs.keys() - {CONTROL}
 
         def reached(place: Place) -> None:
             unread.discard(place)
@@ -241,112 +275,122 @@ class LogReader:
             self.read_to_end(place, partial(reached, place))
 
     def follow(self, soon: Collection[Place]) -> None:
-        """Have these logs followed record by record from now on, and the others rest. From any thread."""
-        self._asked.put(partial(self._follow, self._slots_but(soon)))
+        """Have these logs followed record by record from now on, and the others rest."""
+        self._soon = soon
+        self.look()
 
     def look(self) -> None:
-        """Have the logs that rest read now. From any thread."""
-        if self._resting:
-            self._asked.put(self._look)
+        """Have the logs that rest read now."""
+        for one in self._logs.values():
+            self._look(one)
+
+    def tick(self) -> None:
+        """Do what is due: look at logs that rest, and at how far all are known."""
+        now = self._now()
+        if self._closed or now < self._tick_at:
+            return
+        self._tick_at = now + LOOK_SECONDS
+        for one in self._logs.values():
+            self._heed_gap(one)
+            if not one.asked and one.known.wants_end(now):
+                self._ask(one)
+        self.look()
+
+    def tick_on(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Have a loop call `tick`, until this is closed."""
+        self.tick()
+        if not self._closed:
+            loop.call_later(LOOK_SECONDS, self.tick_on, loop)
 
     def close(self) -> None:
-        """End the thread; nothing is posted after that."""
-        self._worker.stop()
-        self._asked.put(bool)
-        self._worker.join()
+        """End reading; nothing is told after that."""
+        self._closed = True
+        for one in self._logs.values():
+            one.following.stop()
 
-    def _slots_but(self, soon: Collection[Place]) -> frozenset[Slot]:
-        return frozenset(slot for slot, place in self._places.items() if place not in soon)
+    def _look(self, one: _Followed) -> None:
+        if one.rests:
+            one.rests = False
+            one.following.look()
 
-    def _run(self) -> None:
-        if not self._places:
+    def _let_rest(self, one: _Followed) -> None:
+        if self._soon is not None and one.place not in self._soon and not one.asked:
+            one.rests = True
+            one.following.rest()
+
+    def _accept(self, one: _Followed, records: Sequence[Record]) -> None:
+        if self._closed:
             return
-        reading = PartitionReading(self._settings, self._places, {"client.id": "version-logs"})
+        self._heed_gap(one)
         try:
-            while not self._worker.stopped:
-                self._heed_what_is_asked()
-                self._resume(reading)
-                self._ask_for_ends(reading)
-                records, positions = reading.poll(_ROUND)
-                now = since_boot()
-                for slot, following in self._logs.items():
-                    if following.behind(now):
-                        self._worker.tell(self._listener.fell_behind, self._places[slot])
-                batch = [read for message in records if (read := self._records.read(message)) is not None]
-                if batch:
-                    self._worker.tell(self._listener.records, batch)
-                for slot, following in self._logs.items():
-                    self._reached(slot, following, positions.get(slot, 0))
-                if not self._rare.isdisjoint(positions):
-                    self._let_rest(reading)
-        finally:
-            reading.close()
-
-    def _heed_what_is_asked(self) -> None:
-        """Do what is asked; wait for it where all logs rest, until it is time to look."""
-        wait = max(0.0, self._look_at - since_boot()) if len(self._resting) == len(self._logs) else 0.0
-        try:
-            self._asked.get(timeout=wait)()
-            while True:
-                self._asked.get_nowait()()
-        except queue.Empty:
+            batch = [read for record in records if (read := self._records.read(record)) is not None]
+        except Exception as error:  # it must not be passed over
+            log.exception("a log cannot be read")
+            text = f"the log of {one.place} cannot be read: {error!r}"
+            self._fail(error if isinstance(error, SpillwayError) else CheckpointError(text))
             return
+        if batch:
+            self._listener.records(batch)
+        self._let_rest(one)
 
-    def _wish(self, slot: Slot, then: Callable[[], object]) -> None:
-        self._logs[slot].wish(then)
-        self._look()
+    def _heed_gap(self, one: _Followed) -> None:
+        """Say that a log may have been compacted, before what was read after that is told."""
+        if one.known.behind(self._now()):
+            self._listener.fell_behind(one.place)
+            if not one.asked:
+                self._ask(one)
 
-    def _follow(self, rare: frozenset[Slot]) -> None:
-        self._rare = rare
-        self._look()
+    def _ask(self, one: _Followed, then: Callable[[], object] = bool) -> None:
+        asked_at = self._now()
+        one.asked += 1
+        one.following.when_read(lambda end: self._reached(one, end, asked_at, then))
+        self._look(one)
 
-    def _look(self) -> None:
-        self._look_at = 0.0
-
-    def _resume(self, reading: PartitionReading) -> None:
-        if self._resting and since_boot() >= self._look_at:
-            reading.resume(self._resting)
-            self._resting = frozenset()
-
-    def _let_rest(self, reading: PartitionReading) -> None:
-        if not any(following.wanted for following in self._logs.values()):
-            reading.pause(self._rare)
-            self._resting, self._look_at = self._rare, since_boot() + LOOK_SECONDS
-
-    def _ask_for_ends(self, reading: PartitionReading) -> None:
-        for slot, following in self._logs.items():
-            now = since_boot()
-            if following.wants_end(now):
-                end = reading.end(slot)
-                if end is not None:
-                    following.end(now, end)
-
-    def _reached(self, slot: Slot, following: Following[Callable[[], object]], position: int) -> None:
-        caught_up, fulfilled = following.read(position)
+    def _reached(self, one: _Followed, end: int, asked_at: float, then: Callable[[], object]) -> None:
+        if self._closed:
+            return
+        self._heed_gap(one)
+        one.asked -= 1
+        if self._now() - asked_at > self._away:  # who would judge by that is told that he fell behind
+            self._ask(one, then)
+            return
+        one.known.end(asked_at, end)
+        caught_up, _ = one.known.read(end)
         if caught_up:
-            self._worker.tell(self._listener.caught_up, self._places[slot])
-        for then in fulfilled:
-            self._worker.tell(then)
+            self._listener.caught_up(one.place)
+        then()
+        self._let_rest(one)
+
+    def _lacks(self, slot: Slot, _bounds: Bounds) -> None:
+        self._fail(shortened(f"{slot[0]}[{slot[1]}]"))
+
+    def _cannot_read(self, error: BrokerError) -> None:
+        failure = failure_of(error)
+        if failure is not None:
+            self._fail(failure)
+
+    def _fail(self, error: SpillwayError) -> None:
+        if not self._closed:
+            self.close()
+            self._listener.failed(error)
 
 
 # What is durable and what is dead, kept up to date: `spillway.checkpoint.logs.Logs` fed by a reader of all version
 # logs.
 #
 # For those who are no members of a shard: the gate, and the stateless stages behind stateful ones. `LogsFeed.logs` is
-# their `Durability`; it belongs to the thread that `post` calls in, which hears of every change by `on_change`. What
-# rests on a shard whose log is damaged waits until the damage is passed (`spillway.checkpoint.damage`); the rest goes
-# on.
+# their `Durability`; it belongs to the owner, who hears of every change by `on_change`. What rests on a shard whose log
+# is damaged waits until the damage is passed (`spillway.checkpoint.damage`); the rest goes on.
 
 
 class LogsFeed:
-    """The version logs of a pipeline, as far as they were read. `close` ends the reading."""
+    """The version logs of a pipeline, as far as `reader` has read them."""
 
     def __init__(
         self,
-        settings: ClientSettings,
+        log: Log,
         pipeline: str,
         places: Iterable[Place],
-        post: Post,
         on_change: Callable[[], object],
         on_failed: Callable[[SpillwayError], object],
         **reading: Any,
@@ -356,26 +400,15 @@ class LogsFeed:
         self.logs = Logs(places)
         self._on_change = on_change
         self._on_failed = on_failed
-        self._places = places
         self._unread = set(places)
-        self._broken = False
-        self._reader = LogReader(settings, pipeline, places, self, post, **reading)
-        self.logs.on_unread = self._reader.look
+        self.reader = LogReader(log, pipeline, places, self, **reading)
+        self.logs.on_unread = self.reader.look
 
     @property
     def ready(self) -> bool:
         return not self._unread
 
-    def read_to_ends(self, then: Callable[[], object]) -> None:
-        """Have `then` called, in the owner's thread, once all logs were read to the ends that they have from now on."""
-        self._reader.read_to_ends(then)
-
-    def close(self) -> None:
-        self._reader.close()
-
     def records(self, batch: Sequence[Read]) -> None:
-        if self._broken:
-            return
         for read in batch:
             if read.record is None:
                 self.logs.tombstoned(read.place, read.raw_key)
@@ -388,16 +421,14 @@ class LogsFeed:
         self._on_change()
 
     def caught_up(self, place: Place) -> None:
-        if not self._broken:
-            self._unread.discard(place)
-            self.logs.caught_up(place)
-            self._on_change()
+        self._unread.discard(place)
+        self.logs.caught_up(place)
+        self._on_change()
 
     def fell_behind(self, place: Place) -> None:
         self.logs.fell_behind(place)
         self._unread.add(place)
 
     def failed(self, error: SpillwayError) -> None:
-        if not self._broken:
-            self._broken = True
-            self._on_failed(error)
+        self.reader.close()
+        self._on_failed(error)

@@ -1,9 +1,9 @@
 """A backup follows its shard's partition of the state topic, so that it can take over without reading (rules 6 and 16).
 
-One thread with a consumer of its own feeds a `spillway.checkpoint.standby.Standby`, and applies to it what its owner
-says is durable, the newest at once where several have become so. Its owner tells it what it reads of the shard's
-version log: records that count (`heard`), from the first on, and `begin` when that log was caught up with; the chunks
-are read from the beginning then, so that of old ones nothing is held.
+One thread, which the process's log tells of chunks, feeds a `spillway.checkpoint.standby.Standby`, and applies to it
+what its owner says is durable, the newest at once where several have become so. Its owner tells it what it reads of the
+shard's version log: records that count (`heard`), from the first on, and `begin` when that log was caught up with; the
+chunks are read from the beginning then, so that of old ones nothing is held.
 
 A chunk that a version needs and that has not come is waited for up to the end of the partition; then the partition is
 read once more from its start; then `on_missing` is posted, as a newer version may be durable whose writer has had the
@@ -18,44 +18,30 @@ from __future__ import annotations
 
 import logging
 import queue
-import threading
 import time
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from spillway.agents.live.clock import since_boot
-from spillway.agents.live.states.partition_reading import PartitionReading
+from spillway.agents.live.states.log_reader import failure_of, shortened
 from spillway.agents.live.states.worker import Worker
 from spillway.checkpoint.assembly import ChunkError
 from spillway.checkpoint.chunks import decode_key
-from spillway.checkpoint.following import Following
 from spillway.checkpoint.standby import Given, Search, Standby, Step
 from spillway.lineage.errors import CheckpointError
 from spillway.lineage.replication import Base, Fence, Manifest
 from spillway.topology.topics import state
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from spillway.agents.live.states.worker import Post
     from spillway.checkpoint.versions import History
-    from spillway.lineage.errors import SpillwayError
+    from spillway.lineage.errors import BrokerError, SpillwayError
     from spillway.lineage.marks import Place, Version
+    from spillway.lineage.ports import Bounds, Following, Log, Record
     from spillway.lineage.replication import Entry, InputPlace
-    from spillway.producers.connection import ClientSettings
 
 log = logging.getLogger(__name__)
-
-_ROUND: Final = 0.05  # seconds that a chunk waits at most while no version is to be applied
-_SEARCH: Final = 0.01  # seconds that what the owner says waits at most while one is
-_AT_ONCE: Final = 32  # records: 8 MB of chunks
-_AWAY: Final = 60.0
-_PROPERTIES: Final[dict[str, Any]] = {
-    "client.id": "standby",
-    "max.partition.fetch.bytes": 8 << 20,
-    "fetch.max.bytes": 16 << 20,
-    "message.max.bytes": 16 << 20,
-}
 
 
 class Applied(NamedTuple):
@@ -76,7 +62,7 @@ class StandbyReader:
 
     def __init__(
         self,
-        settings: ClientSettings,
+        log: Callable[[Post], Log],
         pipeline: str,
         place: Place,
         post: Post,
@@ -86,23 +72,23 @@ class StandbyReader:
         on_missing: Callable[[Version], object] | None = None,
         standby: Standby | None = None,
     ) -> None:
-        """`on_missing`: to be answered by `answer`; without it, nobody can say that a chunk was compacted.
+        """`log`: of whoever is told by a post.
+
+        `on_missing`: to be answered by `answer`; without it, nobody can say that a chunk was compacted.
 
         `standby`: with other bounds than the default ones.
         """
-        self._settings = settings
         self._slot = (state(pipeline, place[0]), place[1])
         self._on_applied = on_applied
         self._on_missing = on_missing
         self._standby = standby or Standby()
-        self._following: Following[None] = Following(_AWAY, since_boot())
+        self._following: Following | None = None
         self._aim: Search | None = None
-        self._reads = False  # whether the last look brought chunks
         self._waits = False  # for the end of the partition, or for an answer, before the version is tried again
         self._then: Callable[[Given], object] | None = None  # whom to hand the copy to
         self.read_bytes = 0
         self._jobs: queue.SimpleQueue[Callable[[], object]] = queue.SimpleQueue()
-        self._begun = threading.Event()
+        self._log = log(lambda call, *arguments: self._jobs.put(partial(call, *arguments)))
         self._worker = Worker("standby", self._run, post, on_failed)
         self._worker.start()
 
@@ -116,7 +102,7 @@ class StandbyReader:
             self._jobs.put(partial(self._standby.based, history))
 
     def begin(self) -> None:
-        self._begun.set()
+        self._jobs.put(self._follow)
 
     def durable(self, version: Version) -> None:
         """Have the copy brought to the newest version at or below this one."""
@@ -132,58 +118,68 @@ class StandbyReader:
 
     def close(self) -> None:
         self._worker.stop()
-        self._begun.set()
         self._jobs.put(bool)
         self._worker.join()
 
     def _run(self) -> None:
-        self._begun.wait()
-        reading = PartitionReading(self._settings, [self._slot], _PROPERTIES)
         try:
-            while not self._worker.stopped and not self._round(reading):
+            while not self._worker.stopped and not self._round():
                 pass
         finally:
-            reading.close()
+            self._unfollow()
 
-    def _round(self, reading: PartitionReading) -> bool:
-        self._heed(0.0 if self._reads or self._aim is not None else _ROUND)
-        self._reads = self._read(reading)
+    def _round(self) -> bool:
+        """Do what the owner and the log have said, waiting for the first word; return whether the copy was given."""
+        self._jobs.get()()
+        try:
+            while True:
+                self._jobs.get_nowait()()
+        except queue.Empty:
+            pass
         if self._aim is not None and not self._waits:
-            self._apply(self._aim, reading)
+            self._apply(self._aim)
         if self._then is None or self._aim is not None:
             return False
         self._worker.tell(self._then, self._standby.give())
         return True
 
-    def _heed(self, seconds: float) -> None:
-        """Do what the owner has said, waiting for the first word."""
-        try:
-            self._jobs.get(timeout=seconds)()
-            while True:
-                self._jobs.get_nowait()()
-        except queue.Empty:
-            return
+    def _follow(self) -> None:
+        """Read the partition from its beginning."""
+        self._unfollow()
+        self._following = self._log.follow(self._slot, None, self._take, cut=self._lacks, trouble=self._cannot_read)
 
-    def _read(self, reading: PartitionReading) -> bool:
-        now = since_boot()
-        if self._following.wants_end(now):
-            end = reading.end(self._slot)
-            if end is not None:
-                self._following.end(now, end)
-        records, positions = reading.poll(0.0 if self._aim is None else _SEARCH, _AT_ONCE)
-        for message in records:
-            value = message.value()
-            self.read_bytes += len(value or b"")
+    def _unfollow(self) -> None:
+        if self._following is not None:
+            self._following.stop()
+
+    def _take(self, records: Sequence[Record]) -> None:
+        for record in records:
+            self.read_bytes += len(record.value or b"")
             try:
-                key = decode_key(message.key() or b"")
+                key = decode_key(record.key or b"")
             except CheckpointError as error:  # it says nothing of any chunk; what is missing is found by its hash
-                log.warning("%s[%d] offset %d is ignored: %s", *self._slot, message.offset(), error)
+                log.warning("%s[%d] offset %d is ignored: %s", *self._slot, record.offset, error)
                 continue
-            self._standby.chunk(key, value)
-        _, reached = self._following.read(positions.get(self._slot, 0))
-        if reached:
+            self._standby.chunk(key, record.value)
+
+    def _lacks(self, _bounds: Bounds) -> None:
+        raise shortened(f"{self._slot[0]}[{self._slot[1]}]")
+
+    def _cannot_read(self, error: BrokerError) -> None:
+        failure = failure_of(error)
+        if failure is not None:
+            raise failure
+
+    def _await_end(self) -> None:
+        """Wait for the end of the partition before the version is tried again."""
+        self._waits = True
+        following = self._following
+        if following is not None:  # else `begin` is still to come
+            following.when_read(lambda _end: self._reached(following))
+
+    def _reached(self, following: Following) -> None:
+        if following is self._following:
             self._waits = False
-        return bool(records)
 
     def _aim_at(self, version: Version) -> None:
         newest = self._standby.newest(version)
@@ -206,14 +202,13 @@ class StandbyReader:
             else:
                 self._aim = None
 
-    def _apply(self, aim: Search, reading: PartitionReading) -> None:
+    def _apply(self, aim: Search) -> None:
         began = time.monotonic()
         try:
             applied = self._standby.apply(aim.version)
         except ChunkError as error:
-            if not self._seek(aim.step(error.key, opened=self._standby.opened(aim.version)), aim.version, reading):
+            if not self._seek(aim.step(error.key, opened=self._standby.opened(aim.version)), aim.version):
                 raise
-            self._waits = True
             return
         self._aim = None
         if applied:
@@ -223,19 +218,19 @@ class StandbyReader:
             told = Applied(aim.version, copy.copied, time.monotonic() - began, inputs, entries)
             self._worker.tell(self._on_applied, told)
 
-    def _seek(self, step: Step, version: Version, reading: PartitionReading) -> bool:
+    def _seek(self, step: Step, version: Version) -> bool:
         """Look for what is missing of a version; False where there is nowhere left to look."""
         if step is Step.ASK and self._on_missing is not None:
             log.info(
                 "chunks of %s are gone from %s[%d]; checking whether a newer version is durable", version, *self._slot
             )
+            self._waits = True
             self._worker.tell(self._on_missing, version)
             return True
         if step in (Step.ASK, Step.REPORT):
             return False
         if step is Step.READ_AGAIN:
             log.info("a chunk of %s is missing; reading %s[%d] again", version, *self._slot)
-            reading.rewind()
-            self._following = Following(_AWAY, since_boot())
-        self._following.wish(None)
+            self._follow()
+        self._await_end()
         return True

@@ -3,6 +3,7 @@
 import pytest
 
 from spillway.lineage.errors import BrokerError
+from spillway.lineage.ports import Since
 
 
 def values(records):
@@ -97,20 +98,69 @@ def test_what_a_log_lacks_is_told_of(world, unique_name):
     world.run(main)
 
 
-def test_a_log_that_is_followed_anew_begins_anew(world, unique_name):
-    first, second = [], []
+def test_a_partition_that_is_followed_twice_comes_twice_and_one_that_is_stopped_begins_anew(world, unique_name):
+    first, second, third = [], [], []
 
     async def main(world):
-        first.clear()
-        second.clear()
+        for each in (first, second, third):
+            each.clear()
         await world.create(unique_name, 1)
         await world.write(unique_name, 0, b"0", b"1")
-        log = await world.log()
-        await log.follow((unique_name, 0), 0, first.extend).caught_up()
-        await log.follow((unique_name, 0), 1, second.extend).caught_up()
+        log, slot = await world.log(), (unique_name, 0)
+        following = log.follow(slot, 0, first.extend)
+        await following.caught_up()
+        await log.follow(slot, 1, second.extend).caught_up()
         await world.write(unique_name, 0, b"2")
-        await world.until(lambda: len(second) == 2)
+        await world.until(lambda: len(first) == 3 and len(second) == 2)
+        following.stop()
+        await log.follow(slot, None, third.extend).caught_up()
         await log.close()
 
     world.run(main)
-    assert (values(first), values(second)) == ([b"0", b"1"], [b"1", b"2"])
+    assert (values(first), values(second)) == ([b"0", b"1", b"2"], [b"1", b"2"])
+    assert values(third) == [b"0", b"1", b"2"]
+
+
+def test_what_was_written_since_a_time_is_read(world, unique_name):
+    came = []
+
+    async def main(world):
+        came.clear()
+        await world.create(unique_name, 2)
+        await world.write(unique_name, 0, b"0", b"1")
+        log, slot = await world.log(), (unique_name, 0)
+        await log.follow(slot, None, came.extend).caught_up()
+        since = log.follow(slot, Since(came[1].timestamp / 1000), came.extend)
+        assert await since.caught_up() == 2
+        later = log.follow((unique_name, 1), Since(came[1].timestamp / 1000 + 1e6), came.extend)
+        assert await later.caught_up() == 0
+        await world.write(unique_name, 1, b"2")
+        await world.until(lambda: came[-1].value == b"2")
+        await log.close()
+
+    world.run(main)
+    assert values(came)[:2] == [b"0", b"1"]
+    assert b"1" in values(came)[2:-1]
+
+
+def test_one_that_rests_is_read_when_it_is_looked_at(world, unique_name):
+    came = []
+
+    async def main(world):
+        came.clear()
+        await world.create(unique_name, 2)
+        log = await world.log()
+        following = log.follow((unique_name, 0), None, came.extend)
+        await following.caught_up()
+        following.rest()
+        await log.follow((unique_name, 1), None, came.extend).caught_up()
+        await world.write(unique_name, 0, b"0", b"1")
+        read = []
+        following.when_read(read.append)
+        following.look()
+        await world.until(lambda: read)
+        await log.close()
+        assert read == [2]
+
+    world.run(main)
+    assert values(came) == [b"0", b"1"]

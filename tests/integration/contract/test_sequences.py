@@ -60,6 +60,8 @@ class LogSequence:
         self.begin(partition, None, self.random.randint(0, self.written[partition] + 2))
 
     def begin(self, partition, start, end):
+        if partition in self.following:
+            self.following[partition].stop()
         self.came[partition].clear()
         slot = self.topic, partition
         self.following[partition] = self.log.follow(

@@ -2,15 +2,18 @@
 
 import threading
 import time
+from types import SimpleNamespace
 
 import pytest
-from confluent_kafka import Consumer, KafkaError, TopicPartition
 from confluent_kafka.admin import NewTopic
 
 from spillway.agents.broker import EmbeddedBroker
 from spillway.agents.cli.options import cache_dir
+from spillway.agents.live.states.log_reader import LogReader
 from spillway.agents.live.states.worker import Mailbox
 from spillway.producers.connection import ClientSettings
+from spillway.producers.kafka.log import KafkaLog
+from spillway.producers.kafka.reading import Reading
 from tests.made_topics import make_all
 from tests.waiting import BROKER_SECONDS, Bound
 
@@ -25,13 +28,12 @@ class Told:
     def __init__(self):
         self.mailbox = Mailbox()
         self.calls = []
-        self.times = []
         self.error = None
+        self.tick = bool
 
     post = property(lambda self: self.mailbox.post)
 
     def records(self, batch):
-        self.times += [time.monotonic()] * len(batch)
         self.calls += [("record", read.place, read.record, read.key) for read in batch]
 
     def caught_up(self, place):
@@ -51,6 +53,7 @@ class Told:
         while not condition():
             assert self.error is None, self.error
             assert not bound.over, self.calls[-5:]
+            self.tick()
             if not self.mailbox.deliver():
                 time.sleep(0.001)
 
@@ -69,24 +72,25 @@ class Bench:
         self.closing.append(what)
         return what
 
+    def log(self):
+        follower = KafkaLog(self.settings)
+        self.keep(SimpleNamespace(close=follower.shut))
+        return follower
+
+    def reader(self, told, listener=None, **options):
+        """A reader of the version log, whose owner is whoever takes what `told` is posted."""
+        reader = LogReader(self.log().through(told.post), self.pipeline, [PLACE], listener or told, **options)
+        told.tick = reader.tick
+        return reader
+
     def records(self, kind, partition=0):
-        consumer = Consumer(
-            {"bootstrap.servers": self.settings.bootstrap, "group.id": "look", "enable.partition.eof": True}
-        )
-        consumer.assign([TopicPartition(f"{self.pipeline}.{STAGE}.{kind}", partition, 0)])
-        found = []
-        while (message := consumer.poll(90.0)) is not None:
-            if message.error() is not None:
-                assert message.error().code() == KafkaError._PARTITION_EOF, message.error()
-                break
-            found.append((message.key(), message.value()))
-        consumer.close()
-        return found
+        with Reading(self.settings, [(f"{self.pipeline}.{STAGE}.{kind}", partition)]) as reading:
+            return [(record.key, record.value) for record in reading.to_the_end()]
 
     def close(self):
         for what in reversed(self.closing):
             what.close()
-        alive = [thread.name for thread in threading.enumerate() if thread.name in {"version-logs", "appends"}]
+        alive = [thread.name for thread in threading.enumerate() if thread.name in {"log", "appends"}]
         assert not alive
 
 

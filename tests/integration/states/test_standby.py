@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from confluent_kafka import Producer
 
-from spillway.agents.live.states.log_reader import LogReader
 from spillway.agents.live.states.standby import StandbyReader
 from spillway.checkpoint.logs import Logs
 from spillway.lineage.errors import CheckpointError
@@ -28,9 +27,11 @@ class Backup:
         self.given = []
         self.logs = Logs([PLACE])
         self.standby = bench.keep(
-            StandbyReader(bench.settings, bench.pipeline, PLACE, self.told.post, self.applied.append, self.told.failed)
+            StandbyReader(
+                bench.log().through, bench.pipeline, PLACE, self.told.post, self.applied.append, self.told.failed
+            )
         )
-        self.reader = bench.keep(LogReader(bench.settings, bench.pipeline, [PLACE], self, self.told.post))
+        self.reader = bench.reader(self.told, self)
 
     def records(self, batch):
         for read in batch:

@@ -7,7 +7,6 @@ import numpy as np
 import psutil
 import pytest
 
-from spillway.agents.live.states.log_reader import LogReader
 from spillway.agents.live.states.state_writer import StateWriter
 from spillway.checkpoint.assembly import assemble
 from spillway.checkpoint.capture import Capture
@@ -200,7 +199,7 @@ def test_a_version_goes_on_when_the_broker_is_back(own_broker, unique_name):
     own_broker.start()
     primary.told.until(lambda: len(primary.complete) == 2, 120)
     told = Told()
-    bench.keep(LogReader(bench.settings, bench.pipeline, [PLACE], told, told.post))
+    bench.reader(told)
     told.until(lambda: told.of("caught_up"), 60)
     assert [call[2] for call in told.of("record")] == primary.complete
     bench.close()

@@ -29,17 +29,13 @@ def test_a_wish_is_fulfilled_at_the_end_that_was_asked_for_after_it():
     log = Following(30.0, 0.0)
     log.end(0.0, 3)
     log.read(3)
-    assert not log.wanted
     log.wish("a")
     assert log.wants_end(0.1)
-    assert log.wanted
     log.end(0.1, 8)
     log.wish("b")
     assert log.read(8) == (False, ["a"])
     log.end(0.2, 8)
-    assert log.wanted
     assert log.read(0) == (False, ["b"])
-    assert not log.wanted
 
 
 def test_an_idle_log_is_asked_now_and_then_and_is_not_behind():

@@ -33,7 +33,8 @@ def told(tmp_path, rows, served=None, selection="exp4"):
         patch.setattr("spillway.agents.cli.cluster.find_cluster", lambda *_, **__: None)
         sizes = SimpleNamespace(require=dict, ensembles=lambda: records)
         patch.setattr(command, "Sizes", lambda *_: nullcontext(sizes))
-        patch.setattr(command, "Table", lambda _settings, topic: nullcontext(SimpleNamespace(require=lambda: table)))
+        told = SimpleNamespace(require=lambda: table)
+        patch.setattr(command, "Table", lambda _settings, topic, partitions: nullcontext(told))
         return CliRunner().invoke(command.ensemble, [str(file), "kind", "--weights", "--run-dir", str(tmp_path)])
 
 

@@ -5,16 +5,18 @@ import random
 from types import SimpleNamespace
 
 import pytest
-from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME
 
 from spillway.agents.live.states import log_reader
 from spillway.agents.live.states.log_reader import CONTROL, LogRecords, LogsFeed
+from spillway.agents.memory.ports import MemoryLog
+from spillway.agents.memory.world import DriverWorld
 from spillway.checkpoint import version_log
 from spillway.checkpoint.claims import Claims
 from spillway.checkpoint.damage import DamageError
 from spillway.checkpoint.logs import Fate, Logs
 from spillway.lineage.errors import CheckpointError
 from spillway.lineage.marks import INITIAL, Mark, Version
+from spillway.lineage.ports import Record
 from spillway.lineage.replication import Base, Claim, Fence, Manifest
 from spillway.lineage.values.replication import ReplicationDecoder, encode
 
@@ -36,14 +38,8 @@ HISTORY = [
 ]
 
 
-class Message:
-    def __init__(self, key, value, offset, topic="p.learn.versions"):
-        self._said = (topic, 0, offset, key, value)
-
-    topic, partition, offset, key, value = (lambda self, at=at: self._said[at] for at in range(5))
-
-    def timestamp(self):
-        return TIMESTAMP_LOG_APPEND_TIME, 0
+def message(key, value, offset, topic="p.learn.versions"):
+    return Record(topic, 0, offset, 0, True, key, value, ())
 
 
 def log_of(history):
@@ -55,7 +51,7 @@ def read(log, logs=None):
     logs = logs or Logs([PLACE, UP])
     reader = LogRecords(SLOTS, DECODER)
     for offset, (key, value) in enumerate(log):
-        found = reader.read(Message(key, value, offset))
+        found = reader.read(message(key, value, offset))
         if found is None:
             continue
         if found.record is None:
@@ -125,7 +121,7 @@ def test_no_bit_of_a_claim_makes_another_winner():
     damaged += [(flipped(key, bit), value) for bit in range(8 * len(key))]
     for each in damaged:
         claims, reader = Claims(), LogRecords(SLOTS, DECODER)
-        found = reader.read(Message(*each, 0, "p.control"))
+        found = reader.read(message(*each, 0, "p.control"))
         assert found is None  # it gives nothing without its fence (`spillway.checkpoint.claims`)
         assert claims.take(claim)
 
@@ -171,22 +167,14 @@ def test_what_a_stranger_writes_stops_the_shard_until_its_key_is_tombstoned_or_s
     assert logs.candidate(PLACE) == Version(2, 7)
 
 
-class Feed(LogsFeed):
-    """Without a thread and a cluster."""
-
-    def __init__(self, changed, failed):
-        self.logs, self._on_change, self._on_failed, self._unread, self._broken = (
-            *(Logs([PLACE, UP]), changed, failed),
-            *({PLACE, UP}, False),
-        )
-
-
 def test_the_gate_waits_for_what_rests_on_a_damaged_log_and_goes_on_when_it_is_passed():
     failures, changes = [], []
-    feed = Feed(lambda: changes.append(1), failures.append)
+    world = DriverWorld(0, {"p.learn.versions": 1, "p.up.versions": 1})
+    log = MemoryLog(world, world.process("gate"))
+    feed = LogsFeed(log, "p", [PLACE, UP], lambda: changes.append(1), failures.append)
     reader = LogRecords(SLOTS, DECODER)
     log = [*damaged_at(6), (b"manifest/2/5", None)]
-    reads = [reader.read(Message(key, value, offset)) for offset, (key, value) in enumerate(log)]
+    reads = [reader.read(message(key, value, offset)) for offset, (key, value) in enumerate(log)]
     feed.records(reads[:-1])
     feed.caught_up(PLACE)
     assert not failures
@@ -212,6 +200,6 @@ def test_the_member_of_a_damaged_shard_ends_and_says_where(monkeypatch):
         member.caught_up(place)
     reader = LogRecords(SLOTS, DECODER)
     log = damaged_at(7)
-    member.records([reader.read(Message(key, value, offset)) for offset, (key, value) in enumerate(log)])
+    member.records([reader.read(message(key, value, offset)) for offset, (key, value) in enumerate(log)])
     assert [type(error) for error in errors] == [DamageError]
     assert "p.learn.versions[0] at offset 7" in str(errors[0])

@@ -4,7 +4,6 @@ import random
 from dataclasses import replace
 
 import pytest
-from confluent_kafka import TIMESTAMP_CREATE_TIME, TIMESTAMP_LOG_APPEND_TIME
 
 from spillway.agents.live.states import log_reader as log_records
 from spillway.agents.live.states.beats import _spoken
@@ -15,9 +14,9 @@ from spillway.checkpoint.chunks import encode_key
 from spillway.checkpoint.damage import Damage
 from spillway.checkpoint.standby import Standby
 from spillway.lineage.marks import INITIAL, Mark, Version
+from spillway.lineage.ports import Record
 from spillway.lineage.replication import Base, Beat, ChunkKey, Claim, Fence, Manifest, Report, Yield
 from spillway.lineage.values.replication import ReplicationDecoder, encode
-from spillway.producers.connection import ClientSettings
 
 PLACE = ("learn", 0)
 VERSIONS, CLAIMS = ("p.learn.versions", 0), ("p.control", 0)
@@ -27,11 +26,8 @@ CLAIM, YIELD = Claim("learn", 0, 1, "m"), Yield("learn", 0, 1, "m", 0, "")
 UNKNOWN = b"\xc3\x01" + bytes(8)
 
 
-class Message:
-    def __init__(self, key, value, slot=VERSIONS, offset=17, timestamp=(TIMESTAMP_CREATE_TIME, 5_000)):
-        self._said = (slot[0], slot[1], offset, key, value, timestamp)
-
-    topic, partition, offset, key, value, timestamp = (lambda self, at=at: self._said[at] for at in range(6))
+def message(key, value, slot=VERSIONS, log_append=False):
+    return Record(*slot, 17, 5_000, log_append, key, value, ())
 
 
 def key_of(record):
@@ -45,21 +41,21 @@ def records(relearn=bool, decoder=None):
 def test_good_records_are_handed_on_with_their_places():
     reader = records()
     for record in (FENCE, BASE, MANIFEST):
-        read = reader.read(Message(key_of(record), encode(record)))
+        read = reader.read(message(key_of(record), encode(record)))
         assert (read.place, read.record, read.offset) == (PLACE, record, 17)
         assert read.where == "the record in p.learn.versions[0] at offset 17"
     for record in (CLAIM, YIELD):
-        assert reader.read(Message(key_of(record), encode(record), CLAIMS)).record == record
-    assert reader.read(Message(b"manifest/1/1", None)).record is None
+        assert reader.read(message(key_of(record), encode(record), CLAIMS)).record == record
+    assert reader.read(message(b"manifest/1/1", None)).record is None
     assert reader.bad == 0
 
 
-@pytest.mark.parametrize(("kind", "at_us"), [(TIMESTAMP_LOG_APPEND_TIME, 5_000_000), (TIMESTAMP_CREATE_TIME, 0)])
-def test_the_time_of_a_fence_is_the_brokers_or_none(kind, at_us):
+@pytest.mark.parametrize(("log_append", "at_us"), [(True, 5_000_000), (False, 0)])
+def test_the_time_of_a_fence_is_the_brokers_or_none(log_append, at_us):
     """A claimant whose clock was days ahead had links cut that messages in flight needed."""
     fence = replace(FENCE, at_us=10**18)
-    message = Message(key_of(fence), encode(fence), timestamp=(kind, 5_000))
-    assert records().read(message).record == replace(FENCE, at_us=at_us)
+    read = records().read(message(key_of(fence), encode(fence), log_append=log_append))
+    assert read.record == replace(FENCE, at_us=at_us)
 
 
 @pytest.mark.parametrize(
@@ -75,7 +71,7 @@ def test_the_time_of_a_fence_is_the_brokers_or_none(kind, at_us):
 )
 def test_a_bad_record_of_the_control_log_is_reported_with_its_place_and_passed_over(caplog, slot, key, value, says):
     reader = records()
-    assert reader.read(Message(key, value, slot)) is None
+    assert reader.read(message(key, value, slot)) is None
     assert reader.bad == 1
     assert f"{slot[0]}[0] at offset 17" in caplog.text
     assert says in caplog.text
@@ -116,7 +112,7 @@ def other_bits(data, *bits):
 def test_any_record_of_a_version_log_that_cannot_be_read_is_damage(caplog, key, value, says):
     """Rule 16: a newest version, or the fence that makes others void, may have stood there."""
     reader = records()
-    read = reader.read(Message(key, value))
+    read = reader.read(message(key, value))
     assert isinstance(read.record, Damage)
     assert (read.record.key, reader.bad) == (key or b"", 0)
     assert read.raw_key == read.record.key
@@ -136,12 +132,12 @@ def test_schemas_are_looked_for_where_one_is_unknown():
         Learning.known = True
         return True
 
-    assert records(learn, Learning()).read(Message(key_of(MANIFEST), UNKNOWN)).record == MANIFEST
+    assert records(learn, Learning()).read(message(key_of(MANIFEST), UNKNOWN)).record == MANIFEST
 
 
 def test_a_manifest_that_rests_on_a_foreign_shard_is_told_of(caplog):
     manifest = Manifest(Version(1, 1), CHAIN, (Mark("away", 3, Version(1, 1)),), "m")
-    read = records().read(Message(key_of(manifest), encode(manifest)))
+    read = records().read(message(key_of(manifest), encode(manifest)))
     assert read.record == manifest  # it is void for everybody who judges (`spillway.checkpoint.logs`)
     assert "requires away/3 e1.v1, of a shard that the pipeline does not have" in caplog.text
 
@@ -166,7 +162,7 @@ def test_whatever_the_bytes_they_are_read_or_damaged_or_reported(monkeypatch, sl
     for _ in range(500):
         key, value = noise(dice)
         reader = records()
-        read = reader.read(Message(key, value, slot))
+        read = reader.read(message(key, value, slot))
         assert (read is None) == (reader.bad == 1)
         if read is not None and isinstance(read.record, Damage):
             seen.add("damaged")
@@ -183,7 +179,7 @@ BEAT = Beat(*PLACE, "m", 1, "primary", 7, 0, INITIAL)
 REPORT = Report(*PLACE, ("m",), 0, "its supervisor saw it end")
 
 
-class Record:
+class Message:
     """As the client gives it."""
 
     def __init__(self, key, value):
@@ -203,7 +199,7 @@ class Record:
 
 
 def spoken(value):
-    return _spoken(Record(b"learn/0/m", value), PLACE, ReplicationDecoder())
+    return _spoken(Message(b"learn/0/m", value), PLACE, ReplicationDecoder())
 
 
 @pytest.mark.parametrize("record", [BEAT, REPORT])
@@ -229,29 +225,14 @@ def test_what_is_no_word_of_the_shards_is_told_of(value, why, caplog):
     assert why in caplog.text
 
 
-class Partition:
-    """Gives records once."""
-
-    def __init__(self, records):
-        self._records = records
-
-    def end(self, _slot):
-        return 2
-
-    def poll(self, _seconds, _most):
-        records, self._records = self._records, []
-        return records, {}
-
-
 @pytest.mark.parametrize("key", [None, b"", b"1/2", b"\xff/1/1", b"a chunk"])
 def test_a_chunk_under_no_chunks_key_does_not_end_a_backup(key, caplog):
     standby = Standby()
-    reader = StandbyReader(
-        ClientSettings(bootstrap="nowhere:1"), "p", PLACE, print, print, pytest.fail, standby=standby
-    )
+    reader = StandbyReader(lambda _post: None, "p", PLACE, print, print, pytest.fail, standby=standby)
     try:
         own = ChunkKey(1, 1, 0)
-        reader._read(Partition([Record(key, b"x"), Record(encode_key(own), b"y")]))
+        slot = ("p.learn.state", 0)
+        reader._take([message(key, b"x", slot), message(encode_key(own), b"y", slot)])
     finally:
         reader.close()
     assert standby.held.present == {own}

@@ -57,7 +57,7 @@ def tables(monkeypatch):
 @pytest.fixture
 def lookups(tables):
     spec = parse(PIPELINE).spec
-    made = Lookups(None, spec, spec.stage("rank"))
+    made = Lookups(None, spec, spec.stage("rank"), None)
     assert len(tables.heard) == 2
     return made
 
@@ -142,8 +142,8 @@ def test_more_changes_than_are_kept_may_be_any(lookups, tables, monkeypatch):
 
 def test_of_its_own_partitions_alone_a_front_finds_what_is_in_them(tables):
     spec = parse(PIPELINE.replace("key: id}", "key: id, own: true}")).spec
-    lookups = Lookups(None, spec, spec.stage("rank"))
-    assert tables.followed == [None, frozenset()]
+    lookups = Lookups(None, spec, spec.stage("rank"), None)
+    assert tables.followed == [range(4), ()]
     own = partition_for(b"ada", 4)
     other = next(key for key in "abcdefgh" if partition_for(key.encode(), 4) != own)
     lookups.own([own])

@@ -17,6 +17,7 @@ from spillway.agents.live.operator.histories import (
 from spillway.checkpoint.version_log import key
 from spillway.lineage.errors import CheckpointError, UsageError
 from spillway.lineage.marks import INITIAL, Version
+from spillway.lineage.ports import Record
 from spillway.lineage.replication import Base, Beat, Claim, Fence, Manifest
 from spillway.lineage.values.replication import ReplicationDecoder, encode
 from spillway.topology.sections import StateSpec
@@ -40,20 +41,12 @@ SPEC = PipelineSpec(
 LEARN = ("learn", 0)
 
 
-class Message:
-    """A record as confluent-kafka gives it."""
-
-    def __init__(self, topic, name, value, partition=0):
-        self.values = {
-            "topic": topic, "partition": partition, "offset": 3, "key": name, "value": value, "timestamp": (0, -1),
-        }  # fmt: skip
-
-    def __getattr__(self, name):
-        return lambda: self.values[name]
+def record_at(topic, name, value):
+    return Record(topic, 0, 3, -1, log_append=False, key=name, value=value, headers=())
 
 
 def logged(record):
-    return Message("p.learn.versions", key(record).encode(), encode(record))
+    return record_at("p.learn.versions", key(record).encode(), encode(record))
 
 
 @pytest.fixture
@@ -112,12 +105,12 @@ def test_the_newest_durable_version_is_meant_where_none_is_named(histories):
 
 def test_tombstones_other_records_and_other_peoples_are_no_versions(histories):
     gone = Manifest(Version(1, 1))
-    assert histories.take(Message("p.learn.versions", key(gone).encode(), None)) is None
-    assert histories.take(Message("p.control", b"k", None)) is None
-    assert histories.take(Message("p.control", b"k", encode(Beat("learn", 0, "m", 1, "primary", 1, 1)))) is None
+    assert histories.take(record_at("p.learn.versions", key(gone).encode(), None)) is None
+    assert histories.take(record_at("p.control", b"k", None)) is None
+    assert histories.take(record_at("p.control", b"k", encode(Beat("learn", 0, "m", 1, "primary", 1, 1)))) is None
     claim = Claim("learn", 0, 1, "m")
-    assert histories.take(Message("p.control", b"k", encode(claim))) is None
-    assert histories.take(Message("p.control", b"claim/learn/0/1/m", encode(claim))) == (claim, True)
+    assert histories.take(record_at("p.control", b"k", encode(claim))) is None
+    assert histories.take(record_at("p.control", b"claim/learn/0/1/m", encode(claim))) == (claim, True)
     assert [each.version.n for each in histories.kept(LEARN)] == [2, 3]
     with pytest.raises(CheckpointError, match=r"manifest of e1\.v1 of learn/0 is not in its version log"):
         histories.manifest(LEARN, Version(1, 1))
@@ -127,7 +120,7 @@ def test_tombstones_other_records_and_other_peoples_are_no_versions(histories):
 def test_a_damaged_record_is_told_of_and_gone_back_behind_only_on_purpose(histories):
     with pytest.raises(UsageError, match="would start from anyway"):
         check_rewind(histories, kept_version(histories, LEARN, "1.3"))
-    assert histories.take(Message("p.learn.versions", b"manifest/1/4", b"rubbish")) is None
+    assert histories.take(record_at("p.learn.versions", b"manifest/1/4", b"rubbish")) is None
     assert "p.learn.versions[0] at offset 3" in histories.logs.damage(LEARN).where
     with pytest.raises(CheckpointError, match=r"p\.learn\.versions\[0\] at offset 3.*spillway state rewind"):
         histories.logs.candidate(LEARN)

@@ -12,6 +12,7 @@ from spillway.agents.core.stage import StageCore
 from spillway.agents.live.metrics import StageMetrics
 from spillway.agents.live.plan.planner import Planner, without_words
 from spillway.lineage.message import PlanWord
+from spillway.lineage.ports import Record
 from spillway.lineage.values.codec import Decoder, encode_word
 from spillway.topology.spec import PipelineSpec
 from tests.unit.core.shapes import SHAPES
@@ -129,6 +130,10 @@ def test_a_policy_that_tells_nonsense_is_not_passed_on(caplog):
     assert "not-a-number" in caplog.text
 
 
+def words(*said):
+    return [Record("p.plan", 0, 0, 0, log_append=False, key=key, value=value, headers=()) for key, value in said]
+
+
 def test_what_cannot_be_said_stops_nothing(caplog):
     made, out = telling(waits=("soon",)), Out()
     made.say(out)
@@ -148,9 +153,9 @@ def test_others_are_heard_forgotten_and_refused():
     made = planner()
     now = round(Time.now * 1e6)
     word = PlanWord("b", 1, now - 5, now, queueing=0.25)
-    made.hear([(b"b.1", encode_word(word)), (b"b.2", encode_word(replace(word, replica=2))), (None, b"\xff")])
+    made.hear(words((b"b.1", encode_word(word)), (b"b.2", encode_word(replace(word, replica=2))), (None, b"\xff")))
     assert [state.replica for state in ticks(made)["b"]] == [1, 2]
-    made.hear([(b"b.1", None), (None, None), (b"b.\xff", None)])
+    made.hear(words((b"b.1", None), (None, None), (b"b.\xff", None)))
     assert [state.replica for state in ticks(made)["b"]] == [2]
     assert made.board.refused == {UNREADABLE: 1}
     assert made._metrics.plan_age.counts[0] == 3
@@ -160,9 +165,9 @@ def test_its_own_echo_says_how_long_words_take_and_changes_nothing():
     made, out = telling(), Out()
     made.say(out)
     made._clock.now += 0.003
-    made.hear([(b"a.0", out.sent[0][2]), (b"a.0", encode_word(PlanWord("a", 0, 1, 1, queueing=9.0)))])
+    made.hear(words((b"a.0", out.sent[0][2]), (b"a.0", encode_word(PlanWord("a", 0, 1, 1, queueing=9.0)))))
     assert made._metrics.plan_delay.total == pytest.approx(0.003, abs=1e-5)
     assert ticks(made)["a"][0].queueing == 0.0
     assert made.board.refused == {}
-    made.hear([(b"a.0", None)])  # what the process before it left
+    made.hear(words((b"a.0", None)))  # what the process before it left
     assert "a" in ticks(made)

@@ -12,6 +12,7 @@ from spillway.checkpoint.assembly import ChunkError
 from spillway.checkpoint.chunks import encode_key
 from spillway.checkpoint.logs import Logs
 from spillway.lineage.marks import INITIAL, Version
+from spillway.lineage.ports import Record
 from spillway.lineage.replication import Base, Fence, Manifest
 from tests.unit.checkpoint.test_standby import Shard
 
@@ -19,32 +20,37 @@ PLACE = ("s", 0)
 LINKS = ((1, INITIAL),)
 
 
-class Reading:
-    """In place of a consumer: the state topic as compaction has left it, read from the start after each rewind."""
+class Log:
+    """The state topic as compaction has left it, read from its start by whoever follows it."""
 
     def __init__(self, topic):
-        self.topic = topic
-        self.at = self.rewound = 0
+        self.topic, self.post = topic, None
+        self.followed = self.at = 0
+        self.waiting = []  # whom to tell when all is read
 
-    def rewind(self):
-        self.at = 0
-        self.rewound += 1
+    def through(self, post):
+        self.post = post
+        return self
 
-    def end(self, _slot):
-        return len(self.topic)
+    def follow(self, slot, start, accept, **_told):
+        assert (slot, start) == (("p.s.state", 0), None)
+        self.accept, self.at = accept, 0
+        self.followed += 1
+        return SimpleNamespace(when_read=self.waiting.append, stop=bool)
 
-    def poll(self, _seconds, _at_once):
+    def read(self):
         found, self.at = self.topic[self.at :], len(self.topic)
         left = {key: offset for offset, (key, _) in enumerate(self.topic)}
         records = [
-            SimpleNamespace(key=lambda key=key: encode_key(key), value=lambda value=value: value, offset=lambda: 0)
+            Record("p.s.state", 0, 0, 0, log_append=True, key=encode_key(key), value=value, headers=())
             for key, value in found
             if left[key] >= 0 and value is not None
         ]
-        return records, {("p.s.state", 0): len(self.topic)}
-
-    def close(self):
-        pass
+        waiting = self.waiting.copy()
+        self.waiting.clear()
+        self.post(self.accept, records)
+        for then in waiting:
+            self.post(then, self.at)
 
 
 class Thread:
@@ -67,7 +73,7 @@ class World:
     def __init__(self, monkeypatch):
         monkeypatch.setattr(module, "Worker", Thread)
         self.shard, self.logs, self.unread, self.asked = Shard(), Logs([PLACE]), [], []
-        self.reading = Reading(self.shard.topic)
+        self.log = Log(self.shard.topic)
         self.copies = Copies(
             PLACE,
             self.logs,
@@ -83,9 +89,10 @@ class World:
         self.hear()
 
     def _reader(self, applied, missing):
-        settings = SimpleNamespace(bootstrap="nowhere")
-        self.reader = StandbyReader(settings, "p", PLACE, None, applied, None, on_missing=missing)
+        self.reader = StandbyReader(self.log.through, "p", PLACE, None, applied, None, on_missing=missing)
         self.reader._standby.held._spare.most = 0
+        self.reader.begin()
+        self.reader._round()
         return self.reader
 
     def write(self, state):
@@ -109,11 +116,12 @@ class World:
         """What is tombstoned is gone from the state topic, and what is gone was never there for who reads now."""
         last = dict(self.shard.topic)
         self.shard.topic[:] = [(key, value) for key, value in last.items() if value is not None]
-        self.reading.at = 0
+        self.log.at = 0
 
     def rounds(self, count=8):
         for _ in range(count):
-            self.reader._round(self.reading)
+            self.log.read()
+            self.reader._round()
 
 
 def state(n):
@@ -149,7 +157,7 @@ def test_a_chunk_that_is_gone_from_the_newest_version_is_damage(monkeypatch):
     then()
     with pytest.raises(ChunkError, match="spillway state rewind"):
         world.rounds()
-    assert world.reading.rewound == 1
+    assert world.log.followed == 2
 
 
 def test_a_damaged_chunk_that_every_newer_version_needs_is_damage_however_fast_they_come(monkeypatch):

@@ -1,6 +1,7 @@
 """Partitions that come: the version logs are read to their ends before anything is remembered, and others go on."""
 
 import asyncio
+import time
 from types import SimpleNamespace
 
 import pytest
@@ -9,8 +10,6 @@ from spillway.agents.live.consumer.transport import Chunk
 from spillway.agents.live.gate import memory as gate_memory
 from spillway.agents.live.gate.states import GateStates
 from spillway.agents.live.stage.driver import StageDriver
-from spillway.agents.live.states import log_reader
-from spillway.agents.live.states.log_reader import LogsFeed
 from spillway.lineage.errors import BrokerError
 from tests.unit.live.endless_inputs import endless
 
@@ -151,55 +150,37 @@ def test_what_was_set_aside_goes_with_its_partition_and_when_the_stage_stops():
 # The gate ------------------------------------------------------------------------------------------------------------
 
 
-class Reader(log_reader.LogReader):
-    """A log reader whose logs end when the test says so."""
+class Log:
+    """A log that is read to its end when the test says so."""
 
-    made = None
+    def __init__(self):
+        self.wishes = []
 
-    def __init__(self, _settings, _pipeline, places, listener, post, **_more):
-        self.listener, self.post, self.wishes = listener, post, {place: [] for place in places}
-        self._places = {place: place for place in places}
-        Reader.made = self
+    def through(self, post):
+        self.post = post
+        return self
 
-    def read_to_end(self, place, then):
-        self.wishes[place].append(then)
+    def follow(self, *_where, **_told):
+        return self
 
-    def reach(self, place):
-        for then in self.wishes[place]:
-            self.post(then)
-        self.wishes[place].clear()
+    def when_read(self, then):
+        self.wishes.append(then)
 
-    def close(self):
-        pass
-
-
-@pytest.fixture
-def reader(monkeypatch):
-    monkeypatch.setattr(log_reader, "LogReader", Reader)
-    return lambda: Reader.made
+    def reach(self):
+        for then in self.wishes:
+            self.post(then, 0)
+        self.wishes.clear()
 
 
-def test_all_logs_are_read_to_the_ends_that_they_have_from_then_on(reader):
-    ended = []
-    feed = LogsFeed(None, "p", PLACES, lambda call, *args: call(*args), bool, ended.append)
-    for _ in range(2):
-        feed.read_to_ends(lambda: ended.append("all"))
-        assert [len(wishes) for wishes in reader().wishes.values()] == [1, 1]
-        reader().reach(PLACES[1])
-        assert not ended
-        reader().reach(PLACES[0])
-        assert ended == ["all"]
-        ended.clear()
-
-
-def test_the_gate_hears_the_logs_while_it_waits_for_their_ends(reader, monkeypatch):
-    states = GateStates(None, "p", PLACES)
+def test_the_gate_hears_the_logs_while_it_waits_for_their_ends(monkeypatch):
+    log = Log()
+    states = GateStates(log.through, "p", PLACES)
     with pytest.raises(BrokerError, match="could not be read to their ends within 0 s"):
         states.read_to_ends(0.01)
-    asked = reader().read_to_end
-    monkeypatch.setattr(Reader, "read_to_end", lambda _reader, place, then: (asked(place, then), reader().reach(place)))
+    monkeypatch.setattr(time, "sleep", lambda _seconds: log.reach())
     states.read_to_ends(60.0)
     assert states.news()
+    states.await_ends(60.0, lambda: False)
 
 
 def test_a_gate_reads_the_logs_after_the_committed_offsets_and_before_it_remembers(monkeypatch):

@@ -3,6 +3,7 @@
 import json
 import queue
 from concurrent.futures import Future
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -11,8 +12,10 @@ from hypothesis import strategies as st
 
 from spillway.lineage import reasons
 from spillway.lineage.errors import BrokerError, WireError
+from spillway.lineage.headers import REQUEST_ID
 from spillway.lineage.limits import DEFAULT_LIMITS
 from spillway.lineage.message import DROPPED, FAILED, PREDICTION, Outcome, Query
+from spillway.lineage.ports import Record
 from spillway.lineage.values.codec import encode_query
 from spillway.producers.offline import job, listening
 from spillway.producers.offline.job import Job
@@ -160,26 +163,9 @@ def test_half_of_a_surrogate_pair_is_the_rows_error_and_no_others(folder):
 
 
 def test_an_outcome_on_the_egress_that_cannot_be_read_is_its_rows_error(monkeypatch):
-    class Message:
-        def error(self):
-            return None
-
-        def partition(self):
-            return 0
-
-        offset = partition
-
-        def value(self):
-            return b"nonsense"
-
-    released = Released.__new__(Released)
-    released._at, released._prefix = {}, "job-"
-    released._decoder = type("Refuses", (), {"released": staticmethod(refuse)})
-    monkeypatch.setattr(listening, "header_pairs", lambda _: ())
-    monkeypatch.setattr(listening, "identify", lambda _: "job-3-0")
-    request_id, outcome = released._read(Message())
-    assert (request_id, outcome.kind, outcome.reason) == ("job-3-0", FAILED, "corrupt")
-
-
-def refuse(_value):
-    raise WireError("corrupt", "no outcome")
+    records = [Record("p.egress", 0, 0, 0, False, None, b"nonsense", ((REQUEST_ID, b"job-3-0"),))]
+    monkeypatch.setattr(listening, "SchemaLog", lambda *_, **_options: SimpleNamespace(open=lambda: None))
+    monkeypatch.setattr(listening, "slots_of", lambda *_: ())
+    monkeypatch.setattr(listening, "Reading", lambda *_, **_options: SimpleNamespace(to_the_end=lambda: records))
+    ((request_id, outcome),) = Released(None, "p", DEFAULT_LIMITS, "job-", 0.0).to_the_end()
+    assert (request_id, outcome.kind, outcome.reason) == ("job-3-0", FAILED, reasons.NOT_AVRO)

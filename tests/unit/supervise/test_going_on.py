@@ -10,11 +10,9 @@ import pytest
 
 from spillway.agents.learning.velox import thetas
 from spillway.agents.live.gate.transaction import Aside
-from spillway.agents.live.plan import planner
 from spillway.agents.supervise import groups, managing, ownership, service
 from spillway.agents.supervise.companions import Companions
 from spillway.lineage.errors import SpillwayError, UsageError
-from spillway.producers import table
 from spillway.producers.connection import ClientSettings
 from spillway.topology.load import parse
 from tests.unit.supervise.test_companions import Service
@@ -60,22 +58,7 @@ def owner(fails, stop, monkeypatch):
     return lambda: made._keep(lambda: None, bool)
 
 
-def plan_feed(fails, stop, monkeypatch):
-    monkeypatch.setattr(planner, "_AGAIN", 0.01)
-    made = planner.PlanFeed(NOWHERE, "p.plan", None, lambda _words: None, 1.0)
-    made._stop, made._read = stop, fails
-    return made._run
-
-
-def followed_table(fails, stop, monkeypatch):
-    monkeypatch.setattr(table, "_AGAIN", 0.01)
-    made = table.Table(NOWHERE, "p.sizes")
-    made._stop, made._follow = stop, fails
-    made._read.set()
-    return made._run
-
-
-@pytest.mark.parametrize("make", [manager, observer, owner, plan_feed, followed_table])
+@pytest.mark.parametrize("make", [manager, observer, owner])
 def test_a_thread_goes_on(make, monkeypatch, caplog):
     stop = threading.Event()
     thread = threading.Thread(target=make(Fails(stop.set), stop, monkeypatch), daemon=True)

@@ -1,7 +1,7 @@
 """An owner whose log cannot be read or written for a while answers again when it can."""
 
 import threading
-from types import SimpleNamespace
+import time
 
 import pytest
 
@@ -10,13 +10,14 @@ from spillway.agents.supervise.ownership import Ownership
 from spillway.checkpoint import owners
 from spillway.checkpoint.owners import Answer, Ask, Owner
 from spillway.lineage.errors import BrokerError
+from spillway.lineage.ports import Record
 from tests.waiting import until
 
 SLOT = ("p.owners", 0)
 
 
 class Broker:
-    """One log in memory; `down` breaks what is connected, `away` lets nobody connect."""
+    """One log in memory; `down` breaks what is connected, `away` lets nobody connect, and nothing be read."""
 
     def __init__(self):
         self.log, self.away, self.refused = [], False, 0
@@ -40,51 +41,71 @@ class Sending:
 
     def __init__(self, broker):
         broker.connect()
-        self._broker = broker
+        broker.connections.append(self)
+        self._broker, self.broken = broker, False
 
     def send(self, _topic, _partition, key, value):
         if value is not None:
             self._broker.log.append((key, value))
 
     def serve(self, _seconds=0.0):
-        pass
-
-
-class Reading:
-    def __init__(self, broker):
-        self._broker, self._at = broker, 0
-        self.broken = self.closed = False
-        broker.connections.append(self)
-
-    def poll(self, _seconds):
-        assert not self.closed
         if self.broken:
-            raise BrokerError("the log is gone")
-        read = [
-            SimpleNamespace(
-                key=lambda key=key: key, value=lambda value=value: value, offset=lambda offset=offset: offset
-            )
-            for offset, (key, value) in enumerate(self._broker.log)
-            if offset >= self._at
-        ]
-        self._at = len(self._broker.log)
-        return read, {SLOT: self._at}
+            raise BrokerError("it is not known what was written")
 
-    def end(self, _slot):
-        return len(self._broker.log)
 
-    def heed(self, _quiet, _within):
-        pass
+class Log:
+    """The log of a process, which is told what there is whenever it looks."""
 
-    def close(self):
+    position = 0
+
+    def __init__(self, broker):
+        self._broker, self._waiting, self.closed = broker, [], False
+
+    def through(self, post):
+        self._post = post
+        threading.Thread(target=self._run, daemon=True).start()
+        return self
+
+    def follow(self, slot, start, accept, **_told):
+        assert (slot, start) == (SLOT, None)
+        self._accept = accept
+        return self
+
+    def when_read(self, then):
+        self._waiting.append(then)
+
+    def shut(self):
         self.closed = True
+
+    def _run(self):
+        read = 0
+        while not self.closed:
+            time.sleep(0.001)
+            if self._broker.away:
+                continue
+            there = self._broker.log[read:]
+            records = [
+                Record(*SLOT, read + number, 0, log_append=True, key=key, value=value, headers=())
+                for number, (key, value) in enumerate(there)
+            ]
+            read += len(records)
+            waiting = self._waiting.copy()
+            del self._waiting[: len(waiting)]
+            if records or waiting:
+                self._post(self._take, records, read)
+            for then in waiting:
+                self._post(then, read)
+
+    def _take(self, records, position):
+        self._accept(records)
+        self.position = position
 
 
 @pytest.fixture
 def broker(monkeypatch):
     made = Broker()
     monkeypatch.setattr(ownership, "Sending", lambda *_: Sending(made))
-    monkeypatch.setattr(ownership, "PartitionReading", lambda *_: Reading(made))
+    monkeypatch.setattr(ownership, "KafkaLog", lambda *_: Log(made))
     monkeypatch.setattr(ownership, "_AGAIN", 0.001)
     return made
 
@@ -106,4 +127,5 @@ def test_an_owner_answers_again_after_its_log_was_away(broker):
     owned.confirm(confirmed.set)
     until(confirmed.is_set, 60)
     owned.leave()
-    assert [each.closed for each in broker.connections] == [True] * len(broker.connections)
+    assert len(broker.connections) == 2
+    assert owned._log.closed

@@ -34,7 +34,7 @@ records = st.tuples(
 
 @given(st.lists(records, max_size=12))
 def test_a_section_is_the_newest_of_the_file_and_epochs_never_fall(written):
-    control, epochs = Sections(NOWHERE, PARENT, "kind"), [0]
+    control, epochs = Sections(NOWHERE, PARENT, "kind", None), [0]
     for key, value in written:
         control.log._heard(key, value)
         if (served := control.now()) is not None:
@@ -54,7 +54,7 @@ events = st.fixed_dictionaries(
 @example([b'{"event": "asked"}', b'{"event": [], "generation": 1}'])
 @given(st.lists(events.map(json.dumps).map(str.encode) | st.binary() | st.none(), max_size=20))
 def test_generations_to_hold_are_those_that_the_log_comes_to_once_it_is_read(written):
-    control, highest = HeldGenerations(NOWHERE, "p-taste"), 0
+    control, highest = HeldGenerations(NOWHERE, "p-taste", None), 0
     for number, value in enumerate(written):
         control.log._heard(b"event/%d" % number, value)
         assert control.now() == {}  # it is still being read
@@ -72,6 +72,6 @@ def test_learners_have_the_control_of_their_owners_and_other_stages_none():
     for pipeline in (PARENT, *PARENT.learners):
         for stage in pipeline.spec.stages:
             config = SimpleNamespace(pipeline=pipeline, stage=stage.name, spec=stage, settings=NOWHERE)
-            kinds[stage.name] = type(control_of(config))
+            kinds[stage.name] = type(control_of(config, None))
     assert {name for name, kind in kinds.items() if kind is not type(None)} == {"kind-weights", "taste"}
     assert (kinds["kind-weights"], kinds["taste"]) == (Sections, HeldGenerations)

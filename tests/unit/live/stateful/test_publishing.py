@@ -86,10 +86,11 @@ class Reign:
             models=SimpleNamespace(submit=lambda run, done: done(run())),
             crashed=lambda error: pytest.fail(repr(error)),
             metrics=SimpleNamespace(state=StateFigures()),
+            kafka=None,
         )
         self.figures = means.metrics.state
         where = Where("t", PARTITIONS, 0, 1, LIMITS)
-        self.publishing = Publishing(None, where, epoch, base, lambda: self.recorded, self.machine, means)
+        self.publishing = Publishing(where, epoch, base, lambda: self.recorded, self.machine, means)
         self.publishing.begin()
 
     def observe(self, key, value):
