@@ -86,7 +86,8 @@ def kill(pid):
 
 
 def status_of(served):
-    return command("status", served.pipeline, "--run-dir", served.run_dir).stdout
+    """What the command prints, whatever a terminal of 80 characters breaks."""
+    return " ".join(command("status", served.pipeline, "--run-dir", served.run_dir).stdout.split())
 
 
 @pytest.mark.nightly
