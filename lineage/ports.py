@@ -245,20 +245,6 @@ class Following(Protocol):
         ...
 
 
-class Admin(Protocol):
-    """Topics and groups."""
-
-    async def create(self, topics: Mapping[str, tuple[int, Mapping[str, str]]]) -> None:
-        """Create topics, each with so many partitions and this configuration; one that is there stays as it is."""
-        ...
-
-    async def topics(self) -> Mapping[str, int]:
-        """Return the topics with the number of their partitions."""
-        ...
-
-    async def delete(self, topics: Iterable[str]) -> None: ...
-
-
 class Executor(Protocol):
     """Runs functions off the loop, one at a time, in the order in which they were given."""
 

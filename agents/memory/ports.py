@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any, Final
 from spillway.agents.memory.records import kept
 from spillway.agents.memory.wire import Wire
 from spillway.lineage.errors import AbortedError, BrokerError, FencedError
-from spillway.lineage.ports import Admin, Chance, Clock, Executor, Following, Log, Output, Since, Transactions
+from spillway.lineage.ports import Chance, Clock, Executor, Following, Log, Output, Since, Transactions
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from spillway.agents.memory.processes import Process
     from spillway.agents.memory.records import Kept
@@ -287,28 +287,3 @@ class MemoryLog(Log):
             records = self._world.broker.read(slot, bounds.start)
             return next((one.offset for one in records if one.timestamp >= 1000 * start.at), bounds.end)
         return bounds.start if start is None else start
-
-
-class MemoryAdmin(Admin):
-    """The topics of a world."""
-
-    def __init__(self, world: DriverWorld, process: Process) -> None:
-        self._world, self._process = world, process
-
-    async def create(self, topics: Mapping[str, tuple[int, Mapping[str, str]]]) -> None:
-        await asyncio.sleep(self._world.latency())
-        for topic, (partitions, _) in topics.items():
-            self._process.reach(partial(self._world.partitions.setdefault, topic, partitions))
-
-    async def topics(self) -> Mapping[str, int]:
-        await asyncio.sleep(self._world.latency())
-        return self._process.reach(lambda: dict(self._world.partitions))
-
-    async def delete(self, topics: Iterable[str]) -> None:
-        await asyncio.sleep(self._world.latency())
-        for topic in topics:
-            self._process.reach(partial(self._delete, topic))
-
-    def _delete(self, topic: str) -> None:
-        for partition in range(self._world.partitions.pop(topic, 0)):
-            self._world.broker.cut((topic, partition), 0)

@@ -13,7 +13,6 @@ from spillway.agents.memory.groups import Group
 from spillway.agents.memory.input import MemoryInput
 from spillway.agents.memory.loop import IdleError
 from spillway.agents.memory.ports import (
-    MemoryAdmin,
     MemoryChance,
     MemoryClock,
     MemoryExecutor,
@@ -162,21 +161,6 @@ def test_a_clock_may_be_ahead_and_chance_comes_from_the_seed():
         return world.run_until(play())
 
     assert seen(1) == seen(1) != seen(2)
-
-
-def test_topics_come_and_go_with_what_they_hold():
-    world = DriverWorld(0)
-
-    async def play():
-        admin = MemoryAdmin(world, world.process("p"))
-        await admin.create({"t": (2, {})})
-        await admin.create({"t": (3, {})})  # it is there, and stays as it is
-        assert await admin.topics() == {"t": 2}
-        world.broker.append(("t", 1), kept(Outgoing("t", 1, None, b"x")))
-        await admin.delete(["t"])
-        assert (await admin.topics(), world.broker.end(("t", 1))) == ({}, 0)
-
-    world.run_until(play())
 
 
 def test_a_later_holder_of_a_transactional_id_fences_the_one_before():
