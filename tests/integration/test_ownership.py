@@ -217,9 +217,8 @@ def test_two_at_once_are_one_owner_and_one_refused(bench):
 
 
 def words(bench):
-    reader = bench.ownership()
-    end = until(lambda: reader._reading.end(reader._slot), 60)
-    found = []
-    until(lambda: found.extend(reader._read()) or reader._position >= end, 60)
+    reader, found, read = bench.ownership(), [], []
+    reader._following.when_read(read.append)
+    until(lambda: found.extend(reader._read()) or read, 60)
     reader.leave()
     return found
