@@ -19,6 +19,7 @@ import logging
 import threading
 import time
 from collections import deque
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Self
 
@@ -131,7 +132,10 @@ class KafkaLog(Log):
 
 
 class _Threads:
-    """One thread, and another one for what is followed twice: a consumer has each partition once."""
+    """One thread, and another one for what is followed twice: a consumer has each partition once.
+
+    There is another one, too, in place of one that has ended by a fault of the program.
+    """
 
     def __init__(self, settings: ClientSettings, options: Mapping[str, Any], poll: float) -> None:
         self._make = partial(_Thread, settings, options, poll)
@@ -140,7 +144,7 @@ class _Threads:
 
     def without(self, slot: Slot) -> _Thread:
         """Return one that does not follow a partition; under the lock."""
-        thread = next((each for each in self._all if slot not in each.slots), None)
+        thread = next((each for each in self._all if each.goes_on and slot not in each.slots), None)
         if thread is None:
             thread = self._make()
             self._all.append(thread)
@@ -165,6 +169,7 @@ class _Thread:
         self._questions: deque[tuple[float, Callable[[], bool]]] = deque()  # when to ask, each until it returns True
         self._given = AnswerTime()
         self._asked_since = 0.0  # when the cluster was first asked in vain
+        self.goes_on = True
         self._woken = threading.Event()
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="log", daemon=True)
@@ -207,7 +212,8 @@ class _Thread:
             else:
                 self._reader.consumer.resume([place])
                 if following.t_read >= 0:  # librdkafka's thread, which else may sleep for a second, is woken by that
-                    self._reader.consumer.seek(place)
+                    with suppress(KafkaException):  # it is not being read yet
+                        self._reader.consumer.seek(place)
 
     def wish(self, following: KafkaFollowing, wish: Wish) -> None:
         self._ask(lambda: self._tell_end(following, wish))
@@ -225,10 +231,10 @@ class _Thread:
             while not self._stopping.is_set():
                 self._step()
         except Exception as error:
+            self.goes_on = False
             log.exception("reading %s has ended", self._bootstrap)
             for following in self._followed.values():
                 following.t_fail(BrokerError(f"reading {self._bootstrap} has ended: {error!r}"))
-            raise
         finally:
             self._reader.close()
 

@@ -179,3 +179,19 @@ def test_who_fails_to_accept_is_told_and_ends_nobody_elses_reading(cluster):
         read = threading.Event()
         opened.follow(("other", 0), 0, accepted_nothing).when_read(lambda _end: read.set())
         assert read.wait(PATIENT_SECONDS)
+
+
+def test_a_thread_that_ends_by_a_fault_says_so_and_another_one_follows_what_comes(cluster, monkeypatch):
+    cluster.bounds_of = {SLOT: Bounds(0, 0)}
+    told, read = threading.Event(), threading.Event()
+
+    def fail(_self, _seconds, _most):
+        raise ZeroDivisionError
+
+    with log.KafkaLog(ClientSettings(bootstrap="127.0.0.1:1")) as opened:
+        with monkeypatch.context() as patch:
+            patch.setattr(Reader, "read", fail)
+            opened.follow(SLOT, 0, accepted_nothing, trouble=lambda _error: told.set())
+            assert told.wait(PATIENT_SECONDS)
+        opened.follow(SLOT, 0, accepted_nothing).when_read(lambda _end: read.set())
+        assert read.wait(PATIENT_SECONDS)
