@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import logging
 import queue
+import threading
 import time
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
@@ -82,11 +83,12 @@ class StandbyReader:
         self._on_applied = on_applied
         self._on_missing = on_missing
         self._standby = standby or Standby()
-        self._following: Following | None = None
+        self._following: Following
         self._aim: Search | None = None
         self._waits = False  # for the end of the partition, or for an answer, before the version is tried again
         self._then: Callable[[Given], object] | None = None  # whom to hand the copy to
         self.read_bytes = 0
+        self._begun = threading.Event()
         self._jobs: queue.SimpleQueue[Callable[[], object]] = queue.SimpleQueue()
         self._log = log(lambda call, *arguments: self._jobs.put(partial(call, *arguments)))
         self._worker = Worker("standby", self._run, post, on_failed)
@@ -102,7 +104,7 @@ class StandbyReader:
             self._jobs.put(partial(self._standby.based, history))
 
     def begin(self) -> None:
-        self._jobs.put(self._follow)
+        self._begun.set()
 
     def durable(self, version: Version) -> None:
         """Have the copy brought to the newest version at or below this one."""
@@ -118,15 +120,20 @@ class StandbyReader:
 
     def close(self) -> None:
         self._worker.stop()
+        self._begun.set()
         self._jobs.put(bool)
         self._worker.join()
 
     def _run(self) -> None:
+        self._begun.wait()
+        if self._worker.stopped:
+            return
+        self._follow()
         try:
             while not self._worker.stopped and not self._round():
                 pass
         finally:
-            self._unfollow()
+            self._following.stop()
 
     def _round(self) -> bool:
         """Do what the owner and the log have said, waiting for the first word; return whether the copy was given."""
@@ -145,12 +152,7 @@ class StandbyReader:
 
     def _follow(self) -> None:
         """Read the partition from its beginning."""
-        self._unfollow()
         self._following = self._log.follow(self._slot, None, self._take, cut=self._lacks, trouble=self._cannot_read)
-
-    def _unfollow(self) -> None:
-        if self._following is not None:
-            self._following.stop()
 
     def _take(self, records: Sequence[Record]) -> None:
         for record in records:
@@ -174,8 +176,7 @@ class StandbyReader:
         """Wait for the end of the partition before the version is tried again."""
         self._waits = True
         following = self._following
-        if following is not None:  # else `begin` is still to come
-            following.when_read(lambda _end: self._reached(following))
+        following.when_read(lambda _end: self._reached(following))
 
     def _reached(self, following: Following) -> None:
         if following is self._following:
@@ -231,6 +232,7 @@ class StandbyReader:
             return False
         if step is Step.READ_AGAIN:
             log.info("a chunk of %s is missing; reading %s[%d] again", version, *self._slot)
+            self._following.stop()
             self._follow()
         self._await_end()
         return True

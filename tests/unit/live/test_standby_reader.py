@@ -91,8 +91,7 @@ class World:
     def _reader(self, applied, missing):
         self.reader = StandbyReader(self.log.through, "p", PLACE, None, applied, None, on_missing=missing)
         self.reader._standby.held._spare.most = 0
-        self.reader.begin()
-        self.reader._round()
+        self.reader._follow()
         return self.reader
 
     def write(self, state):

@@ -156,6 +156,9 @@ PATHS = [
 ]
 
 
+boxed = odd.map(lambda value: (value,))  # hypothesis may look into what it draws, which these values do not bear
+
+
 @st.composite
 def feedbacks(draw):
     """One that is well-formed, but for something odd at up to two places."""
@@ -173,7 +176,8 @@ def feedbacks(draw):
         for each in path:
             at = at.setdefault(each, {}) if type(at) is dict else {}
         if type(at) is dict:
-            at[last] = dict(value) if type(value := draw(odd)) is dict else value  # what is odd is shared by examples
+            (value,) = draw(boxed)
+            at[last] = dict(value) if type(value) is dict else value  # what is odd is shared by examples
     return made
 
 
