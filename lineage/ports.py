@@ -207,9 +207,9 @@ class Log(Protocol):
         One that is followed twice comes twice.
 
         `start`: None for where the log begins. `end`: follow no further than this offset. `cut` is called where the log
-        lacks what is to be read next, which then stands still; without it that raises at `caught_up`. `trouble` is told
-        what keeps the partition from being read: by an UnreachableError or a TopicError what time may heal, and by any
-        other what it does not, a CorruptError among them. Reading goes on when it can.
+        lacks what is to be read next, which then stands still; without it that raises at `caught_up`.
+        `trouble` is called with what keeps the partition from being read: an UnreachableError or a TopicError, which
+        time may heal, or another BrokerError, as CorruptError, which it does not. Reading goes on when it can.
         """
         ...
 
@@ -229,14 +229,14 @@ class Following(Protocol):
         ...
 
     def when_read(self, then: Callable[[int], object]) -> None:
-        """Have `then` called when `caught_up` would return, with what it would return; never, where it would raise."""
+        """Call `then` when `caught_up` would return, with what it would return; never, where it would raise."""
         ...
 
-    def rest(self) -> None:
-        """Ask for nothing more until `look`: what was asked for may still come."""
+    def pause(self) -> None:
+        """Request nothing more until `resume`; what was requested may still come."""
         ...
 
-    def look(self) -> None:
+    def resume(self) -> None:
         """Follow again, from where it was read to."""
         ...
 

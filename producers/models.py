@@ -54,7 +54,7 @@ class Models:
         return list(self._manifests.values())
 
     def follow(self, told: Callable[[], object]) -> None:
-        """Have `told` called after each change, on the log's thread."""
+        """Call `told` after each change, on the log's thread."""
         self._told = told
 
     def _heard(self, key: bytes, value: bytes | None) -> None:

@@ -72,7 +72,7 @@ class Sizes:
         return self._newest.copy()
 
     def follow(self, told: Callable[[], object]) -> None:
-        """Have `told` called after each change, on the log's thread."""
+        """Call `told` after each change, on the log's thread."""
         self._told = told
 
     def write(self, rows: Mapping[bytes, Size | Served]) -> None:

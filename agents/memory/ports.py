@@ -161,7 +161,7 @@ class MemoryFollowing(Following):
         self._world, self._process, self._slot = world, process, slot
         self._accept, self._end, self._cut = accept, end, cut
         self._wishes: list[tuple[int, Callable[[int], object], Callable[[BrokerError], object]]] = []
-        self._resting = False
+        self._paused = False
         self._stopped = end is not None and self.position >= end
         if end is not None and self._stopped:
             self.position = end
@@ -186,11 +186,11 @@ class MemoryFollowing(Following):
     def when_read(self, then: Callable[[int], object]) -> None:
         self._wish(then, lambda _error: None)
 
-    def rest(self) -> None:
-        self._resting = True
+    def pause(self) -> None:
+        self._paused = True
 
-    def look(self) -> None:
-        self._resting = False
+    def resume(self) -> None:
+        self._paused = False
         self._process.after(0.0, self.poll)
 
     def stop(self) -> None:
@@ -201,7 +201,7 @@ class MemoryFollowing(Following):
         """Accept some of what is there, unless it comes late to this process."""
         world = self._world
         wait = world.reads_at(self._process, self._slot, world.now) - world.now
-        if self._stopped or self._resting:
+        if self._stopped or self._paused:
             return
         if wait > 0:
             self._process.after(wait, self.poll)

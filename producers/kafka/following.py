@@ -1,7 +1,7 @@
 """One partition that a `KafkaLog` reads: what its follower is told, and what the log's thread knows of it.
 
-What a follower is told goes through its `post`, in order; without one it is called on the thread. What begins with
-`t_` is the thread's alone.
+A follower is called through its `post`, in order; without one it is called on the thread. Only the thread uses what
+begins with `t_`.
 """
 
 from __future__ import annotations
@@ -21,31 +21,31 @@ if TYPE_CHECKING:
 
     from spillway.lineage.ports import Bounds, Record, Since, Slot
 
-    Post = Callable[..., object]  # (call, *arguments): has it called, in order, by whom it is for
+    Post = Callable[..., object]  # (call, *arguments): makes the call later, in order, on the follower's thread
 
 log = logging.getLogger(__name__)
 
 
-class Wish(NamedTuple):
-    """Who wants to know that a partition was read to the end that it has from now on."""
+class Waiter(NamedTuple):
+    """Two callbacks of somebody who waits for the end that a partition has from now on."""
 
     then: Callable[[int], object]
     failed: Callable[[BrokerError], object]
 
 
 class Thread(Protocol):
-    """What a following asks of the log's thread, from any."""
+    """The calls that a following makes on the log's thread."""
 
     def call(self, call: Callable[[], object]) -> None: ...
     def stop(self, following: KafkaFollowing) -> None: ...
     def release(self, following: KafkaFollowing) -> None: ...
-    def rest(self, following: KafkaFollowing, *, resting: bool) -> None: ...
-    def wish(self, following: KafkaFollowing, wish: Wish) -> None: ...
+    def pause(self, following: KafkaFollowing, *, paused: bool) -> None: ...
+    def wait(self, following: KafkaFollowing, waiter: Waiter) -> None: ...
     def accepted(self, following: KafkaFollowing) -> None: ...
 
 
 class KafkaFollowing(Following):
-    """One partition that is followed, by whoever `post` calls."""
+    """One partition that is followed."""
 
     def __init__(
         self,
@@ -64,11 +64,11 @@ class KafkaFollowing(Following):
         self.t_read: int = start if isinstance(start, int) else OFFSET_BEGINNING
         self.t_open = False  # whether the consumer reads it
         self.t_waiting = 0  # bunches that were handed over and not accepted yet
-        self.t_held = False  # whether it is paused, as these wait
-        self.t_resting = False
+        self.t_held = False  # whether nothing more is read until these are accepted
+        self.t_paused = False
         self.t_error: BrokerError | None = None  # why it is not read, where time does not heal it
-        self._wishes: list[tuple[int, Wish]] = []  # with the end to reach
-        self._said = ""
+        self._waiters: list[tuple[int, Waiter]] = []  # with the end to reach
+        self._reported = ""
         self._thread = thread
         self._post = post
         self._accept = accept
@@ -76,7 +76,7 @@ class KafkaFollowing(Following):
         self._trouble = trouble
 
     def when_read(self, then: Callable[[int], object]) -> None:
-        self._wish(Wish(then, lambda _error: None))
+        self._wait(Waiter(then, lambda _error: None))
 
     async def caught_up(self) -> int:
         if self.stopped:
@@ -91,7 +91,7 @@ class KafkaFollowing(Following):
             if not read.done():
                 read.set_exception(error)
 
-        self._wish(Wish(reached, failed))
+        self._wait(Waiter(reached, failed))
         return await read
 
     def stop(self) -> None:
@@ -100,65 +100,65 @@ class KafkaFollowing(Following):
             self._thread.call(partial(self._thread.stop, self))
             self._thread.release(self)
 
-    def rest(self) -> None:
-        self._thread.call(partial(self._thread.rest, self, resting=True))
+    def pause(self) -> None:
+        self._thread.call(partial(self._thread.pause, self, paused=True))
 
-    def look(self) -> None:
-        self._thread.call(partial(self._thread.rest, self, resting=False))
+    def resume(self) -> None:
+        self._thread.call(partial(self._thread.pause, self, paused=False))
 
-    def _wish(self, wish: Wish) -> None:
-        self._thread.call(partial(self._thread.wish, self, wish))
+    def _wait(self, waiter: Waiter) -> None:
+        self._thread.call(partial(self._thread.wait, self, waiter))
 
     # The thread's ----------------------------------------------------------------------------------------------
 
     def t_hand_over(self, records: Sequence[Record]) -> None:
-        """Have a bunch accepted, which may be empty, and tell who waited for it."""
+        """Pass a bunch, which may be empty, to the follower, and call those who waited for it."""
         self.t_waiting += 1
-        self._said, self.t_error = "", None
+        self._reported, self.t_error = "", None
         self._tell(self._take, records, self.t_read)
-        for end, wish in tuple(self._wishes):
+        for end, waiter in tuple(self._waiters):
             if self.t_read >= end:
-                self._wishes.remove((end, wish))
-                self._tell(wish.then, end)
+                self._waiters.remove((end, waiter))
+                self._tell(waiter.then, end)
 
-    def t_reach(self, end: int, wish: Wish) -> None:
+    def t_reach(self, end: int, waiter: Waiter) -> None:
         if self.t_read >= end:
-            self._tell(wish.then, end)
+            self._tell(waiter.then, end)
         else:
-            self._wishes.append((end, wish))
+            self._waiters.append((end, waiter))
 
-    def t_refuse(self, wish: Wish) -> None:
-        """Answer a wish that no reading will: with what is wrong, or else with the position."""
+    def t_refuse(self, waiter: Waiter) -> None:
+        """Call a waiter whose end is not going to be read: with the error, if there is one, else with the position."""
         if self.t_error is None:
-            self._tell(lambda: wish.then(self.position))
+            self._tell(lambda: waiter.then(self.position))
         else:
-            self._tell(wish.failed, self.t_error)
+            self._tell(waiter.failed, self.t_error)
 
     def t_end(self) -> None:
-        """Answer all who wait, as nothing more is read."""
-        for _, wish in self._wishes:
-            self.t_refuse(wish)
-        self._wishes.clear()
+        """Refuse all waiters, as nothing more is read."""
+        for _, waiter in self._waiters:
+            self.t_refuse(waiter)
+        self._waiters.clear()
 
     def t_lacks(self, bounds: Bounds) -> None:
-        """Say that the log does not have what comes next."""
+        """Report that the log does not have the next offset."""
         if self._cut is not None:
-            self._tell(self._told, self._cut, bounds)
+            self._tell(self._deliver, self._cut, bounds)
             return
         topic, partition = self.slot
         self.t_fail(BrokerError(f"{topic}[{partition}] has offsets {bounds.start} to {bounds.end}, not {self.t_read}"))
 
     def t_fail(self, error: BrokerError) -> None:
-        """Say what keeps the partition from being read, and time does not heal, where somebody waits, or will."""
-        self.t_say(error)
+        """Report an error that time does not heal, also to all who wait, and who will wait."""
+        self.t_report(error)
         self.t_error = error
         self.t_end()
 
-    def t_say(self, error: BrokerError) -> None:
-        """Say what keeps the partition from being read, unless that was said last."""
-        if self._trouble is not None and str(error) != self._said:
-            self._said = str(error)
-            self._tell(self._told, self._trouble, error)
+    def t_report(self, error: BrokerError) -> None:
+        """Report what keeps the partition from being read, unless it was reported last."""
+        if self._trouble is not None and str(error) != self._reported:
+            self._reported = str(error)
+            self._tell(self._deliver, self._trouble, error)
 
     def _tell(self, call: Callable[..., object], *arguments: Any) -> None:
         if self._post is None:
@@ -166,8 +166,8 @@ class KafkaFollowing(Following):
             return
         try:
             self._post(call, *arguments)
-        except RuntimeError as error:  # a loop that is closed
-            log.debug("nobody hears of %s any more: %s", self.slot[0], error)
+        except RuntimeError as error:  # the follower's loop is closed
+            log.debug("the follower of %s is gone: %s", self.slot[0], error)
 
     # Through `post` --------------------------------------------------------------------------------------------
 
@@ -180,6 +180,6 @@ class KafkaFollowing(Following):
         finally:
             self._thread.call(partial(self._thread.accepted, self))
 
-    def _told(self, call: Callable[[Any], object], what: Any) -> None:
+    def _deliver(self, call: Callable[[Any], object], what: Any) -> None:
         if not self.stopped:
             call(what)

@@ -2,14 +2,15 @@
 
 Rules:
 
-* The thread alone calls the consumer: confluent-kafka (2.16) comes to a standstill where two threads do. What a driver
-  wants of it waits in a queue until the next look, at most `_POLL` seconds.
-* A partition whose records wait to be accepted is paused, and sought when it goes on: so a long replay fills neither
-  the consumer's queue nor the driver's loop, and nothing else waits behind it.
-* librdkafka tells of a partition's end once, when it is reached. An end as of now is asked for.
-* A question that the cluster does not answer is asked again later, and reading goes on between.
-* Before a partition is read its topic's metadata is asked for: it says what is missing, and librdkafka looks for the
-  start of a partition whose leader it does not know half a second later.
+* Only the thread calls the consumer: confluent-kafka (2.16) deadlocks where two threads do. Calls from elsewhere wait
+  in a queue for the next round, at most `_POLL` seconds.
+* A partition is paused while its records wait to be accepted, and read on from there afterwards. So a long replay fills
+  neither the consumer's queue nor the driver's loop, and delays no other partition.
+* librdkafka reports the end of a partition once, when it is reached. The end as of now is asked for.
+* A question that the cluster does not answer is asked again later; reading goes on in between.
+* A topic's metadata is asked for before a partition of it is read: it shows what is missing, and librdkafka delays the
+  first request for a partition whose leader it does not know by half a second.
+* An error that nobody foresaw ends nothing: another consumer goes on where records were handed over last.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import threading
 import time
 from collections import deque
 from contextlib import suppress
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Self
 
@@ -37,7 +39,7 @@ if TYPE_CHECKING:
 
     from spillway.lineage.ports import Bounds, Record, Slot
     from spillway.producers.connection import ClientSettings
-    from spillway.producers.kafka.following import Post, Wish
+    from spillway.producers.kafka.following import Post, Waiter
 
 log = logging.getLogger(__name__)
 
@@ -76,10 +78,18 @@ _UNKNOWN: Final = frozenset(
 )  # of a topic that is gone, or of a broker that has just started
 
 
-class KafkaLog(Log):
-    """Follows partitions for one process. What it tells it tells on its own thread; see `through`.
+@dataclass(slots=True)
+class _Bunch:
+    """Records of one partition, and the offset after them."""
 
-    A context, for who has no loop. Raises UsageError for client settings that cannot be used.
+    records: list[Record] = field(default_factory=list)
+    end: int = 0
+
+
+class KafkaLog(Log):
+    """Follows partitions for one process. It calls followers on its own thread; see `through`.
+
+    A context manager, for callers without a loop. Raises UsageError for client settings that cannot be used.
     """
 
     def __init__(
@@ -97,7 +107,7 @@ class KafkaLog(Log):
         self._threads = threads or _Threads(settings, {**_OPTIONS, **(options or {})}, poll)
 
     def through(self, post: Post) -> KafkaLog:
-        """Return the same log for a caller who is told by `post`, as a loop's `call_soon_threadsafe`."""
+        """Return the same log, which calls followers through `post`, such as a loop's `call_soon_threadsafe`."""
         return KafkaLog(self._settings, post=post, threads=self._threads)
 
     def follow(
@@ -121,7 +131,7 @@ class KafkaLog(Log):
         await asyncio.to_thread(self.shut)
 
     def shut(self, timeout: float = 5.0) -> None:
-        """End reading. Nothing is told after that."""
+        """End reading. No follower is called after that."""
         self._threads.end(timeout)
 
     def __enter__(self) -> Self:
@@ -132,10 +142,7 @@ class KafkaLog(Log):
 
 
 class _Threads:
-    """One thread, and another one for what is followed twice: a consumer has each partition once.
-
-    There is another one, too, in place of one that has ended by a fault of the program.
-    """
+    """One thread, and another one for what is followed twice: a consumer reads each partition once."""
 
     def __init__(self, settings: ClientSettings, options: Mapping[str, Any], poll: float) -> None:
         self._make = partial(_Thread, settings, options, poll)
@@ -144,7 +151,7 @@ class _Threads:
 
     def without(self, slot: Slot) -> _Thread:
         """Return one that does not follow a partition; under the lock."""
-        thread = next((each for each in self._all if each.goes_on and slot not in each.slots), None)
+        thread = next((each for each in self._all if slot not in each.slots), None)
         if thread is None:
             thread = self._make()
             self._all.append(thread)
@@ -156,12 +163,13 @@ class _Threads:
 
 
 class _Thread:
-    """The thread with the consumer. `call`, `slots`, `release` and `end` are for all, the rest is its own."""
+    """The thread with the consumer. Other threads use `call`, `slots`, `release` and `end` only."""
 
     def __init__(self, settings: ClientSettings, options: Mapping[str, Any], poll: float) -> None:
         self._poll = poll
         self._bootstrap = settings.bootstrap
-        self._reader = Reader(settings, options)
+        self._connect = partial(Reader, settings, options)
+        self._reader = self._connect()
         self.slots: dict[Slot, KafkaFollowing] = {}  # those that are followed, or will be
         self._followed: dict[Slot, KafkaFollowing] = {}
         self._counts: dict[str, int] = {}  # partitions of the topics that were asked for
@@ -169,7 +177,6 @@ class _Thread:
         self._questions: deque[tuple[float, Callable[[], bool]]] = deque()  # when to ask, each until it returns True
         self._given = AnswerTime()
         self._asked_since = 0.0  # when the cluster was first asked in vain
-        self.goes_on = True
         self._woken = threading.Event()
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="log", daemon=True)
@@ -186,7 +193,7 @@ class _Thread:
             self._thread.join(timeout)
 
     def release(self, following: KafkaFollowing) -> None:
-        """Let the partition be followed anew, behind what was called before."""
+        """Forget a partition, so that it can be followed anew."""
         if self.slots.get(following.slot) is following:
             del self.slots[following.slot]
 
@@ -201,13 +208,13 @@ class _Thread:
             self.release(following)
             following.t_end()
 
-    def rest(self, following: KafkaFollowing, *, resting: bool) -> None:
-        if following.t_resting == resting:
+    def pause(self, following: KafkaFollowing, *, paused: bool) -> None:
+        if following.t_paused == paused:
             return
-        following.t_resting = resting
+        following.t_paused = paused
         if following.t_open and not following.t_held:
             place = TopicPartition(*following.slot, following.t_read)
-            if resting:
+            if paused:
                 self._reader.consumer.pause([place])
             else:
                 self._reader.consumer.resume([place])
@@ -215,8 +222,8 @@ class _Thread:
                     with suppress(KafkaException):  # it is not being read yet
                         self._reader.consumer.seek(place)
 
-    def wish(self, following: KafkaFollowing, wish: Wish) -> None:
-        self._ask(lambda: self._tell_end(following, wish))
+    def wait(self, following: KafkaFollowing, waiter: Waiter) -> None:
+        self._ask(lambda: self._tell_end(following, waiter))
 
     def accepted(self, following: KafkaFollowing) -> None:
         following.t_waiting -= 1
@@ -227,16 +234,22 @@ class _Thread:
     # In rounds -------------------------------------------------------------------------------------------------
 
     def _run(self) -> None:
-        try:
-            while not self._stopping.is_set():
+        while not self._stopping.is_set():
+            try:
                 self._step()
-        except Exception as error:
-            self.goes_on = False
-            log.exception("reading %s has ended", self._bootstrap)
-            for following in self._followed.values():
-                following.t_fail(BrokerError(f"reading {self._bootstrap} has ended: {error!r}"))
-        finally:
-            self._reader.close()
+            except Exception:
+                log.exception("reading %s failed; beginning again in %g s", self._bootstrap, _AGAIN)
+                self._stopping.wait(_AGAIN)
+                self._begin_again()
+        self._reader.close()
+
+    def _begin_again(self) -> None:
+        """Read on with another consumer."""
+        self._reader.close()
+        self._reader = self._connect()
+        for following in self._followed.values():
+            following.t_open = False
+            self._ask(partial(self._open, following))
 
     def _step(self) -> None:
         self._woken.clear()
@@ -253,48 +266,49 @@ class _Thread:
             self._woken.wait(self._poll)
         if not self._reads:
             return
-        bunches: dict[Slot, list[Record]] = {}
+        bunches: dict[Slot, _Bunch] = {}
         for message in self._reader.read(self._poll if self._awaits else 0.0, _AT_ONCE):
             self._take(message, bunches)
-        for slot, records in bunches.items():
-            self._hand_over(self._followed[slot], records)
+        for slot, bunch in bunches.items():
+            self._hand_over(self._followed[slot], bunch)
         self._reader.heed(_QUIET, self._given.seconds)
 
-    def _take(self, message: Any, bunches: dict[Slot, list[Record]]) -> None:
+    def _take(self, message: Any, bunches: dict[Slot, _Bunch]) -> None:
         slot = message.topic(), message.partition()
         following, error = self._followed.get(slot), message.error()
         if following is None or not following.t_open or following.t_held:
             return  # it was in the queue when reading ended
         if error is None:
-            bunches.setdefault(slot, []).append(record_of(message))
-            following.t_read = message.offset() + 1
+            bunch = bunches.setdefault(slot, _Bunch())
+            bunch.records.append(record_of(message))
+            bunch.end = message.offset() + 1
         elif error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001
-            following.t_read = message.offset()
-            bunches.setdefault(slot, [])
+            bunches.setdefault(slot, _Bunch()).end = message.offset()
         elif error.code() in _LACKING:
             self._close(following)
-            self._ask(lambda: self._lacks(following))
+            self._ask(partial(self._lacks, following))
         elif error.code() in _UNKNOWN:
             self._counts.pop(following.slot[0], None)
             self._close(following)
-            self._ask(lambda: self._open(following), _AGAIN)
+            self._ask(partial(self._open, following), _AGAIN)
         elif not passes(error):  # librdkafka would go on behind a batch that is damaged
             self._close(following)
             following.t_fail(self._unreadable(f"{slot[0]}[{slot[1]}] on {self._bootstrap}", error))
-            self._ask(lambda: self._open(following), _AGAIN)
+            self._ask(partial(self._open, following), _AGAIN)
 
     def _unreadable(self, where: str, error: KafkaError) -> BrokerError:
         if error.code() == KafkaError._BAD_MSG:  # noqa: SLF001
             return CorruptError(f"{where} holds a batch with a wrong CRC: {error.str()}")
         return BrokerError(f"cannot read {where}: {error.str()}")
 
-    def _hand_over(self, following: KafkaFollowing, records: list[Record]) -> None:
+    def _hand_over(self, following: KafkaFollowing, bunch: _Bunch) -> None:
+        records, following.t_read = bunch.records, bunch.end
         if following.end is not None and following.t_read >= following.end:
             records = [record for record in records if record.offset < following.end]
             following.t_read = following.end
         try:
             following.t_hand_over(records)
-        except Exception as error:  # of who is told on this thread; others are told what they follow
+        except Exception as error:  # raised by a follower that is called on this thread; the others go on
             log.exception("%s[%d] is not followed any more", *following.slot)
             self._close(following)
             following.t_fail(BrokerError(f"{following.slot[0]} is not followed any more: {error!r}"))
@@ -310,7 +324,7 @@ class _Thread:
     @property
     def _awaits(self) -> bool:
         """Whether records may come; a call is heard at once where none may."""
-        return any(each.t_open and not each.t_resting and not each.t_held for each in self._followed.values())
+        return any(each.t_open and not each.t_paused and not each.t_held for each in self._followed.values())
 
     @property
     def _reads(self) -> bool:
@@ -323,7 +337,7 @@ class _Thread:
         """Read it from where it was read to. librdkafka keeps a pause from one assignment to the next."""
         place = TopicPartition(*following.slot, following.t_read)
         self._reader.start([place])
-        (self._reader.consumer.pause if following.t_resting else self._reader.consumer.resume)([place])
+        (self._reader.consumer.pause if following.t_paused else self._reader.consumer.resume)([place])
         following.t_open, following.t_held = True, False
 
     def _close(self, following: KafkaFollowing) -> None:
@@ -339,29 +353,32 @@ class _Thread:
     def _open(self, following: KafkaFollowing) -> bool:
         """Begin to read a partition, once its topic is known."""
         topic, partition = following.slot
-        if not self._is_followed(following):
+        if not self._is_followed(following) or following.t_open:
             return True
         try:
             count = self._count(topic)
         except BrokerError as error:
-            following.t_say(error)
+            (following.t_report if isinstance(error, TopicError) else following.t_fail)(error)  # time heals the one
             return False
         if count is None:
             return False
         if partition >= count:
             few = f"topic {topic} on {self._bootstrap} has {count} partitions, but {partition + 1} are needed"
-            following.t_say(TopicError(f"{few}: is the pipeline file the one that it is served from?"))
+            following.t_report(TopicError(f"{few}: is the pipeline file the one that it is served from?"))
             return False
         if isinstance(following.start, Since) and following.t_read < 0 and not self._find(following, following.start):
             return False
         if following.end is not None and following.t_read >= following.end:
-            self._hand_over(following, [])
+            self._hand_over(following, _Bunch(end=following.end))
         else:
             self._assign(following)
         return True
 
     def _count(self, topic: str) -> int | None:
-        """Return a topic's partitions; None while nobody says. Raises BrokerError, which says why."""
+        """Return the number of a topic's partitions, None while the cluster does not answer.
+
+        Raises TopicError where there is no such topic, BrokerError where it may not be read.
+        """
         if topic not in self._counts:
             began = time.monotonic()
             try:
@@ -371,6 +388,8 @@ class _Thread:
                 return None
             self._answered(began)
             if listed is not None and listed.error is not None and not listed.error.retriable():
+                if listed.error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+                    raise self._unreadable(topic, listed.error)
                 raise self._reader.no_topic(topic, listed.error)
             if listed is None or not listed.partitions:
                 return None
@@ -378,7 +397,7 @@ class _Thread:
         return self._counts[topic]
 
     def _find(self, following: KafkaFollowing, start: Since) -> bool:
-        """Learn where a partition's records of a time begin; where there are none, it is the end that was before."""
+        """Set the offset to read from to the first record of a time, or to the end that was asked for before."""
         bounds = self._bounds(following)
         if bounds is None:
             return False
@@ -400,13 +419,13 @@ class _Thread:
             following.t_lacks(bounds)
         return bounds is not None or not self._is_followed(following)
 
-    def _tell_end(self, following: KafkaFollowing, wish: Wish) -> bool:
+    def _tell_end(self, following: KafkaFollowing, waiter: Waiter) -> bool:
         if not self._is_followed(following) or following.t_error is not None:
-            following.t_refuse(wish)
+            following.t_refuse(waiter)
             return True
         bounds = self._bounds(following) if following.t_open else None
         if bounds is not None:
-            following.t_reach(bounds.end if following.end is None else min(bounds.end, following.end), wish)
+            following.t_reach(bounds.end if following.end is None else min(bounds.end, following.end), waiter)
         return bounds is not None
 
     def _bounds(self, following: KafkaFollowing) -> Bounds | None:
@@ -424,7 +443,7 @@ class _Thread:
         self._asked_since = 0.0
 
     def _unanswered(self, began: float, error: KafkaError) -> None:
-        """Tell who has begun to follow, and is not read, that the cluster does not answer."""
+        """Report to followers whose partitions are not read yet that the cluster does not answer."""
         self._given.late()
         self._reader.unanswered()
         self._asked_since = self._asked_since or began
@@ -435,4 +454,4 @@ class _Thread:
         trouble = self._reader.trouble(error)
         for following in self._followed.values():
             if not following.t_open:
-                following.t_say(trouble)
+                following.t_report(trouble)

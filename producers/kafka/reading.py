@@ -1,6 +1,6 @@
-"""Partitions read by somebody with no loop, who belongs to no group and leaves nothing behind.
+"""Partitions read without a loop and without a group, as a command does.
 
-A thread reads ahead into a queue that is bounded; what it has to say is done by whoever reads.
+The log's thread reads ahead into a bounded queue of calls; the reader makes them.
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ class Reading:
         self._trouble = error  # also of a topic that a broker which has just started does not know yet
 
     def _put(self, call: Callable[..., object], *arguments: Any) -> None:
-        """Have whoever reads make a call; on the log's thread, which waits while there is no room."""
+        """Queue a call for the reader. Runs on the log's thread, which waits while the queue is full."""
         if not self._closed:
             self._calls.put(partial(call, *arguments))
 

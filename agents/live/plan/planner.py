@@ -87,7 +87,7 @@ class Planner:
     # What comes ------------------------------------------------------------------------------------------------
 
     def follow(self, kafka: Log, start: int | None = None) -> None:
-        """Hear what the replicas say, and have said lately. What is wrong with it stops nothing."""
+        """Follow what the replicas report, from a minute ago on. A failure to read it stops nothing else."""
         self.deafen()
         self._words = kafka.follow(
             (self._topic, 0),

@@ -221,7 +221,7 @@ class _Followed:
 class LogReader:
     """Reads the version logs of `places` in `pipeline`. It starts at once; `close` ends it.
 
-    It is its owner's, whom `log` tells what it tells, and who calls `tick` in every round, or has a loop do so.
+    Its owner is called by `log` and calls `tick` in every round, or has a loop call it (`tick_on`).
     """
 
     def __init__(
@@ -275,12 +275,12 @@ class LogReader:
             self.read_to_end(place, partial(reached, place))
 
     def follow(self, soon: Collection[Place]) -> None:
-        """Have these logs followed record by record from now on, and the others rest."""
+        """Follow these logs record by record from now on; the others rest."""
         self._soon = soon
         self.look()
 
     def look(self) -> None:
-        """Have the logs that rest read now."""
+        """Read the logs that rest, now."""
         for one in self._logs.values():
             self._look(one)
 
@@ -297,7 +297,7 @@ class LogReader:
         self.look()
 
     def tick_on(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Have a loop call `tick`, until this is closed."""
+        """Call `tick` on a loop until this is closed."""
         self.tick()
         if not self._closed:
             loop.call_later(LOOK_SECONDS, self.tick_on, loop)
@@ -311,12 +311,12 @@ class LogReader:
     def _look(self, one: _Followed) -> None:
         if one.rests:
             one.rests = False
-            one.following.look()
+            one.following.resume()
 
     def _let_rest(self, one: _Followed) -> None:
         if self._soon is not None and one.place not in self._soon and not one.asked:
             one.rests = True
-            one.following.rest()
+            one.following.pause()
 
     def _accept(self, one: _Followed, records: Sequence[Record]) -> None:
         if self._closed:
@@ -334,7 +334,7 @@ class LogReader:
         self._let_rest(one)
 
     def _heed_gap(self, one: _Followed) -> None:
-        """Say that a log may have been compacted, before what was read after that is told."""
+        """Report a log that may have been compacted unread, before anything that was read after that."""
         if one.known.behind(self._now()):
             self._listener.fell_behind(one.place)
             if not one.asked:

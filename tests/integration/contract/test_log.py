@@ -143,7 +143,7 @@ def test_what_was_written_since_a_time_is_read(world, unique_name):
     assert b"1" in values(came)[2:-1]
 
 
-def test_one_that_rests_is_read_when_it_is_looked_at(world, unique_name):
+def test_a_partition_that_is_paused_is_read_when_it_is_resumed(world, unique_name):
     came = []
 
     async def main(world):
@@ -152,12 +152,12 @@ def test_one_that_rests_is_read_when_it_is_looked_at(world, unique_name):
         log = await world.log()
         following = log.follow((unique_name, 0), None, came.extend)
         await following.caught_up()
-        following.rest()
+        following.pause()
         await log.follow((unique_name, 1), None, came.extend).caught_up()
         await world.write(unique_name, 0, b"0", b"1")
         read = []
         following.when_read(read.append)
-        following.look()
+        following.resume()
         await world.until(lambda: read)
         await log.close()
         assert read == [2]

@@ -42,6 +42,7 @@ class Reader:
     """A cluster that says of each read what it is told to, and of a log's bounds nothing until it is told them."""
 
     said, bounds_of, asked, there, started = [], {}, set(), True, set()
+    error = KafkaError.UNKNOWN_TOPIC_OR_PART  # of a topic that is not there
 
     def __init__(self, _settings, _options):
         self.consumer = self
@@ -55,7 +56,7 @@ class Reader:
     resume = pause = seek = stop
 
     def list_topics(self, topic, timeout):
-        error = None if Reader.there else KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART)
+        error = None if Reader.there else KafkaError(Reader.error)
         return SimpleNamespace(topics={topic: SimpleNamespace(error=error, partitions={0: None})}, timeout=timeout)
 
     def no_topic(self, topic, error):
@@ -83,6 +84,7 @@ class Reader:
 def cluster(monkeypatch):
     monkeypatch.setattr(log, "Reader", Reader)
     Reader.said, Reader.bounds_of, Reader.asked, Reader.started = [], {}, set(), set()
+    Reader.there, Reader.error = True, KafkaError.UNKNOWN_TOPIC_OR_PART
     return Reader
 
 
@@ -181,17 +183,34 @@ def test_who_fails_to_accept_is_told_and_ends_nobody_elses_reading(cluster):
         assert read.wait(PATIENT_SECONDS)
 
 
-def test_a_thread_that_ends_by_a_fault_says_so_and_another_one_follows_what_comes(cluster, monkeypatch):
-    cluster.bounds_of = {SLOT: Bounds(0, 0)}
-    told, read = threading.Event(), threading.Event()
+def test_an_error_that_nobody_foresaw_ends_nothing_and_loses_no_record(cluster, monkeypatch, caplog):
+    monkeypatch.setattr(log, "_AGAIN", 0.01)
+    cluster.bounds_of, cluster.said = {SLOT: Bounds(0, 1)}, [None]
+    read, came = threading.Event(), []
+    fails = [ZeroDivisionError("nobody foresaw this")]
 
-    def fail(_self, _seconds, _most):
-        raise ZeroDivisionError
+    def record(message):
+        if fails:
+            cluster.said.append(None)
+            raise fails.pop()
+        return message.offset()
 
+    monkeypatch.setattr(log, "record_of", record)
     with log.KafkaLog(ClientSettings(bootstrap="127.0.0.1:1")) as opened:
-        with monkeypatch.context() as patch:
-            patch.setattr(Reader, "read", fail)
-            opened.follow(SLOT, 0, accepted_nothing, trouble=lambda _error: told.set())
-            assert told.wait(PATIENT_SECONDS)
-        opened.follow(SLOT, 0, accepted_nothing).when_read(lambda _end: read.set())
+        opened.follow(SLOT, 0, came.extend).when_read(lambda _end: read.set())
         assert read.wait(PATIENT_SECONDS)
+    assert came == [0]
+    assert "nobody foresaw this" in caplog.text
+
+
+def test_a_topic_that_may_not_be_read_fails_who_waits_for_it(cluster):
+    cluster.there, cluster.error = False, KafkaError.TOPIC_AUTHORIZATION_FAILED
+    told = []
+
+    async def main(opened):
+        with pytest.raises(BrokerError, match="cannot read t") as error:
+            await opened.follow(SLOT, 0, accepted_nothing, trouble=told.append).caught_up()
+        assert told == [error.value]
+        assert not isinstance(error.value, TopicError)
+
+    run(main)
