@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException
 
@@ -47,6 +47,15 @@ _PASSING = frozenset(
 
 class UnansweredError(BrokerError):
     """Nothing but errors that pass came for as long as one was ready to wait."""
+
+
+UNKNOWN_TOPIC: Final = frozenset(
+    {
+        KafkaError._UNKNOWN_PARTITION,  # noqa: SLF001
+        KafkaError._UNKNOWN_TOPIC,  # noqa: SLF001
+        KafkaError.UNKNOWN_TOPIC_OR_PART,
+    }
+)  # of a topic that is gone, or of a broker that has just started
 
 
 class AnswerTime:

@@ -32,7 +32,7 @@ from spillway.lineage.ports import Log, Since
 from spillway.producers.cluster import Reader
 from spillway.producers.kafka.following import KafkaFollowing
 from spillway.producers.kafka.records import record_of
-from spillway.producers.patience import AnswerTime, passes
+from spillway.producers.patience import UNKNOWN_TOPIC, AnswerTime, passes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -69,13 +69,6 @@ ALONE: Final[dict[str, Any]] = {"fetch.wait.max.ms": 500}  # where none waits fo
 _LACKING: Final = frozenset(
     {KafkaError._AUTO_OFFSET_RESET, KafkaError._LOG_TRUNCATION, KafkaError.OFFSET_OUT_OF_RANGE}  # noqa: SLF001
 )
-_UNKNOWN: Final = frozenset(
-    {
-        KafkaError._UNKNOWN_PARTITION,  # noqa: SLF001 - librdkafka's own codes
-        KafkaError._UNKNOWN_TOPIC,  # noqa: SLF001
-        KafkaError.UNKNOWN_TOPIC_OR_PART,
-    }
-)  # of a topic that is gone, or of a broker that has just started
 
 
 @dataclass(slots=True)
@@ -287,7 +280,7 @@ class _Thread:
         elif error.code() in _LACKING:
             self._close(following)
             self._ask(partial(self._lacks, following))
-        elif error.code() in _UNKNOWN:
+        elif error.code() in UNKNOWN_TOPIC:
             self._counts.pop(following.slot[0], None)
             self._close(following)
             self._ask(partial(self._open, following), _AGAIN)

@@ -22,9 +22,10 @@ from __future__ import annotations
 
 import logging
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
-from confluent_kafka import OFFSET_END, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka import OFFSET_END, KafkaException, Producer, TopicPartition
 
 from spillway.agents.live.states import crash_points
 from spillway.agents.live.states.worker import Worker
@@ -34,7 +35,7 @@ from spillway.lineage.marks import INITIAL
 from spillway.lineage.replication import Beat, Report
 from spillway.lineage.values.replication import ReplicationDecoder, encode
 from spillway.producers.cluster import Reader
-from spillway.producers.patience import passes
+from spillway.producers.patience import UNKNOWN_TOPIC, passes
 from spillway.topology.topics import beat as beat_topic
 from spillway.topology.topics import control
 
@@ -54,9 +55,6 @@ _SILENT_SECONDS: Final = 3.0  # without a delivery, after which a producer is re
 _ANSWER_SECONDS: Final = 1.0  # what the broker is given to say that it is there, when beats are not heard
 _CONNECT_SECONDS: Final = 30.0
 _AT_ONCE: Final = 500
-_NOT_YET: Final = frozenset(
-    {KafkaError._UNKNOWN_PARTITION, KafkaError._UNKNOWN_TOPIC, KafkaError.UNKNOWN_TOPIC_OR_PART}  # noqa: SLF001
-)  # of a broker that has just started
 _FLUSH_SECONDS: Final = 1.0
 _BEATS: Final = {"acks": "1", "retries": 0, "message.timeout.ms": 1_000}  # what counts is that a beat comes back
 _REPORTS: Final = {"acks": "all", "message.timeout.ms": 5_000}
@@ -166,6 +164,10 @@ class Beats:
     def _receive(self) -> None:
         reader = Reader(self._settings, _CONSUMER)
         try:
+            with suppress(
+                KafkaException
+            ):  # librdkafka's first request waits for half a second where no leader is known
+                reader.consumer.list_topics(self._topic, timeout=_ANSWER_SECONDS)
             reader.assign([TopicPartition(topic, 0, OFFSET_END) for topic in (self._topic, self._control)])
             while not self._receiver.stopped:
                 messages = reader.read(_ROUND, _AT_ONCE)
@@ -179,7 +181,7 @@ class Beats:
     def _take(self, message: Any, at: float) -> None:
         error = message.error()
         if error is not None:
-            if not passes(error) and error.code() not in _NOT_YET:
+            if not passes(error) and error.code() not in UNKNOWN_TOPIC:
                 raise BrokerError(f"cannot read {message.topic()}: {error.str()}")
             return
         if message.topic() == self._control:
