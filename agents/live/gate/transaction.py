@@ -327,6 +327,8 @@ class TransactionalWriter:
 
     def _fail(self, error: KafkaException, within: float) -> None:
         cause = error.args[0]
+        if cause.code() == KafkaError._FATAL:  # noqa: SLF001 - learned between two calls: `produce` does not name it
+            cause = self._fatal(cause, within)
         if cause.fatal() or cause.code() == KafkaError._FENCED:  # noqa: SLF001
             raise judge(self._id, cause) from error
         if cause.txn_requires_abort():
@@ -338,6 +340,14 @@ class TransactionalWriter:
                 raise ousted(self._id, cause) from error
             raise AbortedError(f"gate {self._id}: transaction aborted: {cause.str()}") from error
         raise judge(self._id, cause) from error
+
+    def _fatal(self, cause: KafkaError, within: float) -> KafkaError:
+        """Return the error that made the producer useless: an abort is refused with it."""
+        try:
+            self._patiently(self._producer.abort_transaction, "abort its transaction", within)
+        except KafkaException as named:
+            return named.args[0]
+        return cause
 
 
 def _reported(record: Record) -> str:

@@ -128,6 +128,15 @@ def test_a_process_that_stood_still_asks_again_first(made):
     assert len(made.producers) == 1
 
 
+def test_a_fencing_that_was_learned_between_two_calls_is_named(made):
+    """`produce` says then that there was a fatal error, without its cause; seen on a broker."""
+    made.plans.append({"produce": [KafkaError(KafkaError._FATAL, "Unable to produce message")], "abort": [FENCED]})
+    gate = writer()
+    gate.open(1.0)
+    with pytest.raises(FencedError, match="another gate has taken its place"):
+        gate.write(TURN, None, 1.0)
+
+
 def test_taking_the_id_is_tried_by_new_connections_too(made):
     made.plans += [{"init": [SILENCE]}, {"init": [SILENCE]}]
     writer().open(60.0)
