@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+    from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 
     from spillway.lineage.errors import BrokerError
 
@@ -243,6 +243,27 @@ class Following(Protocol):
     def stop(self) -> None:
         """Accept nothing more."""
         ...
+
+
+class Spans(Protocol):
+    """Reads stretches of logs again, whose offsets are known; committed records alone."""
+
+    async def bounds(self, topic: str, partitions: Iterable[int]) -> Mapping[int, Bounds]:
+        """Return where each partition's log begins and ends, records of open transactions counted in."""
+        ...
+
+    def read(self, topic: str, spans: Mapping[int, Bounds], *, values: bool = True) -> AsyncIterator[Sequence[Record]]:
+        """Yield what the logs have in these stretches, in order within a partition. Without `values`, none has one.
+
+        Raises BrokerError where an end is not reached in time, as while a transaction is open below it.
+        """
+        ...
+
+    async def pick(self, topic: str, places: Iterable[tuple[int, int]]) -> Mapping[tuple[int, int], Record]:
+        """Return single records by (partition, offset). One that is gone is missing."""
+        ...
+
+    async def close(self) -> None: ...
 
 
 class Executor(Protocol):

@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from itertools import islice
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from confluent_kafka import Consumer, IsolationLevel, KafkaError, TopicPartition
 from confluent_kafka.admin import OffsetSpec
 
-from spillway.agents.live.admin import ANSWER_SECONDS
+from spillway.agents.live.admin import ANSWER_SECONDS, Admin
 from spillway.lineage.errors import BrokerError
+from spillway.lineage.ports import Bounds, Spans
+from spillway.producers.kafka.records import record_of
 from spillway.producers.patience import passes, unanswered
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
 
     from confluent_kafka.admin import AdminClient
 
-    from spillway.agents.live.admin import Admin
+    from spillway.lineage.ports import Record
 
 log = logging.getLogger(__name__)
 
@@ -118,6 +122,77 @@ class SpanReader:
 
     def close(self) -> None:
         self._reader.close()
+
+
+_Answer = TypeVar("_Answer")
+_WITHIN = 60.0  # seconds for one stretch
+_BUNCH = 500  # records that are handed over at once
+
+
+async def at_once(call: Callable[[], _Answer]) -> _Answer:
+    """Call it here: for a process in which nobody else waits for this thread."""
+    return call()
+
+
+class KafkaSpans(Spans):
+    """Reads by calls that block: `call` says where they are made.
+
+    A stretch has a consumer of its own, as who reads it may be cancelled within a call; `pick` keeps one for a topic.
+    """
+
+    def __init__(
+        self,
+        settings: Mapping[str, Any],
+        call: Callable[[Callable[[], Any]], Awaitable[Any]] = asyncio.to_thread,
+        within: float = _WITHIN,
+    ) -> None:
+        """`within`: seconds for one stretch, or for the bounds."""
+        self._settings = settings
+        self._call = call
+        self._within = within
+        self._admin: Admin | None = None
+        self._readers: dict[str, SpanReader] = {}
+        self._turn = asyncio.Lock()  # of who picks: a reader reads one thing at a time
+
+    async def bounds(self, topic: str, partitions: Iterable[int]) -> dict[int, Bounds]:
+        wanted = list(partitions)
+
+        def ask() -> dict[int, Bounds]:
+            self._admin = self._admin or Admin(self._settings)
+            found = bounds(self._admin, topic, wanted, self._within)
+            return {partition: Bounds(span.start, span.end) for partition, span in found.items()}
+
+        return await self._call(ask)  # type: ignore[no-any-return]
+
+    async def read(
+        self, topic: str, spans: Mapping[int, Bounds], *, values: bool = True
+    ) -> AsyncIterator[list[Record]]:
+        wanted = {partition: Span(*span) for partition, span in spans.items() if span.start < span.end}
+        if not wanted:
+            return
+        messages = read_spans(self._settings, topic, wanted, self._within)
+        while bunch := await self._call(lambda: [record_of(m, value=values) for m in islice(messages, _BUNCH)]):
+            yield bunch
+
+    async def pick(self, topic: str, places: Iterable[tuple[int, int]]) -> dict[tuple[int, int], Record]:
+        wanted = list(places)
+        async with self._turn:
+            found = await self._call(lambda: self._reader(topic).records(wanted, self._within))
+        return {place: record_of(message) for place, message in found.items()}
+
+    async def close(self) -> None:
+        """Close what is kept, unless it is at work: it ends with its process then."""
+        if self._turn.locked():
+            return
+        readers, self._readers = list(self._readers.values()), {}
+        for reader in readers:
+            await self._call(reader.close)
+
+    def _reader(self, topic: str) -> SpanReader:
+        reader = self._readers.get(topic)
+        if reader is None:
+            reader = self._readers[topic] = SpanReader(self._settings, topic)
+        return reader
 
 
 def near(offsets: Iterable[int], apart: int = 500) -> list[Span]:

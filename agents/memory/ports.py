@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from dataclasses import replace
 from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
@@ -15,15 +16,15 @@ from typing import TYPE_CHECKING, Any, Final
 from spillway.agents.memory.records import kept
 from spillway.agents.memory.wire import Wire
 from spillway.lineage.errors import AbortedError, BrokerError, FencedError
-from spillway.lineage.ports import Chance, Clock, Executor, Following, Log, Output, Since, Transactions
+from spillway.lineage.ports import Bounds, Chance, Clock, Executor, Following, Log, Output, Since, Spans, Transactions
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 
     from spillway.agents.memory.processes import Process
     from spillway.agents.memory.records import Kept
     from spillway.agents.memory.world import DriverWorld
-    from spillway.lineage.ports import Bounds, Commit, Outgoing, Record, Slot
+    from spillway.lineage.ports import Commit, Outgoing, Record, Slot
 
 _AT_ONCE: Final = 3  # records of a log that are accepted before others get to do something
 _PAUSE: Final = 0.002  # seconds until the next ones are, at most
@@ -287,3 +288,42 @@ class MemoryLog(Log):
             records = self._world.broker.read(slot, bounds.start)
             return next((one.offset for one in records if one.timestamp >= 1000 * start.at), bounds.end)
         return bounds.start if start is None else start
+
+
+class MemorySpans(Spans):
+    """Reads the world's logs again."""
+
+    def __init__(self, world: DriverWorld, process: Process) -> None:
+        self._world, self._process = world, process
+
+    async def bounds(self, topic: str, partitions: Iterable[int]) -> dict[int, Bounds]:
+        await asyncio.sleep(self._world.latency())
+        broker = self._world.broker
+        return self._process.reach(lambda: {partition: broker.bounds((topic, partition)) for partition in partitions})
+
+    async def read(
+        self, topic: str, spans: Mapping[int, Bounds], *, values: bool = True
+    ) -> AsyncIterator[list[Record]]:
+        for partition, span in spans.items():
+            slot, start = (topic, partition), span.start
+            while start < span.end:
+                await asyncio.sleep(self._world.latency())
+                found = self._process.reach(partial(self._some, slot, start, span.end))
+                if found:
+                    start = found[-1].offset + 1
+                    yield found if values else [replace(record, value=None, stripped=True) for record in found]
+                elif self._world.broker.stable_end(slot, span.end) >= span.end:
+                    break  # else a transaction is open, whose end is waited for
+
+    def _some(self, slot: Slot, start: int, end: int) -> list[Record]:
+        return [one.record() for one in islice(self._world.broker.read(slot, start, end), _AT_ONCE)]
+
+    async def pick(self, topic: str, places: Iterable[tuple[int, int]]) -> dict[tuple[int, int], Record]:
+        found = {}
+        for partition, offset in places:
+            async for records in self.read(topic, {partition: Bounds(offset, offset + 1)}):
+                found[partition, offset] = records[0]
+        return found
+
+    async def close(self) -> None:
+        """Nothing: there is no connection."""

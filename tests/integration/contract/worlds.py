@@ -10,9 +10,10 @@ from spillway.agents.live.consumer.reader import GroupReader
 from spillway.agents.live.gate.transaction import Record, TransactionalWriter, Turn
 from spillway.agents.live.groups import Membership
 from spillway.agents.live.output import Output
+from spillway.agents.live.spans import KafkaSpans
 from spillway.agents.memory.groups import Group
 from spillway.agents.memory.input import MemoryInput
-from spillway.agents.memory.ports import MemoryLog, MemoryOutput, MemoryTransactions
+from spillway.agents.memory.ports import MemoryLog, MemoryOutput, MemorySpans, MemoryTransactions
 from spillway.agents.memory.records import kept
 from spillway.agents.memory.world import DriverWorld
 from spillway.lineage.ports import Commit, Outgoing
@@ -65,6 +66,9 @@ class MemoryWorld:
 
     async def log(self):
         return await self._in_process(lambda process: MemoryLog(self.world, process))
+
+    async def spans(self):
+        return await self._in_process(lambda process: MemorySpans(self.world, process))
 
     async def output(self, stored):
         return await self._in_process(lambda process: MemoryOutput(self.world, process, stored))
@@ -138,6 +142,9 @@ class KafkaWorld:
 
     async def log(self):
         return KafkaLog(self.settings).through(asyncio.get_running_loop().call_soon_threadsafe)
+
+    async def spans(self):
+        return KafkaSpans(self.settings.confluent())
 
     async def output(self, stored):
         return KafkaOutput(self.settings, stored)
