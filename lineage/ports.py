@@ -48,7 +48,7 @@ class Outgoing(NamedTuple):
     partition: int
     key: bytes | None
     value: bytes | None
-    headers: Headers = ()
+    headers: Sequence[tuple[Any, bytes | None]] = ()
 
 
 class Since(NamedTuple):

@@ -40,8 +40,8 @@ if TYPE_CHECKING:
     from spillway.agents.core.joins import Fetch
     from spillway.agents.live.admin import Admin
     from spillway.agents.live.gate.wire import Wire
-    from spillway.agents.live.inputs import Inputs
     from spillway.agents.live.spans import SpanReader
+    from spillway.agents.run.inputs import Inputs
 
 log = logging.getLogger(__name__)
 

@@ -44,10 +44,10 @@ from spillway.agents.live.gate.trace_exporter import TraceExporter
 from spillway.agents.live.gate.transaction import TransactionalWriter
 from spillway.agents.live.gate.wire import Wire
 from spillway.agents.live.groups import group_id, instance_id
-from spillway.agents.live.inputs import Inputs, of_gate, writes_transactions
-from spillway.agents.live.metrics import Distribution
 from spillway.agents.live.registry import Address, serve_metrics
 from spillway.agents.live.spans import SpanReader
+from spillway.agents.metrics import Distribution
+from spillway.agents.run.inputs import Inputs, of_gate, writes_transactions
 from spillway.lineage.errors import SpillwayError
 from spillway.lineage.metric_names import GATE
 from spillway.lineage.values.codec import Decoder, encode_word

@@ -25,7 +25,7 @@ from spillway.agents.core.estimates.observed import Observed
 from spillway.lineage import reasons
 from spillway.lineage.errors import WireError
 from spillway.lineage.metric_names import GATE
-from spillway.lineage.ports import Since
+from spillway.lineage.ports import Outgoing, Since
 from spillway.lineage.values.codec import encode_word
 from spillway.topology import topics
 
@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     from spillway.agents.core.policy import StageState, StageView
     from spillway.agents.core.stage import StageCore
     from spillway.agents.live.clock import Clock
-    from spillway.agents.live.metrics import StageMetrics
     from spillway.agents.live.output import Output
+    from spillway.agents.metrics import StageMetrics
     from spillway.lineage.message import PlanWord
     from spillway.lineage.ports import Following, Log, Record
     from spillway.lineage.values.codec import Decoder
@@ -154,7 +154,7 @@ class Planner:
             self._metrics.plan_unsaid += 1
             return
         self._under_way = True
-        output.send(self._topic, 0, self._key, said, [], self, vital=False)
+        output.send(Outgoing(self._topic, 0, self._key, said), self, vital=False)
 
     def merge(self, tick: Tick) -> None:
         now, there = self._clock(), time.monotonic()
@@ -164,7 +164,7 @@ class Planner:
         tick(now, self.board.states(there))
 
     def farewell(self, output: Output) -> None:
-        output.send(self._topic, 0, self._key, None, [], self, vital=False)
+        output.send(Outgoing(self._topic, 0, self._key, None), self, vital=False)
 
     # Inside ----------------------------------------------------------------------------------------------------
 

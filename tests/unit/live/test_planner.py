@@ -9,8 +9,8 @@ from spillway.agents.core.board import UNREADABLE
 from spillway.agents.core.policies.fifo import Fifo
 from spillway.agents.core.policy import StageFacts, StageState, StageView
 from spillway.agents.core.stage import StageCore
-from spillway.agents.live.metrics import StageMetrics
 from spillway.agents.live.plan.planner import Planner, without_words
+from spillway.agents.metrics import StageMetrics
 from spillway.lineage.message import PlanWord
 from spillway.lineage.ports import Record
 from spillway.lineage.values.codec import Decoder, encode_word
@@ -44,9 +44,9 @@ class Out:
         self.room = True
         self.sent = []
 
-    def send(self, topic, partition, key, value, headers, token, *, vital):
+    def send(self, record, token, *, vital):
         assert not vital
-        self.sent.append((topic, key, value))
+        self.sent.append((record.topic, record.key, record.value))
 
 
 class Time:
