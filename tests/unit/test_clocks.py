@@ -267,7 +267,7 @@ STAMPS = {
     *("agents/live/stateful/process.py", "agents/live/stateful/reigning.py", "agents/live/stateful/roles.py"),
     *("agents/live/states/beats.py", "agents/registry/register.py", "agents/supervise/child.py"),
     *("agents/supervise/ownership.py", "agents/supervise/service.py", "agents/supervise/tuning.py"),
-    *("producers/client/queries.py", "producers/generations.py", "producers/load/generator.py"),
+    *("producers/generations.py", "producers/load/generator.py"),
 }
 
 

@@ -21,7 +21,6 @@ from spillway.agents.live.clock import Clock
 from spillway.agents.live.consumer.app import FaustInput, StageApp, build, rehearse
 from spillway.agents.live.groups import Membership, group_id, instance_id
 from spillway.agents.live.output import Output
-from spillway.agents.live.plan.planner import Planner, without_words
 from spillway.agents.live.registry import serve_metrics, turns
 from spillway.agents.live.sizes import Sizes
 from spillway.agents.live.spans import KafkaSpans
@@ -69,6 +68,7 @@ from spillway.agents.run.emission import Emission
 from spillway.agents.run.inputs import Inputs, of_stage
 from spillway.agents.run.intake import Intake
 from spillway.agents.run.memory import Memory, Rereading
+from spillway.agents.run.planner import Planner, without_words
 from spillway.agents.run.stage import Context, Stage
 from spillway.agents.run.tally import Tally
 from spillway.agents.workers.forks import isolate_children

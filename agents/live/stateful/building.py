@@ -13,7 +13,6 @@ from spillway.agents.core.policies import period_of
 from spillway.agents.live.clock import Clock
 from spillway.agents.live.groups import member_of
 from spillway.agents.live.output import Output
-from spillway.agents.live.plan.planner import Planner, without_words
 from spillway.agents.live.spans import KafkaSpans
 from spillway.agents.live.stage.batch_work import UserFunctions
 from spillway.agents.live.stage.beginning import transacted
@@ -40,6 +39,7 @@ from spillway.agents.run.emission import Emission
 from spillway.agents.run.inputs import OF_STATES, Inputs
 from spillway.agents.run.intake import Intake
 from spillway.agents.run.memory import Memory, Rereading
+from spillway.agents.run.planner import Planner, without_words
 from spillway.agents.run.tally import Tally
 from spillway.checkpoint.claims import Claims
 from spillway.checkpoint.leases import Lease
