@@ -72,6 +72,14 @@ class FencedError(BrokerError):
     exit_code = 3
 
 
+class OustedError(BrokerError):
+    """The group has another member under this one's name: its successor, or this process itself, heard twice.
+
+    A client that joins anew after an outage may ask twice, and the broker then takes the second for a successor of the
+    first. Only the transactional id tells: a real successor has taken that as well (`Transactions.hold`).
+    """
+
+
 class AbortedError(BrokerError):
     """The transaction is at its end: what stands must be read, and what was taken for the rest taken again."""
 

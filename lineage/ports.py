@@ -2,7 +2,7 @@
 
 A driver is asyncio code: it moves records between ports and a decision core, and knows neither Kafka nor a clock. A
 port has two worlds behind it, Kafka and memory. tests/integration/contract holds both to what `Log`, `Input`,
-`Output` and `Transactions` promise.
+`PulledInput`, `Output`, `Transactions` and `Spans` promise.
 
 Of all ports:
 
@@ -147,6 +147,66 @@ class Input(Protocol):
         ...
 
 
+class PulledOwner(Protocol):
+    """Whom a `PulledInput` serves: a gate. The world calls it, and only within a call of `take` or `close`."""
+
+    async def assigned(self, partitions: frozenset[int]) -> Mapping[int, int]:
+        """Take over these partitions beside what it has, and return where each is read; one that is missing is not."""
+        ...
+
+    async def revoked(self, partitions: frozenset[int]) -> None:
+        """Release these. They move on when this returns, or have moved on already."""
+        ...
+
+    def out_of_range(self, partition: int, position: int, bounds: Bounds) -> int | None:
+        """Judge a partition whose log lacks its position: return where it is read on, None to have it stand still."""
+        ...
+
+
+class PulledInput(Protocol):
+    """An input whose owner asks for each record: one topic, read as a static member of a group.
+
+    * Partitions come and go only while the owner waits in `take`: between two calls nothing of its own moves.
+    * Each is read from where `assigned`, or `read_on`, said: in order, and nothing left out that the log has. After
+      `revoked` nothing comes of it, until it is assigned anew.
+    * A partition that is assigned is not paused, whatever was before.
+    * A member that restarts within its session gets its partitions back, and nobody else reads them meanwhile.
+    * Nothing is reset of its own accord: a position that the log lacks is judged by the owner.
+    """
+
+    async def join(self, owner: PulledOwner) -> None:
+        """Become a member of the group; after OustedError anew, with nothing of what it had."""
+        ...
+
+    async def take(self, most: int, within: float) -> Sequence[Record]:
+        """Return up to so many records, as soon as there is one; none where there is none within so many seconds.
+
+        Raises OustedError where the group has another member under this one's name.
+        """
+        ...
+
+    def pause(self) -> None:
+        """Take nothing of what is read now until `resume`. What is assigned later has to be paused anew."""
+        ...
+
+    def resume(self) -> None: ...
+
+    async def read_on(self, starts: Mapping[int, int]) -> None:
+        """Read these partitions, which are this member's, from there on; what else it read is not read any more."""
+        ...
+
+    async def positions(self, partitions: Iterable[int]) -> Mapping[int, Commit]:
+        """Return what is committed, with its notes, as of when no transaction was moving it; one without is missing.
+
+        Raises OustedError where the group does not answer this member, as it may answer another one.
+        """
+        ...
+
+    async def close(self, *, leave: bool) -> None:
+        """End reading. `leave`: for good, so that the partitions move on at once, not when the session ends."""
+        ...
+
+
 class Output(Protocol):
     """A producer that repeats nothing and leaves nothing out.
 
@@ -186,7 +246,14 @@ class Transactions(Protocol):
         """Write both; return each record's offset and append time (unix ms).
 
         Raises AbortedError where nothing of it stands, FencedError where another one has the id, and SilentError where
-        it is not known whether it stands.
+        it is not known whether it stands, until `open` has ended it one way or the other.
+        """
+        ...
+
+    async def hold(self, topic: str) -> None:
+        """Make sure that the id is still this holder's, by something that is written to a topic and taken back.
+
+        Raises FencedError where another one has it.
         """
         ...
 
@@ -278,6 +345,14 @@ class Executor(Protocol):
     def run(self, function: Callable[[], Any]) -> Awaitable[Any]:
         """Return what the function returns. It runs to its end even where nobody waits for it any more."""
         ...
+
+
+class Work(Protocol):
+    """What was begun elsewhere, for who looks after it now and then: a future of asyncio's, or of a thread's."""
+
+    def done(self) -> bool: ...
+
+    def result(self) -> Any: ...
 
 
 class Chance(Protocol):

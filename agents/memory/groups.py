@@ -10,12 +10,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from itertools import count
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from spillway.lineage.errors import FencedError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Collection, Mapping
 
     from spillway.agents.memory.world import DriverWorld
     from spillway.lineage.ports import Commit
@@ -35,6 +35,13 @@ class Member:
     joined: int = -1  # the generation that it has asked for
     partitions: frozenset[int] = field(default_factory=frozenset)
     gone: bool = False  # out of the group: it left, was silent, or another has its instance id
+
+
+class Ticket(NamedTuple):
+    """What goes with offsets in a transaction: whose they are, and what the group says of it when they arrive."""
+
+    number: int
+    check: Callable[[Collection[int]], None] = lambda _partitions: None  # raises FencedError where they are refused
 
 
 class Group:
@@ -90,11 +97,15 @@ class Group:
 
     def commit(self, member: Member, generation: int, offsets: Mapping[int, Commit]) -> None:
         """Commit. Raises FencedError where the member is not of this generation, or has not these partitions."""
-        self._check(member)
-        if generation != self.generation or not offsets.keys() <= member.partitions:
-            raise FencedError
+        self.check(member, generation, offsets.keys())
         places = {partition: (commit.offset, commit.metadata) for partition, commit in offsets.items()}
         self._world.broker.commit(self.name, member.number, places)
+
+    def check(self, member: Member, generation: int, partitions: Collection[int]) -> None:
+        """Raise FencedError where a member is not of this generation, or has not these partitions."""
+        self._check(member)
+        if generation != self.generation or not member.partitions.issuperset(partitions):
+            raise FencedError
 
     # Inside ----------------------------------------------------------------------------------------------------
 

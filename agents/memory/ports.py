@@ -13,14 +13,16 @@ from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
+from spillway.agents.memory.processes import AFTER, BEFORE
 from spillway.agents.memory.records import kept
 from spillway.agents.memory.wire import Wire
-from spillway.lineage.errors import AbortedError, BrokerError, FencedError
+from spillway.lineage.errors import AbortedError, BrokerError, FencedError, SilentError
 from spillway.lineage.ports import Bounds, Chance, Clock, Executor, Following, Log, Output, Since, Spans, Transactions
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 
+    from spillway.agents.memory.groups import Ticket
     from spillway.agents.memory.processes import Process
     from spillway.agents.memory.records import Kept
     from spillway.agents.memory.world import DriverWorld
@@ -113,36 +115,62 @@ class MemoryOutput(Output):
             await self._idle.wait()
 
 
+ABORTED: Final = "aborted"
+
+
 class MemoryTransactions(Transactions):
     """Transactions under one id, with the offsets of one group's member."""
 
-    def __init__(self, world: DriverWorld, process: Process, transactional_id: str, group: str, member: int) -> None:
+    def __init__(
+        self, world: DriverWorld, process: Process, transactional_id: str, group: str, member: Callable[[], Ticket]
+    ) -> None:
         self._world = world
         self._process = process
         self._id = transactional_id
         self._group, self._member = group, member
         self._producer: Any = None
+        self.breaks: Callable[[], str] = str  # what becomes of a transaction, as `ABORTED`; see `_break`
 
     async def open(self) -> None:
         await asyncio.sleep(self._world.latency())
         self._producer = self._process.reach(lambda: self._world.broker.producer(self._id))
 
     async def write(self, records: Sequence[Outgoing], offsets: Mapping[int, Commit]) -> list[tuple[int, int]]:
-        world, reach = self._world, self._process.reach
+        world, reach, ticket = self._world, self._process.reach, self._member()
+        places = {partition: (commit.offset, commit.metadata) for partition, commit in offsets.items()}
         written = [kept(record) for record in records]
         for one in written:
             await asyncio.sleep(world.latency())
             place = one.topic, one.partition
             reach(partial(world.broker.produce, self._producer, place, one))
         await asyncio.sleep(world.latency())
-        places = {partition: (commit.offset, commit.metadata) for partition, commit in offsets.items()}
+        breaks = self.breaks()
+        self._break(breaks, BEFORE)
         try:
-            reach(lambda: world.broker.finish(self._producer, self._group, self._member, places))
+            reach(lambda: self._finish(ticket, places))
         except FencedError:  # the producer, as the next line says, or else the group's member
             reach(lambda: world.broker.abort(self._producer))
             raise AbortedError(f"{self._id}: the group {self._group} refuses the offsets") from None
+        self._break(breaks, AFTER)
         await asyncio.sleep(world.latency())
         return [(one.offset, one.timestamp) for one in written]
+
+    async def hold(self, topic: str) -> None:  # noqa: ARG002 - nothing that is written and taken back is seen
+        await asyncio.sleep(self._world.latency())
+        self._process.reach(lambda: self._world.broker.abort(self._producer))
+
+    def _finish(self, ticket: Ticket, places: dict[int, tuple[int, str]]) -> None:
+        if places:
+            ticket.check(places.keys())
+        self._world.broker.finish(self._producer, self._group, ticket.number, places)
+
+    def _break(self, breaks: str, moment: str) -> None:
+        """Abort where a transaction is to be, or hear nothing of it from `BEFORE` or `AFTER` its end on."""
+        if breaks == ABORTED:
+            self._process.reach(lambda: self._world.broker.abort(self._producer))
+            raise AbortedError(f"{self._id}: the transaction is aborted")
+        if breaks == moment:
+            raise SilentError(f"{self._id}: nothing is heard of the transaction")
 
 
 class MemoryFollowing(Following):

@@ -9,7 +9,7 @@ from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient
 
 from spillway.agents.live.admin import Admin
-from spillway.agents.live.gate.memory import NONE, committed_places
+from spillway.agents.live.gate.pulled_input import committed_places
 from spillway.agents.live.spans import Span, SpanReader, bounds
 from spillway.agents.live.topics import ensure
 from spillway.agents.supervise.registry import entries
@@ -26,13 +26,13 @@ PARTITIONS = 3
 GATE = """
 import sys
 from pathlib import Path
-from spillway.agents.live.gate import process
+from spillway.agents.live.gate import pulled_input
 from spillway.agents.live.gate.process import GateProcessConfig, run
 from spillway.producers.connection import ClientSettings
 from spillway.topology.load import load
 pipeline, bootstrap, run_dir, replica, session = sys.argv[1:]
 if session:
-    process.SESSION_MS = int(session)
+    pulled_input.SESSION_MS = int(session)
 config = GateProcessConfig(
     pipeline=load(pipeline), settings=ClientSettings(bootstrap=bootstrap), run_dir=Path(run_dir), replica=int(replica)
 )
@@ -115,10 +115,9 @@ class GateBench:
         """The gate's group's offsets and their notes, by partition."""
         asking = Consumer({**self.settings.confluent(), "group.id": f"{self.name}.gate", "log_level": 2})
         try:
-            places = committed_places(asking, topics.outcomes(self.name), range(PARTITIONS), 90)
+            return committed_places(asking, topics.outcomes(self.name), range(PARTITIONS), 90)
         finally:
             asking.close()
-        return {place.partition: (place.offset, place.note) for place in places if place.offset != NONE}
 
     def stop(self, process):
         """Stop a gate as an orchestrator does, once it has got so far as to hear that, and see it end well."""

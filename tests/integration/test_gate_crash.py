@@ -8,10 +8,12 @@ from collections import Counter
 from contextlib import contextmanager
 
 import pytest
+from confluent_kafka import Consumer
 
+from spillway.agents.live.gate.blocking import complete
 from spillway.agents.live.gate.metrics import GateMetrics
-from spillway.agents.live.gate.process import GateProcessConfig, build
-from spillway.agents.live.gate.process import member as gate_member
+from spillway.agents.live.gate.process import GateProcessConfig, build, pulled_input
+from spillway.agents.live.gate.pulled_input import member_settings
 from spillway.agents.live.gate.transaction import TransactionalWriter
 from spillway.lineage.errors import AbortedError, FencedError, SilentError
 from spillway.topology import topics
@@ -127,7 +129,7 @@ def test_a_gate_that_lost_its_place_to_no_successor_takes_it_again(make_gate):
     stream = Stream(bench, 7)
     stream.go_on(100)
     bench.await_released(100)
-    usurper = gate_member(bench.settings, bench.name, 0)
+    usurper = Consumer(member_settings(bench.settings, bench.name, 0))
     usurper.subscribe([topics.outcomes(bench.name)])
     until(lambda: usurper.poll(0.1) or usurper.assignment(), 120)
     stream.go_on(100)
@@ -194,12 +196,12 @@ class SilentWriter(TransactionalWriter):
 def gate_with(bench, kind, metrics):
     """A gate in a thread of its own, with a writer of that kind; gives the writer."""
     config = GateProcessConfig(pipeline=bench.pipeline, settings=bench.settings, run_dir=bench.folder)
-    consumer = gate_member(bench.settings, bench.name, 0)
+    pulled = pulled_input(config)
     writer = kind(bench.settings.confluent(), f"{bench.name}.gate.0", max_message_bytes=1_000_000)
-    gate = build(config, consumer, writer, metrics)
+    gate = build(config, pulled, writer, metrics)
     stopping = threading.Event()
-    gate.start()
-    working = threading.Thread(target=gate.run, args=(stopping.is_set,))
+    complete(gate.start())
+    working = threading.Thread(target=lambda: complete(gate.run(stopping.is_set)))
     working.start()
     try:
         yield writer
@@ -208,7 +210,7 @@ def gate_with(bench, kind, metrics):
         stopping.set()
         working.join()
         writer.close()
-        consumer.close()
+        complete(pulled.close(leave=False))
 
 
 @pytest.mark.nightly

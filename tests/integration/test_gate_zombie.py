@@ -4,13 +4,12 @@ import threading
 from contextlib import contextmanager
 
 import pytest
-from confluent_kafka import Consumer
 
-from spillway.agents.live.gate.fencing import OustedError
+from spillway.agents.live.gate.blocking import complete
 from spillway.agents.live.gate.metrics import GateMetrics
-from spillway.agents.live.gate.process import GateProcessConfig, build, member_settings
+from spillway.agents.live.gate.process import GateProcessConfig, build, pulled_input
 from spillway.agents.live.gate.transaction import TransactionalWriter
-from spillway.lineage.errors import AbortedError, BrokerError, FencedError
+from spillway.lineage.errors import AbortedError, BrokerError, FencedError, OustedError
 from tests.waiting import until
 
 from .gate_bench import PARTITIONS, ids
@@ -47,19 +46,19 @@ class HeldWriter(TransactionalWriter):
 @contextmanager
 def running(bench, replica):
     """A gate in a thread of its own; gives its writer."""
-    settings = {**member_settings(bench.settings, bench.name, replica), **HURRY}
-    consumer = Consumer(settings)
     writer = HeldWriter(
         {**bench.settings.confluent(), "log_level": 0}, f"{bench.name}.gate.{replica}", max_message_bytes=1_000_000
     )
     config = GateProcessConfig(pipeline=bench.pipeline, settings=bench.settings, run_dir=bench.folder, replica=replica)
-    gate = build(config, consumer, writer, GateMetrics(bench.name, replica))
+    pulled = pulled_input(config)
+    pulled._settings |= HURRY
+    gate = build(config, pulled, writer, GateMetrics(bench.name, replica))
     stopping = threading.Event()
 
     def work():
         try:
-            gate.start()
-            gate.run(stopping.is_set)
+            complete(gate.start())
+            complete(gate.run(stopping.is_set))
         except (FencedError, OustedError) as error:
             writer.end = error
 
@@ -72,7 +71,7 @@ def running(bench, replica):
         stopping.set()
         thread.join()
         writer.close()
-        consumer.close()
+        complete(pulled.close(leave=False))
 
 
 def both(bench, request_id, partition, sequence):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from confluent_kafka import KafkaError
 
-from spillway.lineage.errors import BrokerError, FencedError
+from spillway.lineage.errors import BrokerError, FencedError, OustedError
 
 _FENCED_CODES = frozenset(
     {
@@ -18,14 +18,6 @@ _FENCED_CODES = frozenset(
         KafkaError.PRODUCER_FENCED,
     }
 )
-
-
-class OustedError(BrokerError):
-    """The group has another member under this gate's name: its successor, or this gate itself, heard twice.
-
-    A client that joins anew after an outage may ask twice, and the broker then takes the second for a successor of the
-    first. Only the transactional id tells: a real successor has taken that as well (`TransactionalWriter.hold`).
-    """
 
 
 class UnheardError(OustedError):

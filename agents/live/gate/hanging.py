@@ -29,7 +29,7 @@ from spillway.agents.live.admin import ANSWER_SECONDS, Admin
 from spillway.agents.live.committed import Withheld
 from spillway.agents.live.gate.transaction import Record, Turn
 from spillway.agents.live.spans import offsets
-from spillway.lineage.errors import AbortedError
+from spillway.lineage.errors import AbortedError, SilentError
 from spillway.producers.patience import patiently, unanswered
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
     from confluent_kafka.admin import AdminClient
 
-    from spillway.agents.live.gate.transaction import Writer
+    from spillway.agents.live.gate.transaction import TransactionalWriter
 
 log = logging.getLogger(__name__)
 
@@ -63,7 +63,7 @@ class Mender:
         self._outcomes = outcomes
         self._outputs = tuple(outputs)
 
-    def mend(self, writer: Writer, within: float) -> None:
+    def mend(self, writer: TransactionalWriter, within: float) -> None:
         """End what hangs, by `writer`, which has its id and no transaction under way.
 
         What hangs after `within` seconds is another's, and said in the log. Raises `FencedError` where the id is lost,
@@ -78,7 +78,7 @@ class Mender:
         finally:
             withheld.close()
 
-    def _mend(self, sight: _Sight, writer: Writer, until: float) -> None:
+    def _mend(self, sight: _Sight, writer: TransactionalWriter, until: float) -> None:
         while hanging := sight.persisting():
             places = ", ".join(f"{hang.topic}[{hang.partition}]" for hang in sorted(hanging))
             if time.monotonic() >= until:
@@ -90,10 +90,12 @@ class Mender:
             log.warning("a finished transaction of this gate still hangs in %s; ending it", places)
             try:
                 self._end(hanging, writer, max(until - time.monotonic(), _SURE_SECONDS))
-            except AbortedError as error:
+            except (AbortedError, SilentError) as error:
                 log.warning("%s; checking again", error)
+                if isinstance(error, SilentError):
+                    writer.open(max(until - time.monotonic(), _SURE_SECONDS))
 
-    def _end(self, hanging: frozenset[Hang], writer: Writer, within: float) -> None:
+    def _end(self, hanging: frozenset[Hang], writer: TransactionalWriter, within: float) -> None:
         empty = b""  # no request's, so nobody takes it for an outcome
         records = [Record(hang.topic, hang.partition, None, empty) for hang in hanging if hang.topic != self._outcomes]
         withheld = [TopicPartition(hang.topic, hang.partition, 0) for hang in hanging if hang.topic == self._outcomes]

@@ -10,13 +10,15 @@ from prometheus_client.registry import Collector
 from spillway.agents.core.estimates.observed import Transfer
 from spillway.agents.metrics import Distribution, Families, WaitsTold, by_one
 from spillway.lineage import metric_names as names
+from spillway.lineage.flags import is_cut
 from spillway.lineage.message import DROPPED, FAILED, PREDICTION
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from prometheus_client import Metric
 
+    from spillway.agents.core.outcomes import Release
     from spillway.agents.live.gate.trace_exporter import TraceExporter
     from spillway.lineage.message import Outcome
 
@@ -54,6 +56,44 @@ class GateMetrics(Collector):
         self.hold: Distribution | None = None  # None where no outcome rests on a state
         self.traces: TraceExporter | None = None  # None where no traces are exported
         self._unanswered: deque[tuple[float, str, str, str, str, str]] = deque(maxlen=_MOST_RECENT)
+
+    def accepted(self, way: float) -> None:
+        """Count a report that took so many seconds to the gate."""
+        self.received += 1
+        self.intake.observe(way)
+
+    def transferred(self, now: float, ways: Sequence[float]) -> None:
+        """Learn how long reports took until their transaction was over."""
+        for way in ways:
+            self.transfer.hear(now, way)
+
+    def released(self, now: float, releases: Sequence[Release], seconds: float, gathered: float) -> None:
+        """Count outcomes that readers see from `now` on, after a transaction of so many seconds and a gathering."""
+        self.transaction.observe(seconds)
+        self.emitted += len(releases)
+        for release in releases:
+            outcome, online = release.outcome, not release.source.offline
+            self.outcomes[outcome.kind, outcome.reason] += 1
+            if online:
+                self.latency[outcome.kind].observe(max(0.0, now - release.source.sent))
+            if self.hold is not None:
+                until = now - seconds - gathered
+                self.hold.observe(max(0.0, until - max(part.payload.taken for part in release.parts)))
+            if outcome.kind == PREDICTION:
+                good = now <= release.source.deadline
+                self.good += good and online
+                self.late += not good and online
+                self.flags_cut += is_cut(outcome.flags)
+            else:
+                self.note(now, release.request_id, outcome)
+
+    def wrote_letters(self, reasons: Sequence[str]) -> None:
+        self.dead_letters.update((reason,) for reason in reasons)
+
+    def report_waits(self, waits: Callable[[], frozenset[int]]) -> None:
+        """Ask which partitions stand still for other stages' versions, now and then."""
+        if self.waits.due:
+            self.waits.say(waits())
 
     def note(self, now: float, request_id: str, outcome: Outcome) -> None:
         """Keep a drop or failure for `recent`."""

@@ -7,15 +7,14 @@ offsets were read: what the owner before knew to be dead, and committed past, mu
 
 from __future__ import annotations
 
-import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final
 
 from spillway.agents.live.states.log_reader import LogsFeed
 from spillway.agents.live.states.worker import Mailbox
 from spillway.lineage.errors import BrokerError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Awaitable, Callable, Iterable
 
     from spillway.agents.live.states.worker import Post
     from spillway.checkpoint.logs import Logs
@@ -23,18 +22,29 @@ if TYPE_CHECKING:
     from spillway.lineage.marks import Place
     from spillway.lineage.ports import Log
 
-_POLL = 0.002
+_POLL: Final = 0.002
+_WITHIN: Final = 120.0  # seconds for reading all logs to their ends
 
 
 class GateStates:
     """The version logs of a pipeline, as its gate has heard them."""
 
-    def __init__(self, log: Callable[[Post], Log], pipeline: str, places: Iterable[Place]) -> None:
-        """`log`: of whoever is told by a post."""
+    def __init__(
+        self,
+        log: Callable[[Post], Log],
+        pipeline: str,
+        places: Iterable[Place],
+        sleep: Callable[[float], Awaitable[None]],
+        within: float = _WITHIN,
+        **reading: Any,
+    ) -> None:
+        """`log`: of whoever is told by a post. `within`: seconds for reading all logs to their ends."""
+        self._sleep = sleep
+        self._within = within
         self._mailbox = Mailbox()
         self._changed = False
         self._failure: SpillwayError | None = None
-        self._feed = LogsFeed(log(self._mailbox.post), pipeline, places, self._change, self._fail)
+        self._feed = LogsFeed(log(self._mailbox.post), pipeline, places, self._change, self._fail, **reading)
 
     @property
     def logs(self) -> Logs:
@@ -52,25 +62,26 @@ class GateStates:
         changed, self._changed = self._changed, False
         return changed
 
-    def await_ends(self, within: float, stopping: Callable[[], bool]) -> None:
-        """Read the logs to where they end now. Raises BrokerError where that takes too long, in seconds."""
-        self._await(lambda: self._feed.ready or stopping(), within)
+    async def await_ends(self, stopping: Callable[[], bool]) -> None:
+        """Read the logs to where they end now. Raises BrokerError where that takes too long."""
+        await self._await(lambda: self._feed.ready or stopping())
 
-    def read_to_ends(self, within: float) -> None:
+    async def read_to_ends(self) -> None:
         """Read the logs to the ends that they have from now on. Raises BrokerError as `await_ends` does."""
         reached: list[bool] = []
         self._feed.reader.read_to_ends(lambda: reached.append(True))
-        self._await(lambda: bool(reached), within)
+        await self._await(lambda: bool(reached))
 
     def close(self) -> None:
         self._feed.reader.close()
 
-    def _await(self, done: Callable[[], bool], within: float) -> None:
-        until = time.monotonic() + within
+    async def _await(self, done: Callable[[], bool]) -> None:
+        left = self._within
         while not done():
-            if time.monotonic() > until:
-                raise BrokerError(f"the version logs could not be read to their ends within {within:.0f} s")
-            time.sleep(_POLL)
+            if left <= 0:
+                raise BrokerError(f"the version logs could not be read to their ends within {self._within:.0f} s")
+            await self._sleep(_POLL)
+            left -= _POLL
             self.news()
         self._changed = True
 

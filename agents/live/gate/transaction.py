@@ -20,19 +20,20 @@ import time
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import count
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
-from confluent_kafka import KafkaError, KafkaException, Producer
+from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
 
 from spillway.agents.live.gate.fencing import judge, ousted
 from spillway.lineage.errors import AbortedError, SilentError
+from spillway.lineage.ports import Transactions
 from spillway.producers.connection import TRANSACTIONAL
 from spillway.producers.patience import flush, unanswered
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from confluent_kafka import TopicPartition
+    from spillway.lineage.ports import Commit, Outgoing
 
 log = logging.getLogger(__name__)
 
@@ -110,7 +111,7 @@ class Record:
     value: bytes | None
     headers: Sequence[tuple[str, bytes | None]] = ()
     offset: int = -1
-    appended: float = 0.0  # its timestamp on the topic, in unix seconds
+    appended: int = 0  # its timestamp on the topic, in unix milliseconds
     error: KafkaError | None = None
 
 
@@ -120,25 +121,6 @@ class Turn:
 
     records: list[Record] = field(default_factory=list)
     positions: list[TopicPartition] = field(default_factory=list)  # with metadata
-
-
-class Writer(Protocol):
-    """What the gate writes through; the transactional one, and one without transactions to measure their cost."""
-
-    def open(self, within: float) -> None:
-        """Make ready to write; a transactional writer fences its predecessors here."""
-
-    def write(self, turn: Turn, group: Any, within: float) -> None:
-        """Write all of `turn` or nothing, filling in the records' offsets; `group` is the consumer's metadata."""
-
-    def withdraw(self, turn: Turn, group: Any, within: float) -> None:
-        """Write `turn` and take it back."""
-
-    def hold(self, topic: str, within: float) -> None:
-        """Make sure that this writer may still write, `topic` for one; raise `FencedError` where it may not."""
-
-    def close(self) -> None:
-        """Let go of the connection."""
 
 
 class TransactionalWriter:
@@ -207,8 +189,8 @@ class TransactionalWriter:
     def write(self, turn: Turn, group: Any, within: float) -> None:
         """Write `turn` in one transaction.
 
-        Raises `AbortedError` when it is at its end, most often with nothing of it standing, and the gate may go on
-        after reading its memory again, and `FencedError` when another gate has taken this one's place.
+        Raises `AbortedError` where nothing of it stands, `FencedError` when another gate has taken this one's place,
+        and `SilentError` where the connection was given up without an answer: `open` is to be called next.
         """
         self._transact(turn, group, within, stand=True)
 
@@ -217,14 +199,12 @@ class TransactionalWriter:
         self._transact(turn, group, within, stand=False)
 
     def _transact(self, turn: Turn, group: Any, within: float, *, stand: bool) -> None:
-        until = time.monotonic() + within
         try:
             self._attempt(turn, group, min(within, _KEPT_SECONDS), stand=stand)
             self._note_nodes()
         except SilentError as error:
             self._give_up(error)
-            self.open(max(until - time.monotonic(), _SLICE_SECONDS))
-            raise AbortedError(f"gate {self._id}: transaction abandoned: {error}") from error
+            raise SilentError(f"gate {self._id}: transaction abandoned: {error}") from error
 
     def _attempt(self, turn: Turn, group: Any, within: float, *, stand: bool) -> None:
         end, what = (
@@ -287,7 +267,7 @@ class TransactionalWriter:
     def _produce(self, record: Record, until: float) -> None:
         def delivered(error: KafkaError | None, message: Any) -> None:
             if error is None:
-                record.offset, record.appended = message.offset(), message.timestamp()[1] / 1000
+                record.offset, record.appended = message.offset(), message.timestamp()[1]
             else:
                 record.error = error
 
@@ -348,6 +328,31 @@ class TransactionalWriter:
         except KafkaException as named:
             return named.args[0]
         return cause
+
+
+WRITE_SECONDS = 60.0  # a broker that restarts is back by then
+
+
+class KafkaTransactions(Transactions):
+    """The transactions of a gate as a port: each call blocks."""
+
+    def __init__(self, writer: TransactionalWriter, topic: str, group: Callable[[], Any]) -> None:
+        """`topic` is the input's, and `group` gives the metadata of its consumer."""
+        self._writer = writer
+        self._topic = topic
+        self._group = group
+
+    async def open(self) -> None:
+        self._writer.open(WRITE_SECONDS)
+
+    async def write(self, records: Sequence[Outgoing], offsets: Mapping[int, Commit]) -> list[tuple[int, int]]:
+        positions = [TopicPartition(self._topic, partition, *commit) for partition, commit in offsets.items()]
+        turn = Turn([Record(*record) for record in records], positions)
+        self._writer.write(turn, self._group(), WRITE_SECONDS)
+        return [(record.offset, record.appended) for record in turn.records]
+
+    async def hold(self, topic: str) -> None:
+        self._writer.hold(topic, WRITE_SECONDS)
 
 
 def _reported(record: Record) -> str:

@@ -1,4 +1,4 @@
-"""Kafka messages to deliveries for the gate's core, and what the core releases to messages for the egress.
+"""Records to deliveries for the gate's core, and what the core releases to messages for the egress.
 
 A value goes through as the very bytes that came, unless the outcome is the gate's own making (merged from several
 sinks, or a failure); so do the headers. Everything is decoded all the same: what clients read has been checked here.
@@ -22,7 +22,7 @@ from spillway.lineage.message import FAILED, Outcome
 from spillway.lineage.metric_names import GATE
 from spillway.lineage.values.codec import encode_outcome
 from spillway.lineage.values.json_text import MIME, write_outcome
-from spillway.producers.kafka.records import header_pairs, record_of
+from spillway.producers.kafka.records import UNREADABLE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from spillway.agents.core.outcomes import Release
     from spillway.lineage.limits import Limits
     from spillway.lineage.marks import Place
+    from spillway.lineage.ports import Headers as Pairs
     from spillway.lineage.ports import Record
     from spillway.lineage.trace import TraceContext
     from spillway.lineage.values.codec import Decoder
@@ -39,8 +40,6 @@ _JSON = MIME.encode()
 _MICROSECONDS = 1_000_000
 _OVERHEAD = 4_000  # bytes of a decoded report in memory, beside its value
 _MOST_TEXT = 2_000  # characters of an error's text that are passed on
-
-Pairs = list[tuple[str, bytes | None]]
 
 
 @dataclass(slots=True)
@@ -83,12 +82,12 @@ class Wire:
         self._limits = limits
         self._relearn = relearn
 
-    def read(self, message: Any) -> Delivery | Poison:
-        return self._read(message, values=True)
+    def read(self, record: Record) -> Delivery | Poison:
+        return self._read(record, values=True)
 
-    def again(self, fetch: Fetch, message: Any) -> tuple[Carried, Loss | None]:
+    def again(self, fetch: Fetch, record: Record | None) -> tuple[Carried, Loss | None]:
         """Give what was dropped of a report that is read again; None: the log does not have it any more."""
-        taken = None if message is None else self.read(message)
+        taken = None if record is None else self.read(record)
         found = taken.stand_in if isinstance(taken, Poison) else taken
         if found is not None:
             return found.payload, None
@@ -97,21 +96,21 @@ class Wire:
         pairs = header_codec.encode(Headers(part.request_id, int(part.sent * 1e6), int(part.deadline * 1e6)))
         text = "a report that waited for the other sinks is gone from the log: the topic's retention is too short"
         nothing = Outcome(FAILED, reason=reasons.PART_GONE, text=text, stage=GATE)
-        return Carried(None, None, list(pairs), nothing), Loss(FAILED, reasons.PART_GONE, text)
+        return Carried(None, None, tuple(pairs), nothing), Loss(FAILED, reasons.PART_GONE, text)
 
-    def envelope(self, message: Any) -> Delivery | None:
-        """Decode the headers alone of a message that was taken before; None where it is nobody's."""
-        taken = self._read(message, values=False)
+    def envelope(self, record: Record) -> Delivery | None:
+        """Decode the headers alone of a record that was taken before; None where it is nobody's."""
+        taken = self._read(record, values=False)
         return taken.stand_in if isinstance(taken, Poison) else taken
 
     @staticmethod
-    def released(message: Any) -> tuple[str, float] | None:
+    def released(record: Record) -> tuple[str, float] | None:
         """The id and the time of sending of a query whose outcome is on the egress; None for a foreign record.
 
         Reads just these two, as a gate that starts may have some hundred thousand to go through.
         """
         try:
-            pairs = dict(header_pairs(message) or ())
+            pairs: dict[Any, Any] = dict(record.headers)
             return pairs[header_codec.REQUEST_ID].decode("ascii"), int(pairs[header_codec.SENT]) / _MICROSECONDS
         except (LookupError, ValueError, TypeError, AttributeError):
             return None
@@ -120,7 +119,7 @@ class Wire:
         """The value and headers to put on the egress; an outcome too large to be sent becomes a failed one."""
         carried: Carried = release.source.payload
         if header_codec.json_asked(carried.headers):
-            return self._in_json(release), [*carried.headers, (header_codec.CONTENT_TYPE, _JSON)]
+            return self._in_json(release), (*carried.headers, (header_codec.CONTENT_TYPE, _JSON))
         if not release.own and carried.value is not None:
             return carried.value, carried.headers
         try:
@@ -142,32 +141,33 @@ class Wire:
     def letter(self, poison: Poison) -> tuple[bytes, Pairs]:
         request_id = poison.stand_in.request_id if poison.stand_in is not None else ""
         value = dead_letter(poison.raw, GATE, poison.reason, poison.text, self._limits, time.time())
-        return value, [*letter_headers(GATE, poison.reason, poison.text, request_id)]
+        return value, tuple(letter_headers(GATE, poison.reason, poison.text, request_id))
 
-    def _read(self, message: Any, *, values: bool) -> Delivery | Poison:
-        pairs = header_pairs(message)
-        if pairs is None:
-            return Poison(record_of(message, []), reasons.BAD_HEADERS, "a header's key is not UTF-8", None)
+    def _read(self, record: Record, *, values: bool) -> Delivery | Poison:
+        pairs = record.headers
+        if pairs == UNREADABLE:
+            bare = replace(record, headers=())
+            return Poison(bare, reasons.BAD_HEADERS, "a header's key is not UTF-8", None)
         try:
             headers = header_codec.decode(pairs)
-            self._check_hop(message, headers)
+            self._check_hop(record, headers)
         except Exception as raised:  # noqa: BLE001 - whatever it is, it is wrong with this record alone
             error = unreadable(raised)
-            return Poison(record_of(message, pairs), error.reason, str(error), _nameless(message, error))
+            return Poison(record, error.reason, str(error), _nameless(record, error))
+        value = record.value if values else None
         try:
-            outcome = self._outcome(message.value()) if values else None
+            outcome = self._outcome(value) if values else None
         except Exception as raised:  # noqa: BLE001
             error = unreadable(raised)
-            carried = Carried(message.key(), None, pairs, _failed(error), trace=headers.trace)
-            return Poison(record_of(message, pairs), error.reason, str(error), _delivery(message, headers, carried))
-        value = message.value() if values else None
-        carried = Carried(message.key(), value, pairs, outcome, trace=headers.trace)
-        delivery = _delivery(message, headers, carried)
+            carried = Carried(record.key, None, pairs, _failed(error), trace=headers.trace)
+            return Poison(record, error.reason, str(error), _delivery(record, headers, carried))
+        carried = Carried(record.key, value, pairs, outcome, trace=headers.trace)
+        delivery = _delivery(record, headers, carried)
         delivery.size = len(value or b"") + _OVERHEAD
         return delivery
 
-    def _check_hop(self, message: Any, headers: Headers) -> None:
-        hop, partition = headers.hop, message.partition()
+    def _check_hop(self, record: Record, headers: Headers) -> None:
+        hop, partition = headers.hop, record.partition
         if hop is None or hop.stage not in self._stages:
             sender = "no stage" if hop is None else repr(hop.stage)
             text = f"sent by {sender}, which is not a stage of this pipeline"
@@ -202,30 +202,30 @@ def _failed(error: WireError) -> Outcome:
     return Outcome(FAILED, reason=error.reason, text=str(error)[:_MOST_TEXT], stage=GATE)
 
 
-def _nameless(message: Any, error: WireError) -> Delivery | None:
+def _nameless(record: Record, error: WireError) -> Delivery | None:
     """A failure for a query of which no more than the id could be read: sent, as far as is known, just now."""
     if error.request_id is None:
         return None
-    appended_us = max(0, message.timestamp()[1] * 1000)
-    asked = header_codec.json_asked(header_pairs(message))
+    appended_us = max(0, record.timestamp * 1000)
+    asked = header_codec.json_asked(record.headers)
     headers = Headers(error.request_id, appended_us, appended_us, extra=asked)
-    carried = Carried(message.key(), None, [*header_codec.encode(headers)], _failed(error))
-    return _delivery(message, headers, carried)
+    carried = Carried(record.key, None, tuple(header_codec.encode(headers)), _failed(error))
+    return _delivery(record, headers, carried)
 
 
-def _delivery(message: Any, headers: Headers, carried: Carried) -> Delivery:
+def _delivery(record: Record, headers: Headers, carried: Carried) -> Delivery:
     hop = headers.hop
     return Delivery(
         headers.request_id,
-        message.partition(),
-        message.offset(),
+        record.partition,
+        record.offset,
         headers.sent_us / _MICROSECONDS,
         headers.deadline_us / _MICROSECONDS,
         hop.stage if hop is not None else "",
         hop,
         headers.path,
         headers.lost,
-        message.timestamp()[1] / 1000,
+        record.timestamp / 1000,
         carried,
         offline=header_codec.is_offline(headers),
     )

@@ -11,7 +11,7 @@ from spillway.agents.live.gate.transaction import Record, TransactionalWriter, T
 from spillway.agents.live.groups import Membership
 from spillway.agents.live.output import Output
 from spillway.agents.live.spans import KafkaSpans
-from spillway.agents.memory.groups import Group
+from spillway.agents.memory.groups import Group, Ticket
 from spillway.agents.memory.input import MemoryInput
 from spillway.agents.memory.ports import MemoryLog, MemoryOutput, MemorySpans, MemoryTransactions
 from spillway.agents.memory.records import kept
@@ -80,7 +80,7 @@ class MemoryWorld:
             self.world.broker.own(group, partition, self._members)
         number = self._members
         return await self._in_process(
-            lambda process: MemoryTransactions(self.world, process, transactional_id, group, number)
+            lambda process: MemoryTransactions(self.world, process, transactional_id, group, lambda: Ticket(number))
         )
 
     async def position(self, _topic, group, partition):

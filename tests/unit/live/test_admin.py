@@ -7,10 +7,12 @@ from confluent_kafka import IsolationLevel, KafkaError, KafkaException
 from confluent_kafka.admin import OffsetSpec
 
 from spillway.agents.live import admin
-from spillway.agents.live.gate import memory
-from spillway.agents.live.gate.fencing import OustedError, UnheardError
+from spillway.agents.live.gate import pulled_input
+from spillway.agents.live.gate.blocking import complete
+from spillway.agents.live.gate.fencing import UnheardError
+from spillway.agents.live.gate.pulled_input import KafkaPulledInput
 from spillway.agents.live.spans import Span, near, offsets
-from spillway.lineage.errors import BrokerError
+from spillway.lineage.errors import BrokerError, OustedError
 from spillway.producers.patience import UnansweredError
 
 
@@ -97,18 +99,17 @@ def test_patience_ends(cluster):
 
 def test_a_group_that_does_not_answer_is_left_to_another_consumer(monkeypatch):
     """librdkafka has lost the way to the coordinator: a new consumer finds it, this one never does."""
-    monkeypatch.setattr(memory, "_GROUP_SECONDS", 0.05)
+    monkeypatch.setattr(pulled_input, "_GROUP_SECONDS", 0.05)
     asked = []
 
     def committed(_partitions, timeout):
         asked.append(timeout)
         raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
 
-    gate = memory.Memory(
-        {}, SimpleNamespace(committed=committed), None, outcomes="o", egress="e", wire=None, inputs=None
-    )
+    asking = KafkaPulledInput("o", {"group.instance.id": "p.gate.0"}, None)
+    asking._consumer = SimpleNamespace(committed=committed)
     with pytest.raises(UnheardError, match="could not read its committed offsets within 0 s"):
-        gate.load(None, [0], 120.0)
+        complete(asking.positions([0]))
     assert asked
     assert issubclass(UnheardError, OustedError)  # which is what a gate joins anew after
 

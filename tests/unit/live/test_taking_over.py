@@ -1,13 +1,14 @@
 """Partitions that come: the version logs are read to their ends before anything is remembered, and others go on."""
 
 import asyncio
-import time
 from types import SimpleNamespace
 
 import pytest
 
-from spillway.agents.live.gate import memory as gate_memory
+from spillway.agents.live.gate.blocking import block, complete
 from spillway.agents.live.gate.states import GateStates
+from spillway.agents.run import gate_memory
+from spillway.agents.run.gate_context import GateTopics
 from spillway.agents.run.stage import Context, Stage
 from spillway.lineage.errors import BrokerError
 from spillway.lineage.ports import Bounds, Commit
@@ -177,43 +178,61 @@ class Log:
         self.wishes.clear()
 
 
-def test_the_gate_hears_the_logs_while_it_waits_for_their_ends(monkeypatch):
-    log = Log()
-    states = GateStates(log.through, "p", PLACES)
-    with pytest.raises(BrokerError, match="could not be read to their ends within 0 s"):
-        states.read_to_ends(0.01)
-    monkeypatch.setattr(time, "sleep", lambda _seconds: log.reach())
-    states.read_to_ends(60.0)
+async def reaching(log, states):
+    async def sleep(_seconds):
+        log.reach()
+
+    states._sleep = sleep
+    await states.read_to_ends()
     assert states.news()
-    states.await_ends(60.0, lambda: False)
+    await states.await_ends(lambda: False)
 
 
-def test_a_gate_reads_the_logs_after_the_committed_offsets_and_before_it_remembers(monkeypatch):
+def test_the_gate_hears_the_logs_while_it_waits_for_their_ends():
+    log = Log()
+    states = GateStates(log.through, "p", PLACES, block, within=0.01)
+    with pytest.raises(BrokerError, match="could not be read to their ends within 0 s"):
+        complete(states.read_to_ends())
+    complete(reaching(log, states))
+
+
+class Port:
+    """Notes what it is asked, in order; answers as the ports of a gate do."""
+
+    def __init__(self, order):
+        self.order = order
+
+    async def positions(self, partitions):
+        self.order.append("committed")
+        return {partition: Commit(5, "") for partition in partitions}
+
+    async def read_to_ends(self):
+        self.order.append("logs")
+
+    async def bounds(self, topic, partitions):
+        self.order.append(f"ends of {topic}")
+        return dict.fromkeys(partitions, Bounds(0, 9))
+
+    async def read(self, topic, _spans, *, values):
+        assert not values
+        yield [SimpleNamespace(partition=0, offset=1, timestamp=1, topic=topic)]
+
+
+def test_a_gate_reads_the_logs_after_the_committed_offsets_and_before_it_remembers():
     order = []
-
-    def committed(asked, timeout):
-        assert timeout
-        order.append("committed")
-        return [SimpleNamespace(partition=p.partition, offset=5, metadata="", error=None) for p in asked]
-
-    def spans(_settings, _topic, wanted, _within):
-        return [SimpleNamespace(partition=p) for p in wanted]
-
-    monkeypatch.setattr(gate_memory, "bounds", lambda *_: {0: gate_memory.Span(0, 9)})
-    monkeypatch.setattr(gate_memory, "read_spans", spans)
+    port = Port(order)
     core = SimpleNamespace(
-        assign=lambda *_: order.append("assign") or (((2, 3),), 0), remember=lambda _delivery: order.append("remember")
+        assign=lambda *_: order.append("assign") or (((2, 3),), 0),
+        recall=lambda *_: order.append("recall"),
+        remember=lambda _delivery: order.append("remember"),
     )
-    memory = gate_memory.Memory(
-        {},
-        SimpleNamespace(committed=committed),
-        None,
-        outcomes="o",
-        egress="e",
-        wire=SimpleNamespace(envelope=lambda _message: 1),
-        inputs=endless(),
-        read_logs=lambda within: order.append(f"logs {within:g}"),
+    context = SimpleNamespace(
+        topics=GateTopics("o", "e", "d"),
+        input=port,
+        spans=port,
+        versions=port,
+        wire=SimpleNamespace(envelope=lambda _record: 1, released=lambda _record: ("q", 1.0)),
+        admission=endless(),
     )
-    memory._recall = lambda *_: order.append("recall")
-    memory.load(core, [0], 120.0)
-    assert order == ["committed", "logs 120", "assign", "recall", "remember"]
+    assert complete(gate_memory.load(context, core, [0])) == {0: Commit(5, "")}
+    assert order == ["committed", "logs", "ends of o", "ends of e", "assign", "recall", "remember"]

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from spillway.agents.memory.groups import Group
+from spillway.agents.memory.groups import Group, Ticket
 from spillway.agents.memory.input import MemoryInput
 from spillway.agents.memory.loop import IdleError
 from spillway.agents.memory.ports import (
@@ -167,7 +167,7 @@ def test_a_later_holder_of_a_transactional_id_fences_the_one_before():
     world = DriverWorld(0, {"t": 1})
 
     async def play():
-        old, new = (MemoryTransactions(world, world.process("p"), "id", "g", 0) for _ in range(2))
+        old, new = (MemoryTransactions(world, world.process("p"), "id", "g", lambda: Ticket(0)) for _ in range(2))
         await old.open()
         await new.open()
         with pytest.raises(FencedError):
@@ -183,7 +183,7 @@ def test_a_log_is_followed_over_gaps_and_open_transactions_and_says_what_was_cut
 
     async def main(process):
         log = MemoryLog(world, process)
-        writer = MemoryTransactions(world, process, "tx", "g", 0)
+        writer = MemoryTransactions(world, process, "tx", "g", lambda: Ticket(0))
         await writer.open()
         await writer.write([Outgoing("t", 0, b"k", b"1"), Outgoing("t", 0, b"k", b"2")], {})
         following = log.follow(("t", 0), 0, came.extend, cut=cuts.append)

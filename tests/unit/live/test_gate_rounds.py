@@ -1,15 +1,17 @@
-"""The gate's loop around a consumer that keeps a pause as librdkafka does: it reads on whenever there is room."""
+"""The gate over a consumer that keeps a pause as librdkafka does: it reads on whenever there is room."""
 
 import subprocess
 import sys
 import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
-from confluent_kafka import KafkaError, KafkaException, TopicPartition
+from confluent_kafka import KafkaError, TopicPartition
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -17,18 +19,24 @@ from spillway.agents.core import gate
 from spillway.agents.core.gate import GateCore
 from spillway.agents.core.joins import Fetch
 from spillway.agents.core.request import Delivery
-from spillway.agents.live.gate import conversion
-from spillway.agents.live.gate.loop import Gate, GateTopics, Means
-from spillway.agents.live.gate.memory import Rereading
+from spillway.agents.live.gate import pulled_input
+from spillway.agents.live.gate.blocking import block, complete, in_thread
 from spillway.agents.live.gate.metrics import GateMetrics
+from spillway.agents.live.gate.pulled_input import KafkaPulledInput
+from spillway.agents.run import background
+from spillway.agents.run.gate import Gate
+from spillway.agents.run.gate_context import GateContext, GateTopics
 from spillway.lineage.errors import AbortedError, BrokerError
 from spillway.lineage.headers import ACCEPT
 from spillway.lineage.hops import Hop
 from spillway.lineage.marks import Mark, Version
 from spillway.lineage.message import PREDICTION, Outcome
+from spillway.lineage.ports import Bounds
+from spillway.producers.kafka.records import record_of
 from tests import mock_cluster
 from tests.unit.core.builders import Known
 from tests.unit.core.shapes import SHAPES
+from tests.unit.live.endless_inputs import endless
 from tests.waiting import until
 
 NOW = 1_000.0
@@ -47,8 +55,9 @@ class Consumer:
     def subscribe(self, _topics, on_assign, on_revoke, on_lost):
         self.on_assign, self.on_revoke = on_assign, on_revoke
 
-    def assignment(self):
-        return [TopicPartition("o", partition) for partition in self.positions]
+    def committed(self, places, timeout):
+        assert timeout
+        return [TopicPartition(place.topic, place.partition) for place in places]
 
     def pause(self, partitions):
         self.paused |= {place.partition for place in partitions}
@@ -63,11 +72,6 @@ class Consumer:
         for place in places:
             del self.positions[place.partition]
             self.lost.pop(place.partition, None)
-
-    def seek(self, place):
-        if place.partition in self.lost:
-            raise KafkaException(KafkaError(KafkaError._STATE))
-        self.positions[place.partition] = place.offset
 
     def consumer_group_metadata(self):
         return None
@@ -87,10 +91,39 @@ class Consumer:
         return []
 
 
+class Message(NamedTuple):
+    """As confluent-kafka's."""
+
+    at: tuple[int, int]
+    failed: Any = None
+
+    def error(self):
+        return self.failed
+
+    def topic(self):
+        return "o"
+
+    def partition(self):
+        return self.at[0]
+
+    def offset(self):
+        return self.at[1]
+
+    def timestamp(self):
+        return 1, int(NOW * 1000)
+
+    def key(self):
+        return b""
+
+    def value(self):
+        return b""
+
+    def headers(self):
+        return []
+
+
 def message(partition, offset, error=None):
-    return SimpleNamespace(
-        error=lambda: error, partition=lambda: partition, offset=lambda: offset, timestamp=lambda: (1, NOW * 1000)
-    )
+    return Message((partition, offset), error)
 
 
 @dataclass
@@ -103,7 +136,7 @@ class Carried:
 
 def read(taken):
     """Each a report of its own query, which rests on one state."""
-    partition, offset = taken.partition(), taken.offset()
+    partition, offset = taken.partition, taken.offset
     hop = Hop("c", 0, partition, offset, 0, (MARK,))
     payload = Carried(Outcome(PREDICTION))
     return Delivery(f"q{partition}.{offset}", partition, offset, NOW, NOW + 1, "c", hop, {}, (), NOW, payload)
@@ -118,37 +151,43 @@ class Writer:
     def __init__(self):
         self.aborts, self.released = 0, 0
 
-    def write(self, turn, _group, _within):
+    async def write(self, records, _offsets):
         if self.aborts:
             self.aborts -= 1
             raise AbortedError("aborted")
-        for record in turn.records:
-            record.offset = self.released
-            self.released += 1
+        self.released += len(records)
+        return [(self.released - len(records) + nth, 1) for nth in range(len(records))]
 
 
-class Memory:
-    def __init__(self, consumer):
-        self.consumer = consumer
+class Logs:
+    """Of which nothing is read again, and which begin at 0."""
 
-    def load(self, core, partitions, _within):
-        for partition in partitions:
-            core.assign(partition, 0)
-        return [SimpleNamespace(partition=partition, offset=0, note="") for partition in partitions]
+    async def bounds(self, _topic, partitions):
+        return dict.fromkeys(partitions, Bounds(0, 30))
 
-    def read_on(self, _partition, position, _within):
-        return position
+    async def read(self, _topic, _spans, *, values):
+        assert not values
+        for nothing in ():
+            yield nothing
+
+
+class Versions:
+    def news(self):
+        return True
+
+    async def read_to_ends(self):
+        pass
 
 
 class Reader:
     def __init__(self):
         self.free, self.error = threading.Event(), None
 
-    def records(self, places, _within):
+    def records(self, places):
         assert self.free.wait(60)
         if self.error is not None:
             raise self.error
-        return {place: message(*place) for place in places if place[1] != GONE}
+        return {place: record_of(message(*place)) for place in places if place[1] != GONE}
 
 
 class Bench:
@@ -158,20 +197,29 @@ class Bench:
         monkeypatch.setattr(gate, "HELD_LIMIT", 10)
         self.known, self.writer = Known(), Writer()
         self.consumer = Consumer({0: 30, 1: 30})
+        monkeypatch.setattr(pulled_input, "Consumer", lambda _settings, logger: self.consumer)
         self.reader = Reader()
-        means = Means(
-            consumer=self.consumer,
-            writer=self.writer,
-            wire=SimpleNamespace(read=read, message=lambda _release: (b"", ())),
-            memory=Memory(self.consumer),
-            rereading=Rereading(lambda: self.reader),
-            mender=SimpleNamespace(mend=lambda *_: None),
-            metrics=GateMetrics("p", 0),
+        self.wire = SimpleNamespace(read=read, message=lambda _release: (b"", ()))
+        self.clock = SimpleNamespace(now=lambda: NOW, monotonic=time.monotonic)
+        pulled = KafkaPulledInput("o", {"group.instance.id": "p.gate.0"}, lambda _partition: Bounds(0, 30))
+        context = GateContext(
+            name="p.0",
+            topics=GateTopics("o", "e", "d"),
+            input=pulled,
+            transactions=self.writer,
+            spans=Logs(),
+            clock=self.clock,
+            sleep=block,
+            begin=ThreadPoolExecutor(1).submit,
+            reread=lambda places: in_thread("reading", lambda: self.reader.records(places)),
+            wire=self.wire,
+            admission=endless(),
+            recorder=GateMetrics("p", 0),
             core=lambda: GateCore(SHAPES["chain"].graph(), sinks=None, durability=self.known),
-            states=SimpleNamespace(news=lambda: True),
+            versions=Versions(),
         )
-        self.gate = Gate("p.0", GateTopics("o", "e", "d"), means, clock=lambda: NOW)
-        self.gate._join()
+        self.gate = Gate(context)
+        complete(pulled.join(self.gate))
         self.give(0)
 
     def give(self, *partitions):
@@ -182,7 +230,7 @@ class Bench:
 
     def rounds(self, count):
         for _ in range(count):
-            self.gate.round()
+            complete(self.gate.round())
 
     def fill(self):
         self.rounds(20)
@@ -203,7 +251,7 @@ def test_a_long_conversion_holds_nobody_but_its_partition(bench, monkeypatch):
     def long(taken):
         """Every third outcome of partition 0 is long, and asked for in JSON."""
         delivery = read(taken)
-        if (taken.partition(), taken.offset() % 3) == (0, 1):
+        if (taken.partition, taken.offset % 3) == (0, 1):
             delivery.size = LONG
             delivery.payload.headers = [(ACCEPT, b"application/json; charset=utf-8")]
         return delivery
@@ -215,8 +263,13 @@ def test_a_long_conversion_holds_nobody_but_its_partition(bench, monkeypatch):
         return release.request_id.encode(), []
 
     write = bench.writer.write
-    bench.gate._wire.read, bench.gate._conversions._message = long, message
-    monkeypatch.setattr(bench.writer, "write", lambda turn, *more: (write(turn, *more), written.extend(turn.records)))
+
+    async def noted(records, offsets):
+        written.extend(records)
+        return await write(records, offsets)
+
+    bench.wire.read, bench.gate._conversions._message = long, message
+    monkeypatch.setattr(bench.writer, "write", noted)
     bench.give(1)
     bench.durable()
     until(lambda: bench.rounds(1) or len(written) >= 31, 60)
@@ -226,11 +279,10 @@ def test_a_long_conversion_holds_nobody_but_its_partition(bench, monkeypatch):
     until(lambda: bench.rounds(1) or len(written) == 60, 60)
     assert [record.value for record in written if record.partition == 0] == [b"q0.%d" % n for n in range(30)]
     assert not bench.gate._conversions.waiting
-    bench.gate.close()
 
 
 def test_the_gate_stops_reading_while_too_much_waits_for_its_conversion(bench, monkeypatch):
-    monkeypatch.setattr(conversion, "_MOST_WAITING", 3 * LONG)
+    monkeypatch.setattr(background, "_MOST_WAITING", 3 * LONG)
     free = threading.Event()
 
     def long(taken):
@@ -238,14 +290,13 @@ def test_the_gate_stops_reading_while_too_much_waits_for_its_conversion(bench, m
         delivery.size, delivery.payload.headers = LONG, [(ACCEPT, b"application/json")]
         return delivery
 
-    bench.gate._wire.read = long
+    bench.wire.read = long
     bench.gate._conversions._message = lambda _release: (free.wait(60), (b"", []))[1]
     bench.durable()
     bench.rounds(30)
     assert bench.consumer.positions[0] == 3
     free.set()
     until(lambda: bench.rounds(1) or bench.writer.released == 30, 60)
-    bench.gate.close()
 
 
 @pytest.fixture
@@ -258,27 +309,27 @@ def test_an_outcome_counts_when_clients_could_read_it(bench, monkeypatch, second
     now = SimpleNamespace(seconds=NOW)
     write = bench.writer.write
 
-    def slow(turn, *more):
-        write(turn, *more)
+    async def slow(records, offsets):
         now.seconds += seconds  # a transaction that takes so long
+        return await write(records, offsets)
 
     monkeypatch.setattr(bench.writer, "write", slow)
-    bench.gate._clock = lambda: now.seconds
+    bench.clock.now = lambda: now.seconds
     bench.durable()
     until(lambda: bench.rounds(1) or bench.writer.released, 60)
-    metrics, first = bench.gate._metrics, bench.writer.released
+    metrics, first = bench.gate._recorder, bench.writer.released
     assert (metrics.good, metrics.late) == ((first, 0) if seconds <= 1.0 else (0, first))  # each has a second
     buckets = dict(zip(metrics.latency["prediction"].bounds, metrics.latency["prediction"].counts, strict=False))
     assert sum(count for bound, count in buckets.items() if bound >= seconds > bound / 2) == (first if seconds else 0)
 
 
 def test_drops_and_failures_are_kept_once_they_are_released(bench, monkeypatch):
-    monkeypatch.setattr(bench.gate._wire, "read", lambda taken: failing(read(taken)))
+    monkeypatch.setattr(bench.wire, "read", lambda taken: failing(read(taken)))
     bench.rounds(3)
-    assert bench.gate._metrics.recent() == []
+    assert bench.gate._recorder.recent() == []
     bench.durable()
     until(lambda: bench.rounds(1) or bench.writer.released, 60)
-    told = bench.gate._metrics.recent()
+    told = bench.gate._recorder.recent()
     assert len(told) == bench.writer.released
     assert {(each["at"], each["reason"], each["request_id"][:3]) for each in told} == {(NOW, "model-raised", "q0.")}
 
@@ -296,7 +347,7 @@ def test_an_abort_while_the_gate_is_full_does_not_stop_it_for_good(bench):
     bench.durable()
     bench.rounds(100)
     assert bench.writer.aborts == 0
-    assert bench.gate._metrics.aborted == 1
+    assert bench.gate._recorder.aborted == 1
     assert bench.writer.released == 30
     assert bench.consumer.paused == set()
 
@@ -362,7 +413,7 @@ def test_a_gate_reads_on_whatever_happens_to_its_partitions(turns):
         assert played.consumer.positions == {0: 30, 1: 30}
         assert not played.consumer.paused
         standing = played.bench.gate._standing
-        assert {partition: offset for partition, (offset, _) in standing.items()} == {0: 30, 1: 30}
+        assert {partition: commit.offset for partition, commit in standing.items()} == {0: 30, 1: 30}
 
 
 PAUSED = """
@@ -403,7 +454,7 @@ def fetching(bench, monkeypatch, fetches):
     core, answered = bench.gate._core, []
     monkeypatch.setattr(core, "take_fetches", lambda: [fetches.pop()] if fetches else [])
     monkeypatch.setattr(core, "fetched", lambda fetch, _payload, loss: answered.append((fetch, loss is None)))
-    bench.gate._wire.again = lambda _fetch, found: (Carried(None), None if found else "gone")
+    bench.wire.again = lambda _fetch, found: (Carried(None), None if found else "gone")
     return answered
 
 
@@ -414,7 +465,7 @@ def test_the_gate_reads_on_while_payloads_are_read_again(bench, monkeypatch):
     assert bench.consumer.positions[0] == 8
     assert not answered
     bench.reader.free.set()
-    until(lambda: bench.gate.round() or len(answered) == 2, 60)
+    until(lambda: bench.rounds(1) or len(answered) == 2, 60)
     assert set(answered) == {(wanted[0], True), (wanted[1], False)}
 
 
@@ -423,7 +474,7 @@ def test_what_cannot_be_read_again_ends_the_gate(bench, monkeypatch):
     bench.reader.error = BrokerError("the topic is gone")
     bench.reader.free.set()
     with pytest.raises(BrokerError, match="the topic is gone"):
-        until(bench.gate.round, 60)
+        until(lambda: bench.rounds(1), 60)
 
 
 @pytest.mark.skipif(not mock_cluster.available(), reason="this system does not tell which libraries are loaded")

@@ -1,0 +1,139 @@
+"""What a gate works with: its ports, and what else it is given."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Sequence
+
+    from spillway.agents.core.gate import GateCore
+    from spillway.agents.core.joins import Fetch
+    from spillway.agents.core.outcomes import Release
+    from spillway.agents.core.request import Delivery, Loss
+    from spillway.lineage.ports import Bounds, Clock, Headers, PulledInput, Record, Spans, Transactions, Work
+
+GATHER_SECONDS: Final = 0.02  # between two transactions, at most
+POLL_SECONDS: Final = 0.1
+
+
+@dataclass(slots=True, frozen=True)
+class GateTopics:
+    """The topics of one pipeline that the gate touches."""
+
+    outcomes: str
+    egress: str
+    dead: str
+
+
+class Unusable(Protocol):
+    """A record that cannot be taken, and why. `stand_in` fails its query, where that is known."""
+
+    raw: Record
+    reason: str
+    text: str
+    stand_in: Delivery | None
+
+
+class GateWire(Protocol):
+    """Reads records as deliveries, and makes messages of releases."""
+
+    def read(self, record: Record) -> Delivery | Unusable: ...
+
+    def again(self, fetch: Fetch, record: Record | None) -> tuple[Any, Loss | None]:
+        """Return what was dropped of a report that is read again; None: the log does not have it any more."""
+        ...
+
+    def envelope(self, record: Record) -> Delivery | None:
+        """Decode the headers of a record that was taken before; None where it is nobody's."""
+        ...
+
+    def released(self, record: Record) -> tuple[str, float] | None:
+        """Return a query's id and its time of sending, of a record of the egress; None where it is nobody's."""
+        ...
+
+    def message(self, release: Release) -> tuple[bytes, Headers]:
+        """Return the value and the headers of an outcome."""
+        ...
+
+    def letter(self, unusable: Any) -> tuple[bytes, Headers]:
+        """Return the value and the headers of a dead letter."""
+        ...
+
+
+class Admission(Protocol):
+    """Judges whether a partition's log has what comes next; one that has not is stopped."""
+
+    stopped: dict[int, int]
+
+    def admits(self, partition: int, position: int | None, bounds: Bounds) -> bool: ...
+
+
+class GateRecorder(Protocol):
+    """Counts what the gate does."""
+
+    received: int
+    aborted: int
+    duplicates: Callable[[], int]
+    held: Callable[[], int]
+    committed: dict[int, int]
+
+    def accepted(self, way: float) -> None:
+        """Count a report that took so many seconds to the gate."""
+        ...
+
+    def released(self, now: float, releases: Sequence[Release], seconds: float, gathered: float) -> None:
+        """Count outcomes that readers see from `now` on, after a transaction of so many seconds and a gathering."""
+        ...
+
+    def transferred(self, now: float, ways: Sequence[float]) -> None:
+        """Learn how long reports took until their transaction was over."""
+        ...
+
+    def wrote_letters(self, reasons: Sequence[str]) -> None: ...
+
+    def report_waits(self, waits: Callable[[], frozenset[int]]) -> None:
+        """Ask which partitions stand still for other stages' versions, now and then."""
+        ...
+
+
+class GateVersions(Protocol):
+    """What is known of states, by the version logs."""
+
+    def news(self) -> bool:
+        """Return whether something was read that may decide anything. Raises SpillwayError where nothing can be."""
+        ...
+
+    async def read_to_ends(self) -> None:
+        """Read the logs to the ends that they have from now on."""
+        ...
+
+
+async def _nothing() -> None:
+    pass
+
+
+@dataclass(slots=True, frozen=True, kw_only=True)
+class GateContext:
+    """What a gate works with. `name` is for messages."""
+
+    name: str
+    topics: GateTopics
+    input: PulledInput
+    transactions: Transactions
+    spans: Spans
+    clock: Clock
+    sleep: Callable[[float], Awaitable[None]]
+    begin: Callable[[Callable[[], Any]], Work]  # has a function run while the gate goes on
+    reread: Callable[[Sequence[tuple[int, int]]], Work]  # the same of `Spans.pick`, of the outcomes
+    wire: GateWire
+    admission: Admission
+    recorder: GateRecorder
+    core: Callable[[], GateCore]  # a new one for each beginning
+    mend: Callable[[], Awaitable[None]] = _nothing  # called before partitions are taken over
+    tell: Callable[[float], None] = lambda _now: None  # called every round
+    versions: GateVersions | None = None  # None where no stage has a state
+    gather: float = GATHER_SECONDS  # between two transactions where they fill all time
+    poll: float = POLL_SECONDS  # how long to wait for outcomes where nothing is in hand
+    trace: Callable[[Release, float], None] | None = None  # called with each release that readers see, and since when
