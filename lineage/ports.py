@@ -48,7 +48,7 @@ class Outgoing(NamedTuple):
     partition: int
     key: bytes | None
     value: bytes | None
-    headers: Headers = ()
+    headers: Sequence[tuple[Any, bytes | None]] = ()
 
 
 class Since(NamedTuple):
@@ -102,7 +102,10 @@ class Owner(Protocol):
         ...
 
     async def revoked(self) -> None:
-        """Release all partitions. Nothing is delivered until it returns, after which nothing is committed."""
+        """Release all partitions. Nothing is delivered until it returns.
+
+        What `commits` returns then is committed yet, where the input asks for it; nothing is after that.
+        """
         ...
 
     async def accept(self, records: Mapping[int, Sequence[Record]]) -> None:
@@ -216,8 +219,11 @@ class Output(Protocol):
         """Whether more may be sent. Where it is False, take no input until something was stored."""
         ...
 
-    def send(self, record: Outgoing, token: object) -> None:
-        """Send; `stored` is called with the token when the broker has the record."""
+    def send(self, record: Outgoing, token: object, *, vital: bool = True) -> None:
+        """Send; `stored` is called with the token when the broker has the record.
+
+        One that is not `vital` may get lost alone: its token comes back all the same.
+        """
         ...
 
     async def close(self) -> None:

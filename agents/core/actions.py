@@ -18,7 +18,20 @@ if TYPE_CHECKING:
     from spillway.lineage.hops import Hop
     from spillway.lineage.marks import Mark
 
-__all__ = ["DEFAULT", "DROPPED", "FAILED", "Emit", "EmitKind", "Failed", "Loss", "Ok", "Result", "Work", "timing_of"]
+__all__ = [
+    "DEFAULT",
+    "DROPPED",
+    "FAILED",
+    "Emit",
+    "EmitKind",
+    "Executed",
+    "Failed",
+    "Loss",
+    "Ok",
+    "Result",
+    "Work",
+    "timing_of",
+]
 
 
 @dataclass(slots=True, frozen=True)
@@ -41,6 +54,16 @@ class Failed:
 
 
 Result = Ok | Failed
+
+
+@dataclass(slots=True)
+class Executed:
+    """How a batch went: one result per request, in their order."""
+
+    results: list[Result]
+    seconds: float  # of the model alone
+    ended: float = 0.0  # when the model was through, monotonic
+
 
 DEFAULT: Final = object()
 """As an answer that is known: the stage's default one."""

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from spillway.agents.gateway import statuses
 from spillway.agents.gateway.signature import Signature
 from spillway.agents.gateway.statuses import NotFoundError
-from spillway.agents.live.metrics import Distribution
+from spillway.agents.metrics import Distribution
 from spillway.lineage import headers, trace
 from spillway.lineage.errors import SpillwayError, UsageError, WireError
 from spillway.lineage.ids import is_request_id, new_request_id

@@ -22,8 +22,8 @@ from spillway.agents.gateway.page import Page
 from spillway.agents.gateway.receiving import Room
 from spillway.agents.gateway.security import Gatekeeper, read_tokens, tls_context
 from spillway.agents.gateway.server import HttpFront
-from spillway.agents.live.metrics import Families
 from spillway.agents.live.registry import Address, serve_metrics, turns
+from spillway.agents.metrics import Families
 from spillway.agents.supervise.view import View
 from spillway.lineage import metric_names as names
 from spillway.lineage.errors import BrokerError

@@ -13,33 +13,31 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from confluent_kafka import KafkaException, Producer
 
+from spillway.lineage import ports
 from spillway.producers.cluster import ID_SECONDS, ProducerLog
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-log = logging.getLogger(__name__)
+    from spillway.lineage.ports import Outgoing
 
-Headers = list[tuple[str, bytes]]
+log = logging.getLogger(__name__)
 
 _ROOM_BYTES = 64 * 1024 * 1024  # in flight; librdkafka's own queue holds four times as much
 _COLLECT = 0.005
 _LOOK_UP = 2.0  # seconds
 _LOOK_UP_EVERY = 300.0
+_CLOSE_SECONDS = 1.0
 _QUEUE = 100_000  # messages librdkafka may hold; `room` keeps us far below
 
 
 class _Message(NamedTuple):
-    topic: str
-    partition: int
-    key: bytes | None
-    value: bytes | None
-    headers: Headers
+    record: Outgoing
     token: Any
     vital: bool
 
 
-class Output:
+class Output(ports.Output):
     """Produces with acks=all and idempotence; each message carries a token that comes back when it is stored.
 
     A message that cannot be delivered is never skipped: `on_lost` is called once, and the process must end without
@@ -127,26 +125,16 @@ class Output:
                     error.args[0].str(),
                 )
 
-    def send(
-        self,
-        topic: str,
-        partition: int,
-        key: bytes | None,
-        value: bytes | None,
-        headers: Headers,
-        token: Any,
-        *,
-        vital: bool = True,
-    ) -> None:
+    def send(self, record: Outgoing, token: object, *, vital: bool = True) -> None:
         """Produce one message; `token` is handed to `on_stored` once the broker has it.
 
         One that is not `vital` may get lost: then its token comes back all the same.
         """
         self.in_flight += 1
-        self._bytes += len(value or b"")
+        self._bytes += len(record.value or b"")
         if self._timer is None:
             self._timer = self._loop.call_later(self._collect_after, self._collect)
-        message = _Message(topic, partition, key, value, headers, token, vital)
+        message = _Message(record, token, vital)
         if self._waiting or not self._produce(message):
             self._waiting.append(message)
 
@@ -158,11 +146,11 @@ class Output:
                 self._failed(message, error)
                 return
             self._stored.append(message.token)
-            self._bytes -= len(message.value or b"")
+            self._bytes -= len(message.record.value or b"")
 
-        topic, partition, key, value, headers, *_ = message
+        topic, partition, key, value, headers = message.record
         try:
-            self._producer.produce(topic, value, key, partition, delivered, headers=headers)
+            self._producer.produce(topic, value, key, partition, delivered, headers=list(headers))
         except BufferError:
             return False
         except KafkaException as error:
@@ -182,20 +170,21 @@ class Output:
             self._on_stored(stored)
 
     def _failed(self, message: _Message, error: object) -> None:
-        text = f"A message could not be delivered to {message.topic}: {error}"
+        text = f"A message could not be delivered to {message.record.topic}: {error}"
         if message.vital:
             self._on_lost(text)
             return
         log.warning("%s", text)
         self._stored.append(message.token)
-        self._bytes -= len(message.value or b"")
+        self._bytes -= len(message.record.value or b"")
 
-    def flush(self, timeout: float) -> int:
-        """Wait until everything is stored, at most `timeout` seconds; return how many messages still are not."""
-        return int(self._producer.flush(timeout))
-
-    def close(self) -> None:
+    async def close(self) -> None:
+        """Wait a second for what is under way."""
+        if self._closed:
+            return
         self._closed = True
-        for timer in (self._timer, self._knowing):
-            if timer is not None:
-                timer.cancel()
+        if self._knowing is not None:
+            self._knowing.cancel()
+        await asyncio.to_thread(self._producer.flush, _CLOSE_SECONDS)
+        if self._timer is not None:
+            self._timer.cancel()

@@ -25,7 +25,17 @@ _LATE: Final = 0.02  # seconds until a partition that comes late is looked at ag
 class MemoryInput(Input):
     """One process's membership in a group, from `start` to `close`."""
 
-    def __init__(self, world: DriverWorld, process: Process, group: Group, instance: str, owner: Owner) -> None:
+    def __init__(
+        self,
+        world: DriverWorld,
+        process: Process,
+        group: Group,
+        instance: str,
+        owner: Owner,
+        commit_every: float | None = None,
+    ) -> None:
+        """`commit_every`: seconds after which the owner is asked what to commit, as at each revocation; None: never."""
+        self._commit_every = commit_every
         self._world, self._process, self._group = world, process, group
         self._instance, self._owner = instance, owner
         self._news = asyncio.Event()  # of the group
@@ -41,7 +51,10 @@ class MemoryInput(Input):
         for partition in range(self._world.partitions[self._group.topic]):
             self._world.subscribe(self._process, (self._group.topic, partition), self._fresh.set)
         loop = asyncio.get_running_loop()
-        self._tasks = [loop.create_task(work) for work in (self._belong(), self._read(), self._beat())]
+        works = [self._belong(), self._read(), self._beat()]
+        if self._commit_every is not None:
+            works.append(self._commit_now_and_then(self._commit_every))
+        self._tasks = [loop.create_task(work) for work in works]
 
     def _notified(self) -> None:
         self._process.after(self._world.latency(), self._news.set)
@@ -66,6 +79,8 @@ class MemoryInput(Input):
         if self._generation >= 0:
             self._positions = {}
             await self._owner.revoked()
+            if self._commit_every is not None:
+                await self._commit_all()
             self._generation = -1
 
     async def _join_again(self) -> None:
@@ -131,6 +146,17 @@ class MemoryInput(Input):
             if records:
                 found[partition] = records
         return found
+
+    async def _commit_now_and_then(self, seconds: float) -> None:
+        while True:
+            await asyncio.sleep(seconds)
+            await self._commit_all()
+
+    async def _commit_all(self) -> None:
+        commits = self._owner.commits()
+        offsets = {partition: commits[partition] for partition in self._member.partitions & commits.keys()}
+        if offsets and await self.commit(offsets):
+            self._owner.committed(offsets)
 
     # For the owner ---------------------------------------------------------------------------------------------
 

@@ -90,7 +90,7 @@ class MemoryOutput(Output):
     def room(self) -> bool:
         return self.in_flight < _IN_FLIGHT
 
-    def send(self, record: Outgoing, token: object) -> None:
+    def send(self, record: Outgoing, token: object, *, vital: bool = True) -> None:  # noqa: ARG002 - none is lost here
         place = record.topic, record.partition
         self.in_flight += 1
         sent = [token, False]

@@ -44,4 +44,4 @@ class Kept:
 
 
 def kept(outgoing: Outgoing) -> Kept:
-    return Kept(outgoing.topic, outgoing.partition, outgoing.key, outgoing.value, outgoing.headers)
+    return Kept(outgoing.topic, outgoing.partition, outgoing.key, outgoing.value, tuple(outgoing.headers))

@@ -1,1 +1,1 @@
-"""Drivers: they move records between ports and a decision core, and know neither Kafka nor a clock of their own."""
+"""The drivers: a stage and the gate, written once over the ports, and run on Kafka and in memory."""

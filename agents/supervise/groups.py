@@ -21,7 +21,7 @@ from spillway.agents.live.admin import ANSWER_SECONDS, Admin
 from spillway.agents.live.committed import GroupOffsets
 from spillway.agents.live.group_members import GroupMembers
 from spillway.agents.live.groups import group_id, member_label, member_of, replica_of
-from spillway.agents.live.inputs import writes_transactions
+from spillway.agents.run.inputs import writes_transactions
 from spillway.agents.supervise.child import GATE, STANDBY
 from spillway.agents.supervise.registry import entries
 from spillway.agents.supervise.scrape import Figures, Snapshot, figures, scrape

@@ -13,8 +13,8 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from spillway.agents import metrics as told
 from spillway.agents.core.dispatch import WHY_PAUSED
-from spillway.agents.live import metrics as told
 from spillway.lineage import metric_names as names
 
 if TYPE_CHECKING:

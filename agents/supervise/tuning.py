@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Final
 from prometheus_client.registry import Collector
 
 from spillway.agents.live.ingress import Ingress
-from spillway.agents.live.metrics import Families
 from spillway.agents.live.registry import Address, serve_metrics
 from spillway.agents.live.sizes import Sizes, writer
+from spillway.agents.metrics import Families
 from spillway.agents.supervise.child import TUNER
 from spillway.agents.supervise.ownership import OwnedError, Ownership
 from spillway.lineage import metric_names as names

@@ -12,7 +12,7 @@ Two things are told by a process itself, as nobody else can know them: that a pa
 stage to be durable, and how many bytes of its state it has moved to the log or from it. Such a partition's clock does
 not run, nor does that of a process whose bytes go on, but for a partition that stood still while others were committed
 `_STOOD_THROUGH` times: versions complete, and without it. One that hangs can say neither
-(`spillway.agents.live.metrics`).
+(`spillway.agents.metrics`).
 """
 
 from __future__ import annotations

@@ -69,7 +69,16 @@ class QueryMaker:
 
     spec: PipelineSpec | None
 
-    def __init__(self, pipeline: str | Pipeline | PipelineSpec, *, slo: float | None, grace: float) -> None:
+    def __init__(
+        self,
+        pipeline: str | Pipeline | PipelineSpec,
+        *,
+        slo: float | None,
+        grace: float,
+        clock: tuple[Callable[[], float], Callable[[], float]] = (time.time, time.monotonic),
+    ) -> None:
+        """`clock`: unix seconds, and seconds for waits."""
+        self._time, self._monotonic = clock
         if isinstance(pipeline, str):
             self.pipeline, self.limits = pipeline, DEFAULT_LIMITS
             self.spec = None
@@ -127,7 +136,7 @@ class QueryMaker:
             raise UsageError("a query needs a deadline: give one, or make the client with an slo")
         seconds = _seconds("deadline", seconds)
         identity = self._new_id(key) if request_id is None else request_id
-        sent = time.time_ns() // 1000
+        sent = int(self._time() * 1e6)
         headers = Headers(
             identity,
             sent,
@@ -139,7 +148,7 @@ class QueryMaker:
             headers.extra.append((AFTER, str(after).encode()))
         pairs = encode(headers)
         value = encode_query(Query(dict(inputs), dict(parameters or {})), self.limits)
-        start = time.monotonic()
+        start = self._monotonic()
         due = start + seconds
         hint = "" if request_id is None else _REUSED
         chosen = pairs[0][1] if key is None else _utf8("the key", key)

@@ -16,8 +16,8 @@ from spillway.agents.core.estimates.observed import Transfer
 from spillway.agents.core.gate import GateCore
 from spillway.agents.core.joins import MIN_WAIT_SECONDS
 from spillway.agents.live.ingress import Ingress
-from spillway.agents.live.metrics import Distribution
-from spillway.agents.live.stage.intake import effective
+from spillway.agents.metrics import Distribution
+from spillway.agents.run.intake import effective
 from spillway.agents.supervise.tuning import Tuning
 from spillway.agents.workers.links import _LOOK_SECONDS, Links, _Link
 from spillway.agents.workers.tls import SILENT_SECONDS, Secured
@@ -261,13 +261,13 @@ COMPARES = {
 STAMPS = {
     *("agents/cli/commands/inspect.py", "agents/gateway/page.py"),
     *("agents/cli/commands/record.py", "agents/cli/commands/scale.py", "agents/cli/members.py"),
-    *("agents/live/dead_letters.py", "agents/live/gate/process.py", "agents/live/operator/changes.py"),
+    *("agents/live/gate/process.py", "agents/live/operator/changes.py"),
     *("agents/live/operator/letters.py", "agents/live/operator/switch.py", "agents/live/registry.py"),
     *("agents/live/sizes.py", "agents/live/stage/guard.py", "agents/live/stage/scaling.py"),
     *("agents/live/stateful/process.py", "agents/live/stateful/reigning.py", "agents/live/stateful/roles.py"),
     *("agents/live/states/beats.py", "agents/registry/register.py", "agents/supervise/child.py"),
     *("agents/supervise/ownership.py", "agents/supervise/service.py", "agents/supervise/tuning.py"),
-    *("producers/client/queries.py", "producers/generations.py", "producers/load/generator.py"),
+    *("producers/generations.py", "producers/load/generator.py"),
 }
 
 

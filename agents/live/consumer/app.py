@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import tempfile
 from typing import TYPE_CHECKING, Any
 
@@ -12,13 +13,14 @@ from mode.supervisors import CrashingSupervisor
 
 from spillway.agents.live.consumer.transport import StageTransport
 from spillway.agents.live.groups import Membership
+from spillway.lineage.ports import Input
 from spillway.producers.connection import ClientSettings
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable
+    from collections.abc import Iterable, Mapping
 
-    from spillway.agents.live.consumer.transport import Chunk, Owner, StageConsumer
-    from spillway.lineage.ports import Bounds, Commit
+    from spillway.agents.live.consumer.transport import StageConsumer
+    from spillway.lineage.ports import Bounds, Commit, Owner
 
 
 class _ConsumerOnly(BootStrategy):  # type: ignore[misc]
@@ -51,23 +53,30 @@ class StageApp(faust.App):  # type: ignore[misc]
     def stage_consumer(self) -> StageConsumer:
         return self.consumer  # type: ignore[no-any-return]
 
-    async def committed(self, partitions: Iterable[int]) -> dict[int, Commit]:
-        """Read the group's committed offsets with their notes; a partition without one is missing."""
-        return await self.stage_consumer.reader.committed(partitions)
 
-    async def input_bounds(self, partitions: Iterable[int]) -> dict[int, Bounds]:
-        """Read where the log of each partition of the stage's topic begins and ends."""
-        return await self.stage_consumer.reader.bounds(partitions)
+class FaustInput(Input):
+    """The input of a stage that is a Faust agent."""
+
+    def __init__(self, app: StageApp) -> None:
+        self._app = app
+
+    async def commit(self, offsets: Mapping[int, Commit]) -> bool:
+        return await self._app.stage_consumer.reader.commit(offsets)
+
+    async def positions(self, partitions: Iterable[int]) -> dict[int, Commit]:
+        return await self._app.stage_consumer.reader.committed(partitions)
+
+    async def bounds(self, partitions: Iterable[int]) -> dict[int, Bounds]:
+        return await self._app.stage_consumer.reader.bounds(partitions)
+
+    async def close(self, *, leave: bool) -> None:
+        with contextlib.suppress(AttributeError):  # of an app that was never started
+            self._app.stage_consumer.reader.leave_on_stop = leave
+        await self._app.stop()
 
 
-def build(
-    topic: str,
-    membership: Membership,
-    owner: Owner | None,
-    take: Callable[[Chunk], Awaitable[None]],
-    commit_interval: float,
-) -> StageApp:
-    """Build the app whose one agent hands each chunk of `topic` to `take`, one after another.
+def build(topic: str, membership: Membership, owner: Owner | None, commit_interval: float) -> StageApp:
+    """Build the app whose one agent hands each chunk of `topic` to the owner, one after another.
 
     `owner` is None for an app that is never started.
     """
@@ -96,28 +105,20 @@ def build(
         logging_config=None,
     )
     app.transport = StageTransport(app.conf.broker_consumer, app, membership=membership, owner=owner)
-    if owner is not None:
-        owner.inputs.bounds = app.input_bounds
     channel = app.topic(topic, key_serializer="raw", value_serializer="raw")
 
     @app.agent(channel, name=f"stage:{topic}")  # type: ignore[untyped-decorator]
     async def stage(stream: Any) -> None:
         async for event in stream.noack().events():
-            app.stage_consumer.picked_up(event.value)  # the next chunk may come while this one is worked on
-            await take(event.value)
+            chunk, consumer = event.value, app.stage_consumer
+            consumer.picked_up(chunk)  # the next chunk may come while this one is worked on
+            if chunk.epoch == consumer.epoch:
+                await consumer.owner.accept(dict(chunk.parts))
 
     return app
 
 
 def rehearse(topic: str) -> None:
     """Build an app for nobody and drop it: what Faust imports and looks up for its first app, in .1 s, is then done."""
-
-    async def nothing(_chunk: Chunk) -> None: ...
-
-    build(
-        topic,
-        Membership(group="rehearsal", instance="rehearsal.0", settings=ClientSettings(bootstrap="nobody:1")),
-        None,
-        nothing,
-        1.0,
-    )
+    nobody = Membership(group="rehearsal", instance="rehearsal.0", settings=ClientSettings(bootstrap="nobody:1"))
+    build(topic, nobody, None, 1.0)

@@ -7,7 +7,7 @@
 - Membership is static, partitions are dealt by instance id, and a replica that stops for good leaves its group.
 
 Positions. After every rebalance each partition is read from where its owner says, which has judged whether the log has
-that position (`spillway.agents.live.inputs`). All that was fetched before is void then: a chunk carries the flow's
+that position (`spillway.agents.run.inputs`). All that was fetched before is void then: a chunk carries the flow's
 epoch, which changes whenever the flow stops, and is thrown away when it is not the current one. Nothing is ever reset
 to where the log happens to begin: a position out of range is judged, and its partition stopped if records were lost.
 """
@@ -15,7 +15,7 @@ to where the log happens to begin: a position out of range is judged, and its pa
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from faust.events import Event
 from faust.transport import consumer as base
@@ -29,10 +29,7 @@ if TYPE_CHECKING:
 
     from spillway.agents.live.consumer.reader import Parts
     from spillway.agents.live.groups import Membership
-    from spillway.agents.live.inputs import Inputs
-    from spillway.lineage.ports import Commit
-
-__all__ = ["Chunk", "Owner", "StageConsumer", "StageTransport"]
+    from spillway.lineage.ports import Owner
 
 
 class Chunk(NamedTuple):
@@ -40,27 +37,6 @@ class Chunk(NamedTuple):
 
     epoch: int
     parts: Parts
-
-
-class Owner(Protocol):
-    """Whom the transport serves: a stage's replica or member. All calls come on the application's loop."""
-
-    inputs: Inputs
-
-    def commits(self) -> Mapping[int, Commit]:
-        """Say what may be committed now, by partition; what has been committed before need not be repeated."""
-        ...
-
-    def committed(self, offsets: Mapping[int, Commit]) -> None: ...
-
-    async def assigned(self, partitions: frozenset[int]) -> Mapping[int, int]:
-        """Take over exactly these partitions; no record of theirs has been delivered in the new epoch yet.
-
-        It returns where each is read on, and has judged them (`inputs.starts`): one that is stopped is missing.
-        """
-        ...
-
-    def crashed(self, error: BaseException) -> None: ...
 
 
 class StageConsumer(base.Consumer):  # type: ignore[misc]
@@ -163,8 +139,7 @@ class StageConsumer(base.Consumer):  # type: ignore[misc]
         try:
             bounds = (await self.reader.bounds([partition]))[partition]
             if epoch == self.epoch:  # else it is judged with its next assignment
-                admitted = self.owner.inputs.admits(partition, position, bounds)
-                self.reader.read_on(epoch, partition, max(position, bounds.start) if admitted else None)
+                self.reader.read_on(epoch, partition, self.owner.out_of_range(partition, position, bounds))
         except Exception as error:  # noqa: BLE001 - a partition must not stand still without a word
             self.owner.crashed(error)
 
@@ -178,6 +153,7 @@ class StageConsumer(base.Consumer):  # type: ignore[misc]
             self.app.on_rebalance_start()
             self._starts = None
             self.stop_flow()
+            await self.owner.revoked()
             await self.commit()
             await self.on_partitions_revoked(set(self._mine))
             self._mine = set()

@@ -11,8 +11,6 @@ import time
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from spillway.lineage.ports import Clock
-
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
@@ -33,16 +31,6 @@ def complete(coroutine: Coroutine[Any, Any, _T]) -> _T:
 async def block(seconds: float) -> None:
     """Sleep on this thread."""
     time.sleep(seconds)  # noqa: ASYNC251 - nobody else is on it
-
-
-class SystemClock(Clock):
-    """The machine's clocks."""
-
-    def now(self) -> float:
-        return time.time()
-
-    def monotonic(self) -> float:
-        return time.monotonic()
 
 
 def in_thread(name: str, function: Callable[[], Any]) -> Future[Any]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from prometheus_client.registry import Collector
 
 from spillway.agents.core.estimates.observed import Transfer
-from spillway.agents.live.metrics import Distribution, Families, WaitsTold, by_one
+from spillway.agents.metrics import Distribution, Families, WaitsTold, by_one
 from spillway.lineage import metric_names as names
 from spillway.lineage.flags import is_cut
 from spillway.lineage.message import DROPPED, FAILED, PREDICTION

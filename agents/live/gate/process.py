@@ -29,7 +29,8 @@ from confluent_kafka import KafkaException, Producer
 from spillway.agents.core.board import word_of
 from spillway.agents.core.gate import GateCore
 from spillway.agents.core.policy import StageState
-from spillway.agents.live.gate.blocking import SystemClock, block, complete, in_thread
+from spillway.agents.live.clock import Clock
+from spillway.agents.live.gate.blocking import block, complete, in_thread
 from spillway.agents.live.gate.hanging import Mender
 from spillway.agents.live.gate.metrics import GateMetrics
 from spillway.agents.live.gate.pulled_input import KafkaPulledInput, leave, member_settings
@@ -38,12 +39,12 @@ from spillway.agents.live.gate.trace_exporter import TraceExporter
 from spillway.agents.live.gate.transaction import KafkaTransactions, TransactionalWriter
 from spillway.agents.live.gate.wire import Wire
 from spillway.agents.live.groups import group_id, instance_id
-from spillway.agents.live.inputs import Inputs, of_gate, writes_transactions
-from spillway.agents.live.metrics import Distribution
 from spillway.agents.live.registry import Address, serve_metrics
 from spillway.agents.live.spans import KafkaSpans, at_once
+from spillway.agents.metrics import Distribution
 from spillway.agents.run.gate import Gate
 from spillway.agents.run.gate_context import GATHER_SECONDS, GateContext, GateTopics
+from spillway.agents.run.inputs import Inputs, of_gate, writes_transactions
 from spillway.lineage.errors import OustedError, SpillwayError
 from spillway.lineage.metric_names import GATE
 from spillway.lineage.values.codec import Decoder, encode_word
@@ -225,7 +226,7 @@ def build(
         input=pulled,
         transactions=KafkaTransactions(writer, names.outcomes, pulled.membership),
         spans=KafkaSpans(settings, at_once, _LOAD_SECONDS),
-        clock=SystemClock(),
+        clock=Clock(),
         sleep=block,
         begin=ThreadPoolExecutor(1, "json").submit,
         reread=lambda places: in_thread("rereading", lambda: complete(again.pick(names.outcomes, places))),

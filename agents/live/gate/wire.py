@@ -11,9 +11,9 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from spillway.agents.core.request import Delivery, Loss
-from spillway.agents.live.dead_letters import dead_letter, letter_headers
 from spillway.lineage import headers as header_codec
 from spillway.lineage import reasons
+from spillway.lineage.dead_letters import dead_letter, letter_headers
 from spillway.lineage.errors import WireError, unreadable
 from spillway.lineage.flags import cut
 from spillway.lineage.headers import Headers
@@ -140,7 +140,7 @@ class Wire:
 
     def letter(self, poison: Poison) -> tuple[bytes, Pairs]:
         request_id = poison.stand_in.request_id if poison.stand_in is not None else ""
-        value = dead_letter(poison.raw, GATE, poison.reason, poison.text, self._limits)
+        value = dead_letter(poison.raw, GATE, poison.reason, poison.text, self._limits, time.time())
         return value, tuple(letter_headers(GATE, poison.reason, poison.text, request_id))
 
     def _read(self, record: Record, *, values: bool) -> Delivery | Poison:

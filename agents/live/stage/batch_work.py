@@ -12,11 +12,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from spillway.agents.core.actions import DEFAULT, Failed, Ok, Result, timing_of
+from spillway.agents.core.actions import DEFAULT, Executed, Failed, Ok, Result, timing_of
 from spillway.agents.core.deaths import Care
 from spillway.agents.core.routes.ensemble import Joint
 from spillway.agents.live.stage.cached import kept
-from spillway.agents.live.stage.emission import about, flags_with, timings_so_far
 from spillway.agents.live.stage.guard import Guard
 from spillway.agents.models.contract import answers as run_answers
 from spillway.agents.models.contract import copied
@@ -24,6 +23,7 @@ from spillway.agents.models.flagged import Flagged, answered
 from spillway.agents.models.inputs import Inputs, given_inputs
 from spillway.agents.models.loading import load_function
 from spillway.agents.models.raised import ModelRaisedError, RaisedLog, words_of
+from spillway.agents.run.emission import about, flags_with, timings_so_far
 from spillway.lineage import reasons
 from spillway.lineage.errors import WireError
 from spillway.lineage.flags import DEFAULT as FLAG
@@ -36,10 +36,10 @@ if TYPE_CHECKING:
 
     from spillway.agents.core.batching import Batch
     from spillway.agents.core.request import Path, Request
-    from spillway.agents.live.stage.intake import Signature
     from spillway.agents.live.stage.lookups import Lookups
     from spillway.agents.models.contract import Answer
     from spillway.agents.models.loading import Model
+    from spillway.agents.run.intake import Signature
     from spillway.lineage.flags import Flags
     from spillway.lineage.limits import Limits
     from spillway.topology.spec import StageSpec
@@ -186,15 +186,6 @@ def _values(value: Any) -> dict[str, Any]:
 
 def _optional(stage: str, role: str, name: str | None) -> Callable[..., Any] | None:
     return load_function(stage, role, name) if name else None
-
-
-@dataclass(slots=True)
-class Executed:
-    """How a batch went: one result per request, in their order."""
-
-    results: list[Result]
-    seconds: float  # of the model alone
-    ended: float = 0.0  # when the model was through, monotonic
 
 
 @dataclass(slots=True)

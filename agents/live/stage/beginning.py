@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Final
 
 from confluent_kafka import KafkaException
 
-from spillway.agents.live.inputs import writes_transactions
+from spillway.agents.live.consumer.app import FaustInput
+from spillway.agents.run.inputs import writes_transactions
 from spillway.agents.workers.forks import ours_of_loop
 from spillway.lineage.errors import BrokerError, SpillwayError
 
@@ -115,10 +116,8 @@ class Serving:
 
     async def _end_app(self, app: StageApp) -> None:
         """Stop reading. A process that stops for good leaves its group; one that failed keeps its place in it."""
-        with contextlib.suppress(AttributeError):  # of an app that was never started
-            app.stage_consumer.reader.leave_on_stop = self._stop.is_set()
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(app.stop(), END / 2)
+            await asyncio.wait_for(FaustInput(app).close(leave=self._stop.is_set()), END / 2)
 
 
 # A stage keeps tens of thousands of small objects (ids of queries, offsets) and makes hardly any cycles; with Python's

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from spillway.agents.core.pool import Pool, Start
 from spillway.agents.core.workers import Phase
-from spillway.agents.live.clock import Alarm
 from spillway.agents.live.stage.guard import offsets_of
+from spillway.agents.run.alarm import Alarm
 from spillway.agents.workers.links import LOAD_SECONDS, Links
 from spillway.lineage.errors import ModelError
 
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
     import ssl
     from collections.abc import Callable, Mapping, Sequence
 
-    from spillway.agents.core.actions import Result
+    from spillway.agents.core.actions import Executed, Result
     from spillway.agents.core.deaths import Place
     from spillway.agents.core.request import Request
     from spillway.agents.live.clock import Clock
-    from spillway.agents.live.stage.batch_work import Executed, Prepared
+    from spillway.agents.live.stage.batch_work import Prepared
 
 log = logging.getLogger(__name__)
 

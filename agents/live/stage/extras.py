@@ -20,10 +20,10 @@ if TYPE_CHECKING:
     import asyncio
     from collections.abc import Callable, Mapping, Sequence
 
-    from spillway.agents.core.actions import Result
+    from spillway.agents.core.actions import Executed, Result
     from spillway.agents.core.batching import Batch
     from spillway.agents.core.dispatch import Dispatch, Extra, Recovery
-    from spillway.agents.live.stage.batch_work import BatchWork, Executed
+    from spillway.agents.live.stage.batch_work import BatchWork
     from spillway.agents.live.stage.crew import Crew
 
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from spillway.agents.core.holding import Version
     from spillway.agents.core.request import Request
-    from spillway.agents.live.stage.emission import Carried
+    from spillway.agents.run.emission import Carried
     from spillway.lineage.flags import Flags
     from spillway.lineage.headers import Pair
     from spillway.producers.connection import ClientSettings

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from spillway.agents.live.metrics import by_one
+from spillway.agents.metrics import by_one
 from spillway.lineage import metric_names as names
 
 if TYPE_CHECKING:
@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
     from spillway.agents.core.lanes import Lanes
     from spillway.agents.core.routes.ensemble import Shares
-    from spillway.agents.live.metrics import Families
     from spillway.agents.live.stage.members import Members
+    from spillway.agents.metrics import Families
 
 _OF = (names.MEMBER,)
 

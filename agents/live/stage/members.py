@@ -22,11 +22,11 @@ from spillway.agents.learning.chosen import selection_of
 from spillway.agents.live.clock import Clock
 from spillway.agents.live.stage.cached import size_of
 from spillway.agents.live.stage.crew import Crew
-from spillway.agents.live.stage.emission import about
 from spillway.agents.live.stage.lookups import WEIGHTS, key_of
 from spillway.agents.live.stage.parts import Known, check_remembers, known_of_hello, lane_of
 from spillway.agents.models.contract import copied
 from spillway.agents.models.raised import RaisedLog, words_of
+from spillway.agents.run.emission import about
 from spillway.agents.workers.processes import command_of
 from spillway.lineage import reasons
 from spillway.lineage.errors import ModelError, SpillwayError
@@ -43,8 +43,8 @@ if TYPE_CHECKING:
     from spillway.agents.live.stage.batch_work import BatchWork, Prepared
     from spillway.agents.live.stage.config import StageProcessConfig
     from spillway.agents.live.stage.crew import Driver
-    from spillway.agents.live.stage.driver import StageDriver
     from spillway.agents.live.stage.lookups import Lookups
+    from spillway.agents.run.stage import Stage
     from spillway.topology.ensembles import Served
     from spillway.topology.spec import StageSpec
 
@@ -132,7 +132,7 @@ class MemberWork:
 
 
 class Members:
-    """The workers of all members of one front (`spillway.agents.live.stage.driver.Workers`).
+    """The workers of all members of one front (`spillway.agents.run.stage.Workers`).
 
     Members come and go while it serves, as the table of sizes says (`follow`). A new one is a lane once a worker of its
     has loaded; until then, and where it does not load, the others go on without it. One that is gone from the table
@@ -159,7 +159,7 @@ class Members:
         """What it goes by, where the table of sizes has that."""
         self._lanes: Lanes
         self._route: Ensemble
-        self._driver: StageDriver
+        self._driver: Stage
         self._work: BatchWork
 
     async def first(self, *, all_load: bool = True) -> Known:
@@ -187,7 +187,7 @@ class Members:
         """Name what its members are lanes of; before `begin`."""
         self._lanes, self._route = lanes, route
 
-    def begin(self, driver: StageDriver, work: BatchWork) -> None:
+    def begin(self, driver: Stage, work: BatchWork) -> None:
         self._driver, self._work = driver, work
         for name in self._crews:
             if name in self.troubles:

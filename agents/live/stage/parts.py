@@ -23,11 +23,11 @@ from spillway.agents.core.stateful_stage import StatefulCore
 from spillway.agents.live.stage.batch_work import BatchWork, UserFunctions
 from spillway.agents.live.stage.cached import Keys
 from spillway.agents.live.stage.guard import Guard
-from spillway.agents.live.stage.intake import Signature
 from spillway.agents.models.bare import BareModel, EmulatedModel
 from spillway.agents.models.declared import load_declared
 from spillway.agents.models.execution import Runner
 from spillway.agents.models.loading import limit_torch_threads, load_model, load_policy
+from spillway.agents.run.intake import Signature
 from spillway.lineage.errors import ModelError
 from spillway.topology.variants.variant import variants_of
 

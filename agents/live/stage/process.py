@@ -18,14 +18,12 @@ from typing import TYPE_CHECKING, Any, cast
 from spillway.agents.core.policies import period_of
 from spillway.agents.core.pool import Pool
 from spillway.agents.live.clock import Clock
-from spillway.agents.live.consumer.app import StageApp, build, rehearse
+from spillway.agents.live.consumer.app import FaustInput, StageApp, build, rehearse
 from spillway.agents.live.groups import Membership, group_id, instance_id
-from spillway.agents.live.inputs import Inputs, of_stage
-from spillway.agents.live.metrics import StageMetrics, marks_histogram
 from spillway.agents.live.output import Output
-from spillway.agents.live.plan.planner import Planner, without_words
 from spillway.agents.live.registry import serve_metrics, turns
 from spillway.agents.live.sizes import Sizes
+from spillway.agents.live.spans import KafkaSpans
 from spillway.agents.live.stage.beginning import (
     LAST_COMMIT,
     POLL,
@@ -38,15 +36,11 @@ from spillway.agents.live.stage.beginning import (
 from spillway.agents.live.stage.beside import beside_of
 from spillway.agents.live.stage.config import StageProcessConfig
 from spillway.agents.live.stage.crew import Crew
-from spillway.agents.live.stage.driver import StageDriver
-from spillway.agents.live.stage.emission import Emission
 from spillway.agents.live.stage.extras import Extras
 from spillway.agents.live.stage.guard import folder_of
-from spillway.agents.live.stage.intake import Intake
 from spillway.agents.live.stage.lookups import Lookups
 from spillway.agents.live.stage.member_figures import MemberFigures
 from spillway.agents.live.stage.members import Members, route_of
-from spillway.agents.live.stage.memory import Memory, Rereading
 from spillway.agents.live.stage.parts import (
     build_cache,
     build_core,
@@ -62,14 +56,21 @@ from spillway.agents.live.stage.parts import (
 )
 from spillway.agents.live.stage.renewing import Renewing, registered
 from spillway.agents.live.stage.scaling import Scaling, counts
-from spillway.agents.live.stage.tally import Tally
 from spillway.agents.live.stage.threads import Threads
 from spillway.agents.live.stage.variant_figures import VariantFigures
 from spillway.agents.live.stage.variants import VariantCrews, reads_needs
 from spillway.agents.live.stage.variants import route_of as variants_route
 from spillway.agents.live.stage.waiting import wait_to_take
 from spillway.agents.live.states.log_reader import LogsFeed
+from spillway.agents.metrics import StageMetrics, marks_histogram
 from spillway.agents.models.loading import load_policy
+from spillway.agents.run.emission import Emission
+from spillway.agents.run.inputs import Inputs, of_stage
+from spillway.agents.run.intake import Intake
+from spillway.agents.run.memory import Memory, Rereading
+from spillway.agents.run.planner import Planner, without_words
+from spillway.agents.run.stage import Context, Stage
+from spillway.agents.run.tally import Tally
 from spillway.agents.workers.forks import isolate_children
 from spillway.agents.workers.identity import model_hash
 from spillway.agents.workers.processes import command_of
@@ -89,8 +90,9 @@ if TYPE_CHECKING:
     from spillway.agents.core.laned_stage import LanedCore
     from spillway.agents.core.policy import StageFacts
     from spillway.agents.core.routes.variants import Variants
-    from spillway.agents.live.stage.driver import Workers
+    from spillway.agents.live.stage.batch_work import BatchWork
     from spillway.agents.live.stage.extras import Beside
+    from spillway.agents.live.stage.guard import Guard
     from spillway.agents.live.stage.parts import Known
     from spillway.agents.models.execution import Runner
     from spillway.agents.models.loading import Model
@@ -258,7 +260,10 @@ class StageProcess(Serving):
         self._hear_signals()
         settings = self._config.settings
         logs = self._follow_states(loop)
-        driver, memory, planner = self._driver(self._schemas, logs)
+        guard = build_guard(config.spec, folder_of(config.run_dir, self._name, config.stage))
+        given = None if config.spec.ensemble is not None else self._lookups
+        work = build_work(config.pipeline, config.spec, self._models, self._known, self._limits, guard, given)
+        driver, planner = self._driver(self._schemas, logs, guard, work)
         self._on_news = driver.durability_changed
         self._on_deaf = driver.crashed
         output = Output(
@@ -268,11 +273,8 @@ class StageProcess(Serving):
             on_lost=driver.lost,
             max_bytes=self._limits.max_letter_bytes + 2 * topics.HEADERS_BYTES,
         )
-        guard = build_guard(config.spec, folder_of(config.run_dir, self._name, config.stage))
         guard.watch(loop, driver.crashed)
-        given = None if config.spec.ensemble is not None else self._lookups
-        work = build_work(config.pipeline, config.spec, self._models, self._known, self._limits, guard, given)
-        workers: Workers = self._crew or Threads(
+        workers: Threads | Crew | Members | VariantCrews = self._crew or Threads(
             f"stage {config.stage!r}",
             self._models,
             self._runners,
@@ -283,8 +285,8 @@ class StageProcess(Serving):
             work=work.run,
             pause=pause_of(config.spec),
         )
-        app = build(self._topic, self._membership(), driver, driver.take, self._config.commit_interval)
-        driver.start(output, workers, lambda: app.stage_consumer.epoch, guard, work.remembered)
+        app = build(self._topic, self._membership(), driver, self._config.commit_interval)
+        driver.start(FaustInput(app), output, workers)
         if self._crew is not None:
             self._crew.begin(driver, work)
         if self._beside is not None:
@@ -293,7 +295,6 @@ class StageProcess(Serving):
         self._follow_sizes(workers, loop)
         if self._renewing is not None:
             self._renewing.begin(driver)
-        memory.committed = app.committed
         registration = serve_metrics(self._config.run_dir, self._metrics, self._config.metrics, turns(loop))
         drained = False
         look_through_rarely()
@@ -337,7 +338,7 @@ class StageProcess(Serving):
         self._states.reader.tick_on(loop)
         return self._states.logs
 
-    def _follow_sizes(self, workers: Workers, loop: asyncio.AbstractEventLoop) -> None:
+    def _follow_sizes(self, workers: Threads | Crew | Members | VariantCrews, loop: asyncio.AbstractEventLoop) -> None:
         """Have as many workers as the table of sizes says, from now on."""
 
         def resize() -> None:
@@ -382,7 +383,7 @@ class StageProcess(Serving):
             await asyncio.sleep(POLL)
         await app.start()
 
-    def _driver(self, schemas: SchemaLog, logs: Logs | None) -> tuple[StageDriver, Memory, Planner]:
+    def _driver(self, schemas: SchemaLog, logs: Logs | None, guard: Guard, work: BatchWork) -> tuple[Stage, Planner]:
         config = self._config
         more: Any = {"period": self._period, "durability": logs, "threads": len(self._models)}
         needs = None
@@ -401,7 +402,7 @@ class StageProcess(Serving):
             places=config.pipeline.spec.places,
             needs=needs,
         )
-        memory = Memory(self._topic, config.settings.confluent(), intake)
+        spans = KafkaSpans(config.settings.confluent())
         where = (config.pipeline, config.spec, config.replica)
         more["cache"] = cache = build_cache(config.spec, self._known)
         self._metrics.cache = cache.get("cache")
@@ -429,24 +430,25 @@ class StageProcess(Serving):
             reload_schemas=schemas.relearn,
         )
         group = group_id(self._name, config.stage)
-        self._rereading = Rereading(self._topic, config.settings.confluent(), intake)
-        driver = StageDriver(
-            core,
-            clock=self._clock,
+        self._rereading = Rereading(self._topic, spans, intake)
+        context = Context(
             intake=intake,
-            emission=Emission(self._name, config.stage, self._limits, self._clock),
-            memory=memory,
+            emission=Emission(self._name, config.stage, self._limits, self._clock.now),
+            memory=Memory(self._topic, spans, intake),
             metrics=self._metrics,
             tally=Tally(self._metrics, planner.observed),
             inputs=Inputs(self._topic, of_stage(group, self._topic), self._metrics.stopped, markers=transacted(config)),
             rereading=self._rereading,
+            guard=guard,
+            remembered=work.remembered,
             reload_schemas=schemas.relearn,
             read_logs=self._read_logs,
             own=bool if self._lookups is None else self._lookups.own,
         )
+        driver = Stage(core, self._clock, context)
         if self._scaling is not None:
             self._scaling.begin(driver.planning_ended)
-        return driver, memory, planner
+        return driver, planner
 
     def _scale(self, core: LanedCore, route: Variants) -> None:
         """Have the stage's variants scaled and renewed, if they are to be, and shown."""
@@ -471,7 +473,7 @@ class StageProcess(Serving):
             heartbeat=config.heartbeat,
         )
 
-    async def _drain(self, app: StageApp, driver: StageDriver) -> bool:
+    async def _drain(self, app: StageApp, driver: Stage) -> bool:
         """Finish what was taken and commit it; False if something was left for the next owner."""
         drained = await self._finish(app, driver.failed, stop_taking=driver.stop_taking, settled=lambda: driver.idle)
         if not drained:
@@ -479,14 +481,13 @@ class StageProcess(Serving):
         await asyncio.wait_for(app.stage_consumer.commit(), LAST_COMMIT)
         return drained
 
-    async def _end(self, app: StageApp, output: Output, workers: Workers) -> None:
+    async def _end(self, app: StageApp, output: Output, workers: Threads | Crew | Members | VariantCrews) -> None:
         self._bound.begin()
         if self._scaling is not None:
             self._scaling.stop()
         await self._end_app(app)
         await self._rereading.stop(1.0)
-        await asyncio.to_thread(output.flush, 1.0)
-        output.close()
+        await output.close()
         await asyncio.to_thread(workers.close, 1.0)
         if self._states is not None:
             self._states.reader.close()

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from spillway.agents.core.laned_stage import LanedCore
     from spillway.agents.core.routes.variants import Variants
     from spillway.agents.live.stage.config import StageProcessConfig
-    from spillway.agents.live.stage.driver import StageDriver
     from spillway.agents.live.stage.variants import VariantCrews
+    from spillway.agents.run.stage import Stage
     from spillway.producers.kafka.log import KafkaLog
 
 log = logging.getLogger(__name__)
@@ -67,11 +67,11 @@ class Renewing:
         self._config, self._models, self._crews = config, models, crews
         self._core, self._route, self._period = core, route, period
         self._renewal = Renewal(crews.section)
-        self._driver: StageDriver | None = None
+        self._driver: Stage | None = None
         self._closing: set[asyncio.Task[bool]] = set()
         self._said = ""
 
-    def begin(self, driver: StageDriver) -> None:
+    def begin(self, driver: Stage) -> None:
         """Follow the table from now on. Call in the running loop."""
         loop, self._driver = asyncio.get_running_loop(), driver
         self._models.follow(lambda: None if loop.is_closed() else loop.call_soon_threadsafe(self._look))

@@ -14,18 +14,18 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from spillway.agents.core.pool import Pool, Start
-from spillway.agents.live.clock import Alarm
 from spillway.agents.models.execution import Instances, Runner
 from spillway.agents.models.raised import words_of
+from spillway.agents.run.alarm import Alarm
 
 if TYPE_CHECKING:
     import asyncio
     from collections.abc import Callable, Sequence
 
+    from spillway.agents.core.actions import Executed
     from spillway.agents.core.batching import Batch
     from spillway.agents.core.deaths import Place
     from spillway.agents.live.clock import Clock
-    from spillway.agents.live.stage.batch_work import Executed
     from spillway.agents.live.stage.crew import Driver
 
 log = logging.getLogger(__name__)

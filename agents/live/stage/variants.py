@@ -29,13 +29,13 @@ from spillway.topology.variants.variant import variants_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from spillway.agents.core.actions import Result
+    from spillway.agents.core.actions import Executed, Result
     from spillway.agents.core.batching import Batch
     from spillway.agents.core.deaths import Place
     from spillway.agents.core.request import Request
-    from spillway.agents.live.stage.batch_work import BatchWork, Executed, Prepared
+    from spillway.agents.live.stage.batch_work import BatchWork, Prepared
     from spillway.agents.live.stage.config import StageProcessConfig
-    from spillway.agents.live.stage.driver import StageDriver
+    from spillway.agents.run.stage import Stage
     from spillway.lineage.message import Query
     from spillway.producers.models import Models
     from spillway.topology.spec import StageSpec
@@ -110,7 +110,7 @@ class VariantWork:
 class VariantLane(CrewLane):
     """What a crew tells of one variant's workers; it notes the batches."""
 
-    def __init__(self, lane: int, driver: StageDriver, runs: list[Run]) -> None:
+    def __init__(self, lane: int, driver: Stage, runs: list[Run]) -> None:
         super().__init__(lane, driver)
         self._number, self._tell, self._runs = lane, driver.executed, runs
         self.executed = self._executed
@@ -122,7 +122,7 @@ class VariantLane(CrewLane):
 
 
 class VariantCrews:
-    """The workers of all variants of the stage's front (`spillway.agents.live.stage.driver.Workers`)."""
+    """The workers of all variants of the stage's front (`spillway.agents.run.stage.Workers`)."""
 
     def __init__(self, config: StageProcessConfig, registry: Models | None = None) -> None:
         """Call in a running loop. `registry`: the table that the variants are of.
@@ -140,7 +140,7 @@ class VariantCrews:
         self._by_lane = list(self._crews.values())
         self.names = list(self._crews)
         """By lane."""
-        self._begun: tuple[StageDriver, BatchWork] | None = None
+        self._begun: tuple[Stage, BatchWork] | None = None
         self.runs: list[Run] = []
         """Batches that have run, since somebody took them."""
 
@@ -156,7 +156,7 @@ class VariantCrews:
         hellos = await asyncio.gather(*(crew.first() for crew in begun))
         return Known(signature=known_of_hello(hellos[0]).signature)
 
-    def begin(self, driver: StageDriver, work: BatchWork) -> None:
+    def begin(self, driver: Stage, work: BatchWork) -> None:
         self._begun = driver, work
         for lane, crew in enumerate(self._by_lane):
             crew.begin(VariantLane(lane, driver, self.runs), VariantWork(work))

@@ -12,18 +12,12 @@ from spillway.agents.core.deaths import Suspects
 from spillway.agents.core.policies import period_of
 from spillway.agents.live.clock import Clock
 from spillway.agents.live.groups import member_of
-from spillway.agents.live.inputs import OF_STATES, Inputs
-from spillway.agents.live.metrics import LOOK_SECONDS, StageMetrics, StateFigures, marks_histogram
 from spillway.agents.live.output import Output
-from spillway.agents.live.plan.planner import Planner, without_words
+from spillway.agents.live.spans import KafkaSpans
 from spillway.agents.live.stage.batch_work import UserFunctions
 from spillway.agents.live.stage.beginning import transacted
-from spillway.agents.live.stage.emission import Emission
 from spillway.agents.live.stage.guard import folder_of
-from spillway.agents.live.stage.intake import Intake
-from spillway.agents.live.stage.memory import Memory, Rereading
 from spillway.agents.live.stage.parts import build_guard, build_view, known_of, stage_signature
-from spillway.agents.live.stage.tally import Tally
 from spillway.agents.live.stateful.control import control_of
 from spillway.agents.live.stateful.copies import Copies
 from spillway.agents.live.stateful.means import Means, Thread
@@ -38,8 +32,15 @@ from spillway.agents.live.states.beats import Beats, Standing
 from spillway.agents.live.states.log_reader import CONTROL, LogReader
 from spillway.agents.live.states.sending import Appender
 from spillway.agents.live.states.standby import StandbyReader
+from spillway.agents.metrics import LOOK_SECONDS, StageMetrics, StateFigures, marks_histogram
 from spillway.agents.models.execution import Runner
 from spillway.agents.models.loading import load_policy
+from spillway.agents.run.emission import Emission
+from spillway.agents.run.inputs import OF_STATES, Inputs
+from spillway.agents.run.intake import Intake
+from spillway.agents.run.memory import Memory, Rereading
+from spillway.agents.run.planner import Planner, without_words
+from spillway.agents.run.tally import Tally
 from spillway.checkpoint.claims import Claims
 from spillway.checkpoint.leases import Lease
 from spillway.checkpoint.logs import Logs
@@ -59,10 +60,10 @@ if TYPE_CHECKING:
     from spillway.agents.core.joins import Fetch
     from spillway.agents.core.request import Loss
     from spillway.agents.live.stage.config import StageProcessConfig
-    from spillway.agents.live.stage.emission import Carried
     from spillway.agents.live.stateful.primary import Primary
     from spillway.agents.live.states.standby import Applied
     from spillway.agents.models.stateful import Machine, StatefulModel
+    from spillway.agents.run.emission import Carried
     from spillway.lineage.ports import Record
     from spillway.lineage.replication import Contents
     from spillway.producers.schema_log import SchemaLog
@@ -188,7 +189,7 @@ class Built:
         )
         self.input = ShardInput(
             self._means.intake,
-            Memory(self.topic, config.settings.confluent(), self._means.intake),
+            Memory(self.topic, KafkaSpans(config.settings.confluent()), self._means.intake),
             self.metrics,
             Inputs(self.topic, OF_STATES, self.metrics.stopped, markers=transacted(config)),
             feed=self._feed,
@@ -252,7 +253,7 @@ class Built:
             may_emit=lambda: self.member.turns.may_emit(),  # noqa: PLW0108 - roles come when the logs are read
             reads_on=lambda: not self.input.waits,
             excuse=lambda held: self.input.excuse(held),  # noqa: PLW0108 - the input is made with this
-            rereading=Rereading(self.topic, config.settings.confluent(), intake),
+            rereading=Rereading(self.topic, KafkaSpans(config.settings.confluent()), intake),
             suspects=Suspects(),
             begin_anew=lambda why: self.member.turns.want(why),  # noqa: PLW0108 - as before
         )
@@ -390,8 +391,7 @@ class Built:
         followed = (self._copies.close, self._versions.shut, self._appender.close, self._open.close)
         for close in (self._beats.close, *followed):
             await asyncio.to_thread(close)
-        await asyncio.to_thread(self._means.output.flush, 1.0)
-        self._means.output.close()
+        await self._means.output.close()
         for thread in (self._means.models, self._means.copies):
             await asyncio.to_thread(thread.close, 1.0)
         self._means.work.guard.close()

@@ -12,8 +12,8 @@ import logging
 from collections import deque
 from typing import TYPE_CHECKING
 
-from spillway.agents.live.stage.emission import about
-from spillway.agents.live.stage.intake import PoisonError
+from spillway.agents.run.emission import about
+from spillway.agents.run.intake import PoisonError
 from spillway.lineage import reasons
 
 if TYPE_CHECKING:
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
     from spillway.agents.core.stage import StageCore
     from spillway.agents.live.clock import Clock
-    from spillway.agents.live.metrics import StageMetrics
-    from spillway.agents.live.stage.intake import Intake
+    from spillway.agents.metrics import StageMetrics
+    from spillway.agents.run.intake import Intake
     from spillway.lineage.ports import Record
 
 log = logging.getLogger(__name__)

@@ -14,14 +14,14 @@ if TYPE_CHECKING:
     from spillway.agents.core.actions import Emit
     from spillway.agents.core.deaths import Suspects
     from spillway.agents.live.clock import Clock
-    from spillway.agents.live.metrics import StageMetrics
     from spillway.agents.live.output import Output
-    from spillway.agents.live.stage.emission import Emission
-    from spillway.agents.live.stage.intake import Intake
-    from spillway.agents.live.stage.memory import Rereading
-    from spillway.agents.live.stage.tally import Tally
     from spillway.agents.live.stateful.work import StatefulWork
+    from spillway.agents.metrics import StageMetrics
     from spillway.agents.models.execution import Runner
+    from spillway.agents.run.emission import Emission
+    from spillway.agents.run.intake import Intake
+    from spillway.agents.run.memory import Rereading
+    from spillway.agents.run.tally import Tally
     from spillway.checkpoint.capture import Captured
     from spillway.checkpoint.reign import Write
     from spillway.lineage.marks import Version

@@ -17,16 +17,17 @@ import asyncio
 import logging
 import time
 from collections import deque
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
-from spillway.agents.live.clock import Alarm
 from spillway.agents.live.stateful.feed import Feed
 from spillway.agents.live.stateful.means import Sent
 from spillway.agents.live.stateful.work import UpdateError
 from spillway.agents.live.states import crash_points
+from spillway.agents.run.alarm import Alarm
 from spillway.checkpoint.reign import Copy, Release, Seal, Write
 from spillway.lineage.errors import SpillwayError
 from spillway.lineage.marks import Version
+from spillway.lineage.ports import Outgoing
 from spillway.lineage.replication import Output as Contained
 
 if TYPE_CHECKING:
@@ -38,11 +39,11 @@ if TYPE_CHECKING:
     from spillway.agents.core.policy import StageState
     from spillway.agents.core.request import Loss
     from spillway.agents.core.stateful_stage import StatefulCore
-    from spillway.agents.live.stage.emission import Carried, Outgoing
     from spillway.agents.live.stateful.means import Means, ReignWriter
     from spillway.agents.live.stateful.publishing import Publishing
     from spillway.agents.live.stateful.work import Computed, Updated
     from spillway.agents.models.stateful import Machine
+    from spillway.agents.run.emission import Carried
     from spillway.checkpoint.capture import Capture, Captured
     from spillway.lineage.ports import Record
     from spillway.lineage.replication import InputPlace
@@ -151,9 +152,8 @@ class Primary:
         """Send once more what the base's manifest contains: its primary may not have got to it."""
         self.core.reign.resend(len(outputs))
         for each in outputs:
-            self._means.output.send(
-                each.topic, each.partition, each.key or None, each.value, list(each.headers), Sent(self, None)
-            )
+            record = Outgoing(each.topic, each.partition, each.key or None, each.value, each.headers)
+            self._means.output.send(record, Sent(self, None))
 
     def stored(self, tokens: Sequence[Sent]) -> None:
         if self._closed:
@@ -350,17 +350,15 @@ class Primary:
             except SpillwayError as error:
                 means.crashed(error)
                 return
-            means.output.send(*message, Sent(self, emit))
+            means.output.send(message, Sent(self, emit))
 
     def _contained(self, emits: Iterable[Emit]) -> tuple[Contained, ...]:
         contained = []
         for emit in emits:
             if id(emit) not in self._made:
                 self._made[id(emit)] = emit, self._means.emission.message(emit)
-            message = self._made[id(emit)][1]
-            contained.append(
-                Contained(message.topic, message.partition, message.key or b"", message.value, tuple(message.headers))
-            )
+            topic, partition, key, value, headers = self._made[id(emit)][1]
+            contained.append(Contained(topic, partition, key or b"", value or b"", cast("Any", tuple(headers))))
         return tuple(contained)
 
     def _wake(self) -> None:

@@ -16,7 +16,7 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING
 
-from spillway.agents.live.consumer.app import StageApp, build
+from spillway.agents.live.consumer.app import FaustInput, StageApp, build
 from spillway.agents.live.groups import Membership, group_id, member_label, member_of
 from spillway.agents.live.registry import serve_metrics, turns
 from spillway.agents.live.stage import process as stage_process
@@ -109,8 +109,8 @@ class MemberProcess(Serving):
         self._hear_signals()
         name = member_name(self._config)
         built = Built(self._config, name, self._runner, self._model, self._schemas, self._kafka)
-        app = build(built.topic, self._membership(), built.input, built.input.take, self._config.commit_interval)
-        built.input.epoch = lambda: app.stage_consumer.epoch
+        app = build(built.topic, self._membership(), built.input, self._config.commit_interval)
+        built.input.inputs.bounds = FaustInput(app).bounds
         registration = serve_metrics(self._config.run_dir, built.metrics, self._config.metrics, turns(loop))
         look_through_rarely()
         drained = False

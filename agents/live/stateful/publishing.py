@@ -21,6 +21,7 @@ from spillway.agents.models.raised import RaisedLog
 from spillway.agents.models.stateful import SHARED
 from spillway.lineage.errors import WireError
 from spillway.lineage.keys import partition_for
+from spillway.lineage.ports import Outgoing
 from spillway.lineage.values.codec import Decoder
 from spillway.producers.published import Row, decode_row, encode_row, key_of_shared
 from spillway.producers.table import Table
@@ -136,7 +137,7 @@ class Publishing:
             for key, value in self._waiting.popleft()[1].items():
                 of_shard = key == self._shared
                 partition = self._where.shard if of_shard else partition_for(key, self._where.partitions)
-                self._means.output.send(self._where.topic, partition, key, value, [], Sent(None, None))
+                self._means.output.send(Outgoing(self._where.topic, partition, key, value), Sent(None, None))
 
     # What others wrote -----------------------------------------------------------------------------------------
 

@@ -1,4 +1,4 @@
-"""What a member reads of its shard's input, whether it is primary or backup: the transport's owner.
+"""What a member reads of its shard's input, whether it is primary or backup: the owner of its input.
 
 Everything read goes into the tail (`spillway.agents.core.input_tail`), and, while there is a reign, on to its feed.
 Invariants:
@@ -21,19 +21,19 @@ from typing import TYPE_CHECKING, Final
 
 from spillway.agents.core.input_tail import RECORD_BYTES, VALUE_BYTES, InputTail
 from spillway.checkpoint.notes import decode
-from spillway.lineage.ports import Commit, Record
+from spillway.lineage.ports import Commit, Owner, Record
 from spillway.lineage.replication import InputPlace
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from spillway.agents.core.request import Delivery
-    from spillway.agents.live.consumer.transport import Chunk
-    from spillway.agents.live.inputs import Inputs
-    from spillway.agents.live.metrics import StageMetrics
-    from spillway.agents.live.stage.intake import Intake
-    from spillway.agents.live.stage.memory import Memory
+    from spillway.agents.metrics import StageMetrics
+    from spillway.agents.run.inputs import Inputs
+    from spillway.agents.run.intake import Intake
+    from spillway.agents.run.memory import Memory
     from spillway.checkpoint.dedup import Span
+    from spillway.lineage.ports import Bounds
 
 _SETTLE_SECONDS = 0.02
 _SETTLE_AT_ONCE = 50
@@ -41,7 +41,7 @@ _SETTLE_AT_ONCE = 50
 FED_BYTES: Final = 8 << 20  # of values that a reign has still to take, beyond which nothing more is read for it
 
 
-class ShardInput:
+class ShardInput(Owner):
     """The input of one shard, as this member has read it."""
 
     def __init__(
@@ -79,23 +79,24 @@ class ShardInput:
         self._stopping = False
         self._settling: asyncio.TimerHandle | None = None
         self._started = asyncio.Event()
-        self.epoch: Callable[[], int] = int
+        self._assignment = 0  # which one this is: what came in an earlier one is void
         self.fed: Callable[[], int] = int  # bytes of values that the reign has still to take
 
     # What comes ------------------------------------------------------------------------------------------------
 
-    async def take(self, chunk: Chunk) -> None:
-        for partition, records in chunk.parts:
+    async def accept(self, records: Mapping[int, Sequence[Record]]) -> None:
+        assignment = self._assignment
+        for partition, some in records.items():
             ready = self._ready.get(partition)
             if ready is not None and not ready.done():
                 await asyncio.wait([ready])
             while self._full and not self._stopping:
                 self._room.clear()
                 await self._room.wait()
-            if self._stopping or chunk.epoch != self.epoch() or partition not in self._ready:
+            if self._stopping or assignment != self._assignment or partition not in self._ready:
                 return
             append = self._tail.append
-            fresh = [each for each in records if append(partition, each, len(each.value or b""))]
+            fresh = [each for each in some if append(partition, each, len(each.value or b""))]
             if fresh:
                 self._feed(fresh)
 
@@ -185,7 +186,7 @@ class ShardInput:
         parts = [self._tail.since(partition, position) for partition, position in positions.items()]
         return list(merge_sorted(*parts, key=lambda record: record.timestamp))
 
-    # The transport's owner -------------------------------------------------------------------------------------
+    # The input's owner -----------------------------------------------------------------------------------------
 
     def commits(self) -> dict[int, Commit]:
         """Give the newest durable positions that the group does not have."""
@@ -205,6 +206,7 @@ class ShardInput:
 
         One that is stopped counts as started: a reign begins with it as it is, and gets nothing of it.
         """
+        self._assignment += 1
         places = {partition: self._at(partition) for partition in sorted(partitions - self._ready.keys())}
         positions = {p: place.position if p in self._durable else None for p, place in places.items()}
         starts = await self.inputs.starts(
@@ -230,6 +232,13 @@ class ShardInput:
     async def _all_started(self) -> None:
         await asyncio.gather(*self._ready.values())
         self._started.set()
+
+    async def revoked(self) -> None:
+        """Void what is under way. What was read stays: it may be read on, and is needed for a promotion."""
+        self._assignment += 1
+
+    def out_of_range(self, partition: int, position: int, bounds: Bounds) -> int | None:
+        return max(position, bounds.start) if self.inputs.admits(partition, position, bounds) else None
 
     def crashed(self, error: BaseException) -> None:
         self._end(error)

@@ -29,12 +29,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from spillway.agents.core.stateful_stage import StatefulCore
-    from spillway.agents.live.metrics import StateFigures
     from spillway.agents.live.stage.config import StageProcessConfig
     from spillway.agents.live.stateful.copies import Copies
     from spillway.agents.live.stateful.means import Means
     from spillway.agents.live.stateful.reading import ShardInput
     from spillway.agents.live.states.sending import Sending
+    from spillway.agents.metrics import StateFigures
     from spillway.agents.models.stateful import StatefulModel
     from spillway.checkpoint.capture import Captured
     from spillway.checkpoint.logs import Logs

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 from spillway.agents.core.request import Request
 from spillway.agents.live.spans import Span, read_spans
-from spillway.agents.live.stage.emission import about
-from spillway.agents.live.stage.intake import PoisonError
 from spillway.agents.models.raised import words_of
 from spillway.agents.models.stateful import Machine
+from spillway.agents.run.emission import about
+from spillway.agents.run.intake import PoisonError
 from spillway.lineage.errors import CheckpointError
 from spillway.producers.kafka.records import record_of
 
@@ -25,10 +25,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from spillway.agents.core.request import Delivery
-    from spillway.agents.live.stage.intake import Intake
     from spillway.agents.live.stateful.means import Means
     from spillway.agents.live.stateful.work import StatefulWork
     from spillway.agents.models.stateful import StatefulModel
+    from spillway.agents.run.intake import Intake
     from spillway.lineage.ports import Record
     from spillway.lineage.replication import Batch, InputRecord
 

@@ -16,15 +16,15 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from spillway.agents.core.actions import Failed, Result
+from spillway.agents.core.actions import Executed, Failed, Result
 from spillway.agents.core.deaths import Care
-from spillway.agents.live.stage.batch_work import BatchWork, Executed
-from spillway.agents.live.stage.emission import about
+from spillway.agents.live.stage.batch_work import BatchWork
 from spillway.agents.live.states import crash_points
 from spillway.agents.models.contract import answer_of
 from spillway.agents.models.flagged import answered
 from spillway.agents.models.inputs import given_inputs
 from spillway.agents.models.raised import words_of
+from spillway.agents.run.emission import about
 from spillway.lineage import reasons
 from spillway.lineage.errors import ModelError, WireError
 

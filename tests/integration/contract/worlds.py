@@ -225,13 +225,13 @@ class KafkaOutput:
         return self._output.room
 
     def send(self, record, token):
-        self._output.send(record.topic, record.partition, record.key, record.value, list(record.headers), token)
+        self._output.send(record, token)
 
     async def close(self):
         while self._output.in_flight:  # noqa: ASYNC110 - it has no other sign
             await asyncio.sleep(0.005)
         assert not self._lost
-        self._output.close()
+        await self._output.close()
 
 
 class KafkaInput:

@@ -8,8 +8,8 @@ import pytest
 from click.testing import CliRunner
 
 from spillway.agents.cli.commands import status as command
-from spillway.agents.live.metrics import StageMetrics
 from spillway.agents.live.registry import serve_metrics
+from spillway.agents.metrics import StageMetrics
 from spillway.agents.supervise import view
 from spillway.agents.supervise.child import Child, ChildPlan
 from spillway.agents.supervise.lifecycle import RestartPolicy

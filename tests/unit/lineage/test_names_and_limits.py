@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client import metrics_core
 
-from spillway.agents.live.stage.intake import MAX_BUDGET_US, SKEW_US, Times, effective
+from spillway.agents.run.intake import MAX_BUDGET_US, SKEW_US, Times, effective
 from spillway.lineage import metric_names, reasons
 from spillway.lineage.errors import UsageError
 from spillway.lineage.keys import partition_for

@@ -1,6 +1,6 @@
 """An input whose logs have every offset: nothing of it is ever stopped."""
 
-from spillway.agents.live.inputs import OF_STATES, Inputs
+from spillway.agents.run.inputs import OF_STATES, Inputs
 from spillway.lineage.ports import Bounds
 
 

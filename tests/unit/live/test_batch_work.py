@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from spillway.agents.core.actions import Failed, Ok
 from spillway.agents.core.request import Delivery, Request
 from spillway.agents.live.stage.batch_work import BatchWork, UserFunctions
-from spillway.agents.live.stage.emission import Carried
-from spillway.agents.live.stage.intake import Signature
 from spillway.agents.models.flagged import Flagged
+from spillway.agents.run.emission import Carried
+from spillway.agents.run.intake import Signature
 from spillway.lineage import reasons
 from spillway.lineage.errors import WireError
 from spillway.lineage.limits import Limits

@@ -4,7 +4,8 @@ from unittest.mock import Mock
 import pytest
 
 from spillway.agents.live import clock as module
-from spillway.agents.live.clock import Alarm, Clock
+from spillway.agents.live.clock import Clock
+from spillway.agents.run.alarm import Alarm
 
 
 @pytest.fixture
@@ -19,7 +20,7 @@ def test_it_says_unix_time_and_ignores_a_wall_clock_set_back(times):
     clock = Clock()
     times["mono"] += 5
     times["wall"] -= 100
-    assert clock() == pytest.approx(1005.0)
+    assert clock() == pytest.approx(1005.0, abs=0.01)
 
 
 def test_following_never_goes_back_faster_than_time_passes(times):
@@ -27,15 +28,14 @@ def test_following_never_goes_back_faster_than_time_passes(times):
     before = clock()
     times["mono"] += 0.5
     times["wall"] -= 100
-    clock.follow()
     assert before < clock() < 1000.5
 
 
 def test_a_clock_that_was_set_forward_is_followed_at_once(times):
     clock = Clock()
-    times["wall"] += 100
-    clock.follow()
-    assert clock() == pytest.approx(1100.0)
+    times["mono"] += 1
+    times["wall"] += 101
+    assert clock() == pytest.approx(1101.0)
 
 
 def test_a_clock_goes_on_while_the_host_is_suspended(times, monkeypatch):

@@ -23,10 +23,10 @@ from spillway.agents.coding.deployed import Parities
 from spillway.agents.core.actions import Ok
 from spillway.agents.core.dispatch import Extra, Group, Recovery
 from spillway.agents.core.workers import Batch
-from spillway.agents.live.metrics import StageMetrics
 from spillway.agents.live.stage.batch_work import Prepared
 from spillway.agents.live.stage.coded import CodeWork, Coding, alike, load_coding
 from spillway.agents.live.stage.extras import Beside
+from spillway.agents.metrics import StageMetrics
 from spillway.agents.models.inputs import Inputs
 from spillway.agents.supervise.registry import Entry
 from spillway.agents.supervise.scrape import figures

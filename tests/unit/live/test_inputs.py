@@ -5,7 +5,7 @@ import logging
 
 import pytest
 
-from spillway.agents.live.inputs import Inputs, of_gate, of_stage
+from spillway.agents.run.inputs import Inputs, of_gate, of_stage
 from spillway.lineage.ports import Bounds
 
 

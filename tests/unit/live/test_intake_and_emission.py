@@ -6,9 +6,9 @@ import pytest
 
 from spillway.agents.core.actions import Emit, EmitKind, Loss
 from spillway.agents.core.request import Request
-from spillway.agents.live.metrics import StageMetrics
-from spillway.agents.live.stage.emission import Emission
-from spillway.agents.live.stage.intake import Intake, PoisonError
+from spillway.agents.metrics import StageMetrics
+from spillway.agents.run.emission import Emission
+from spillway.agents.run.intake import Intake, PoisonError
 from spillway.lineage import headers, reasons, trace
 from spillway.lineage.hops import Hop
 from spillway.lineage.limits import Limits
@@ -143,7 +143,7 @@ def test_whoever_asks_for_json_is_told_in_json_that_it_was_refused(came, accept)
         intake().delivery(came)
     work = caught.value.delivery
     loss = Emit(EmitKind.OUTCOME, None, HOP, {}, None, work, None, loss=Loss("failed", "r"))
-    sent = Emission("p", "s", Limits()).message(loss)
+    sent = Emission("p", "s", Limits(), lambda: 11.0).message(loss)
     assert bool(headers.json_asked(sent.headers)) == (accept in JSON_TYPES)
 
 

@@ -10,14 +10,13 @@ import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from spillway.agents.core.actions import DROPPED, Emit, EmitKind, Loss
+from spillway.agents.core.actions import DROPPED, Emit, EmitKind, Executed, Loss
 from spillway.agents.core.request import Request
 from spillway.agents.core.workers import Batch
 from spillway.agents.live.gate.metrics import GateMetrics
-from spillway.agents.live.metrics import BELIEVED_SECONDS, Distribution, StageMetrics, StateFigures, WaitsTold
 from spillway.agents.live.registry import LOOPBACK, Address, MetricsServer, serve_metrics, turns
-from spillway.agents.live.stage.batch_work import Executed
-from spillway.agents.live.stage.tally import Tally
+from spillway.agents.metrics import BELIEVED_SECONDS, Distribution, StageMetrics, StateFigures, WaitsTold
+from spillway.agents.run.tally import Tally
 from spillway.agents.supervise.registry import Entry
 from spillway.agents.supervise.scrape import figures
 from spillway.lineage.errors import UsageError

@@ -7,6 +7,7 @@ from confluent_kafka import KafkaError, KafkaException
 
 from spillway.agents.live import output as module
 from spillway.agents.live.output import Output
+from spillway.lineage.ports import Outgoing
 
 
 class FakeProducer:
@@ -39,6 +40,9 @@ class FakeProducer:
 
     reports = ()
 
+    def flush(self, _seconds):
+        return 0
+
     def poll(self, _seconds):
         self.polls_to_id -= 1
         if self.polls_to_id == 0:
@@ -64,7 +68,7 @@ def scene(monkeypatch):
                     await asyncio.sleep(0)
 
             await script(output, FakeProducer.last, turns)
-            output.close()
+            await output.close()
 
         asyncio.run(run())
         return stored, lost
@@ -73,7 +77,7 @@ def scene(monkeypatch):
 
 
 def send(output, token):
-    output.send("t", 0, b"k", b"value", [], token)
+    output.send(Outgoing("t", 0, b"k", b"value"), token)
 
 
 def test_tokens_come_back_once_their_messages_are_stored(scene):
@@ -148,7 +152,7 @@ def test_it_asks_for_every_replica_and_for_no_repetition(scene):
 def test_a_message_that_is_not_vital_may_get_lost(scene, how):
     async def script(output, producer, turns):
         producer.refuse = how == "produce"
-        output.send("t", 0, b"k", b"value", [], "word", vital=False)
+        output.send(Outgoing("t", 0, b"k", b"value"), "word", vital=False)
         producer.refuse = False
         send(output, "message")
         producer.deliver(1, error="gone" if how == "delivery" else None)
@@ -198,7 +202,7 @@ def test_topics_are_looked_up_again_before_they_are_forgotten_until_the_end(scen
         async with asyncio.timeout(20.0):
             while len(producer.looked_up) < 4:  # noqa: ASYNC110 - a list has no event
                 await asyncio.sleep(0)
-        output.close()
+        await output.close()
         await asyncio.get_running_loop().shutdown_default_executor()
         await turns()
         assert output._knowing.cancelled()

@@ -9,8 +9,8 @@ from spillway.agents.core.board import UNREADABLE
 from spillway.agents.core.policies.fifo import Fifo
 from spillway.agents.core.policy import StageFacts, StageState, StageView
 from spillway.agents.core.stage import StageCore
-from spillway.agents.live.metrics import StageMetrics
-from spillway.agents.live.plan.planner import Planner, without_words
+from spillway.agents.metrics import StageMetrics
+from spillway.agents.run.planner import Planner, without_words
 from spillway.lineage.message import PlanWord
 from spillway.lineage.ports import Record
 from spillway.lineage.values.codec import Decoder, encode_word
@@ -44,16 +44,18 @@ class Out:
         self.room = True
         self.sent = []
 
-    def send(self, topic, partition, key, value, headers, token, *, vital):
+    def send(self, record, token, *, vital):
         assert not vital
-        self.sent.append((topic, key, value))
+        self.sent.append((record.topic, record.key, record.value))
 
 
 class Time:
-    now = 1_800_000_000.0
+    at = 1_800_000_000.0
 
-    def __call__(self):
-        return self.now
+    def now(self):
+        return self.at
+
+    monotonic = now
 
 
 def planner(policy=None):
@@ -101,7 +103,7 @@ def test_of_a_policy_that_tells_nothing_what_was_observed_is_said():
 def test_a_word_is_not_said_while_the_one_before_is_under_way():
     made, out = telling(), Out()
     made.say(out)
-    made._clock.now += 1
+    made._clock.at += 1
     made.say(out)
     assert len(out.sent) == 1
     assert made._metrics.plan_unsaid == 1
@@ -109,7 +111,7 @@ def test_a_word_is_not_said_while_the_one_before_is_under_way():
     without_words(["x", made, "y"], stored.extend)
     assert stored == ["x", "y"]
     without_words([made], lambda _tokens: pytest.fail("nothing else was stored"))
-    made._clock.now += 1
+    made._clock.at += 1
     made.say(out)
     assert len(out.sent) == 2
 
@@ -151,7 +153,7 @@ def test_its_own_state_is_merged_as_the_others_read_it():
 
 def test_others_are_heard_forgotten_and_refused():
     made = planner()
-    now = round(Time.now * 1e6)
+    now = round(Time.at * 1e6)
     word = PlanWord("b", 1, now - 5, now, queueing=0.25)
     made.hear(words((b"b.1", encode_word(word)), (b"b.2", encode_word(replace(word, replica=2))), (None, b"\xff")))
     assert [state.replica for state in ticks(made)["b"]] == [1, 2]
@@ -164,7 +166,7 @@ def test_others_are_heard_forgotten_and_refused():
 def test_its_own_echo_says_how_long_words_take_and_changes_nothing():
     made, out = telling(), Out()
     made.say(out)
-    made._clock.now += 0.003
+    made._clock.at += 0.003
     made.hear(words((b"a.0", out.sent[0][2]), (b"a.0", encode_word(PlanWord("a", 0, 1, 1, queueing=9.0)))))
     assert made._metrics.plan_delay.total == pytest.approx(0.003, abs=1e-5)
     assert ticks(made)["a"][0].queueing == 0.0

@@ -11,7 +11,6 @@ import sys
 from collections import defaultdict
 from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
@@ -44,7 +43,6 @@ class Served:
 
     def __init__(self, cluster):
         self.cluster = cluster
-        self.inputs = SimpleNamespace(bounds=None, admits=lambda *_position: True)
         self.begun = []  # for each assignment, where its partitions begin
         self.begin = {}  # where those of the next one will
         self.taken = defaultdict(list)  # by number of the assignment and partition
@@ -53,7 +51,7 @@ class Served:
         membership = Membership(
             group="g", instance="g.0", settings=ClientSettings(bootstrap="b:1"), chunk_records=CHUNK
         )
-        self.app = build(TOPIC, membership, self, self.take, 3600.0)
+        self.app = build(TOPIC, membership, self, 3600.0)
 
     # What the transport wants of it.
 
@@ -70,11 +68,15 @@ class Served:
     def crashed(self, error):
         self.errors.append(error)
 
-    async def take(self, chunk):
+    async def revoked(self):
+        pass
+
+    def out_of_range(self, _partition, position, bounds):
+        return max(position, bounds.start)
+
+    async def accept(self, chunk):
         assert self.consumer.taken <= self.consumer.reader._handed
-        if chunk.epoch != self.consumer.epoch:
-            return
-        for partition, records in chunk.parts:
+        for partition, records in chunk.items():
             self.taken[len(self.begun) - 1, partition] += [record.offset for record in records]
         await self.room.acquire()
 

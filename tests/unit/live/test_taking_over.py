@@ -5,12 +5,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from spillway.agents.live.consumer.transport import Chunk
 from spillway.agents.live.gate.blocking import block, complete
 from spillway.agents.live.gate.states import GateStates
-from spillway.agents.live.stage.driver import StageDriver
 from spillway.agents.run import gate_memory
 from spillway.agents.run.gate_context import GateTopics
+from spillway.agents.run.stage import Context, Stage
 from spillway.lineage.errors import BrokerError
 from spillway.lineage.ports import Bounds, Commit
 from tests.unit.live.endless_inputs import endless
@@ -46,14 +45,16 @@ class Core:
 
 
 class Memory:
-    def __init__(self, core):
-        self.core = core
-
-    async def places(self, partitions):
-        return dict.fromkeys(partitions, (5, ""))
-
     async def read(self, partition, _spans):
         yield (partition, 4)
+
+
+class Input:
+    async def positions(self, partitions):
+        return dict.fromkeys(partitions, Commit(5, ""))
+
+    async def bounds(self, partitions):
+        return dict.fromkeys(partitions, Bounds(0, 1 << 60))
 
 
 class Logs:
@@ -66,14 +67,12 @@ class Logs:
 
 
 def driver(core, logs):
-    return StageDriver(
-        core,
-        clock=lambda: 1.0,
+    context = Context(
         intake=SimpleNamespace(
             delivery=lambda record: SimpleNamespace(partition=record.partition, offset=record.offset, offline=False)
         ),
         emission=None,
-        memory=Memory(core),
+        memory=Memory(),
         metrics=SimpleNamespace(
             intake=SimpleNamespace(observe=lambda _took: None),
             transfer=SimpleNamespace(hear=lambda _now, _took: None),
@@ -81,17 +80,22 @@ def driver(core, logs):
         ),
         tally=None,
         inputs=endless(),
+        guard=SimpleNamespace(look=lambda _committed: None),
+        remembered=None,
         rereading=SimpleNamespace(begin=lambda *_: None),
         reload_schemas=bool,
         read_logs=logs,
     )
+    stage = Stage(core, SimpleNamespace(now=lambda: 1.0), context)
+    stage.start(Input(), None, None)
+    return stage
 
 
 def chunk(*places):
     parts = {}
     for partition, offset in places:
         parts.setdefault(partition, []).append(SimpleNamespace(partition=partition, offset=offset, timestamp=0))
-    return Chunk(0, list(parts.items()))
+    return parts
 
 
 async def settle():
@@ -117,15 +121,15 @@ def test_what_is_owned_goes_on_while_another_partition_is_taken_over():
         logs.read.clear()
         await stage.assigned(frozenset({0, 1}))
         core.told.clear()
-        await asyncio.wait_for(stage.take(chunk((1, 5), (0, 5))), 60)
-        await asyncio.wait_for(stage.take(chunk((0, 6), (1, 6), (1, 7))), 60)
+        await asyncio.wait_for(stage.accept(chunk((1, 5), (0, 5))), 60)
+        await asyncio.wait_for(stage.accept(chunk((0, 6), (1, 6), (1, 7))), 60)
         assert core.told == [("deliver", (0, 5)), ("deliver", (0, 6))]
         assert stage.idle
         core.told.clear()
         logs.read.set()
         await settle()
         assert core.told == [("assign", 1), ("remember", (1, 4)), *(("deliver", (1, n)) for n in (5, 6, 7))]
-        await stage.take(chunk((1, 8)))
+        await stage.accept(chunk((1, 8)))
         assert core.told[-1] == ("deliver", (1, 8))
 
     played(play)
@@ -139,7 +143,7 @@ def test_what_was_set_aside_goes_with_its_partition_and_when_the_stage_stops():
         for end in (lambda: stage.assigned(frozenset()), stop):
             logs.read.clear()
             await stage.assigned(frozenset({1}))
-            await asyncio.wait_for(stage.take(chunk((1, 5))), 60)
+            await asyncio.wait_for(stage.accept(chunk((1, 5))), 60)
             await end()
             logs.read.set()
             await settle()

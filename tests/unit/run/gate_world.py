@@ -6,7 +6,6 @@ from types import SimpleNamespace
 from spillway.agents.core.gate import GateCore
 from spillway.agents.live.gate.metrics import GateMetrics
 from spillway.agents.live.gate.wire import Wire
-from spillway.agents.live.inputs import Inputs, of_gate
 from spillway.agents.memory.groups import Group
 from spillway.agents.memory.ports import ABORTED, MemoryClock, MemoryExecutor, MemorySpans, MemoryTransactions
 from spillway.agents.memory.processes import AFTER, BEFORE
@@ -15,6 +14,7 @@ from spillway.agents.memory.records import kept
 from spillway.agents.memory.world import DriverWorld
 from spillway.agents.run.gate import Gate
 from spillway.agents.run.gate_context import GateContext, GateTopics
+from spillway.agents.run.inputs import Inputs, of_gate
 from spillway.lineage import headers
 from spillway.lineage.errors import FencedError, OustedError
 from spillway.lineage.hops import Hop

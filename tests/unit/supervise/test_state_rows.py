@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 
 from spillway.agents.live.gate.metrics import GateMetrics
-from spillway.agents.live.metrics import Distribution, DurableLag, StageMetrics, StateFigures, marks_histogram
+from spillway.agents.metrics import Distribution, DurableLag, StageMetrics, StateFigures, marks_histogram
 from spillway.agents.supervise.registry import Entry
 from spillway.agents.supervise.scrape import figures
 from spillway.agents.supervise.table import details, state_rows, state_table

@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from spillway.agents.live.gate.metrics import GateMetrics
-from spillway.agents.live.metrics import StageMetrics
 from spillway.agents.live.registry import serve_metrics
+from spillway.agents.metrics import StageMetrics
 from spillway.agents.supervise import view
 from spillway.agents.supervise.scrape import Snapshot, figures
 from spillway.agents.supervise.view import View, counted, finite, mean, together, total

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from spillway.agents.core.actions import DEFAULT, Ok
 from spillway.agents.live.stage.batch_work import BatchWork, UserFunctions
-from spillway.agents.live.stage.intake import Signature
 from spillway.agents.models.raised import RaisedLog, trace_of, words_of
+from spillway.agents.run.intake import Signature
 from spillway.lineage import reasons
 from spillway.lineage.limits import Limits
 from spillway.lineage.values import codec

@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from spillway.agents.live.consumer.transport import Chunk
 from spillway.agents.live.stateful import reading
 from spillway.agents.live.stateful.feed import Feed
 from spillway.agents.live.stateful.reading import ShardInput
@@ -76,7 +75,7 @@ class Bench:
             begin = len(self.sizes)
             self.sizes += sizes
             records = [Record("p.learn", 0, begin + at, 0, 1, None, bytes(size), ()) for at, size in enumerate(sizes)]
-            await self.input.take(Chunk(0, [(0, records)]))
+            await self.input.accept({0: records})
 
 
 def _same(record):

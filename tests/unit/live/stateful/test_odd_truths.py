@@ -18,10 +18,10 @@ from spillway.agents.learning.selection import Exp4
 from spillway.agents.learning.velox.model import VeloxModel
 from spillway.agents.learning.velox.served import Served
 from spillway.agents.live.stage.batch_work import UserFunctions
-from spillway.agents.live.stage.emission import Carried
 from spillway.agents.live.stateful.work import StatefulWork
 from spillway.agents.models.state import copied, fingerprint
 from spillway.agents.models.stateful import Machine
+from spillway.agents.run.emission import Carried
 from spillway.checkpoint.state import leaves
 from spillway.lineage.limits import DEFAULT_LIMITS, Limits
 from spillway.lineage.message import Query

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from spillway.agents.live.metrics import StateFigures
 from spillway.agents.live.stateful import publishing
 from spillway.agents.live.stateful.publishing import Publishing, Where
+from spillway.agents.metrics import StateFigures
 from spillway.agents.models.stateful import SHARED, Machine
 from spillway.lineage.keys import partition_for
 from spillway.lineage.limits import Limits
@@ -82,7 +82,7 @@ class Reign:
         self.since = []  # the states after each update, until they are durable
         means = SimpleNamespace(
             may_emit=lambda: self.emits,
-            output=SimpleNamespace(send=lambda _topic, *record: log.append(*record[:3]), room=True),
+            output=SimpleNamespace(send=lambda record, _token: log.append(*record[1:4]), room=True),
             models=SimpleNamespace(submit=lambda run, done: done(run())),
             crashed=lambda error: pytest.fail(repr(error)),
             metrics=SimpleNamespace(state=StateFigures()),

@@ -7,7 +7,6 @@ from types import SimpleNamespace
 import pytest
 
 from spillway.agents.core import input_tail
-from spillway.agents.live.consumer.transport import Chunk
 from spillway.agents.live.stateful import reading
 from spillway.agents.live.stateful.reading import ShardInput
 from spillway.checkpoint.notes import Note
@@ -58,7 +57,7 @@ class Bench:
         return starts
 
     def reads(self, *offsets: int) -> asyncio.Task[None]:
-        return asyncio.create_task(self.input.take(Chunk(0, [(0, [record(offset) for offset in offsets])])))
+        return asyncio.create_task(self.input.accept({0: [record(offset) for offset in offsets]}))
 
     def remembered(self, position: int, *spans: tuple[int, int]) -> list[int]:
         return [delivery.offset for delivery in self.input.remembered(0, position, spans)]

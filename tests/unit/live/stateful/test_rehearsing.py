@@ -7,12 +7,12 @@ import pytest
 
 from spillway.agents.core.request import Delivery
 from spillway.agents.live.stage.batch_work import UserFunctions
-from spillway.agents.live.stage.emission import Carried
-from spillway.agents.live.stage.intake import PoisonError
 from spillway.agents.live.stateful import reigning
 from spillway.agents.live.stateful.reigning import Reigns
 from spillway.agents.live.stateful.replaying import Rehearsal
 from spillway.agents.live.stateful.work import StatefulWork
+from spillway.agents.run.emission import Carried
+from spillway.agents.run.intake import PoisonError
 from spillway.lineage import reasons
 from spillway.lineage.errors import BrokerError, WireError
 from spillway.lineage.limits import Limits

@@ -1,123 +1,140 @@
-"""Between Kafka and a stage's core: records in, batches to the model, messages out, offsets to commit.
+"""A stage: records in, batches to the model, messages out, offsets to commit.
 
-Everything here runs on the application's loop. The core decides; the driver decodes, encodes, sends, and keeps time.
-After every call into the core `_pump` does what the core asks for.
+The way of a record, top to bottom: `accept` receives it, the core deduplicates, joins, admits, routes and queues it,
+`_pump` submits batches to workers, `executed` settles their queries, `_emit` sends what they led to, `stored` learns
+that the broker has it, `commits` says up to where all is done. The core decides; this decodes, encodes, sends and keeps
+time. After every call into the core `_pump` does what the core asks for.
+
+Rules:
+
+* Everything runs on the loop of the process. A call that is made elsewhere comes back to it.
+* A chunk counts for the assignment in which it came. What is left of it when partitions are revoked is void: those
+  that stay are read on from where their records were accepted.
+* A partition that comes is rebuilt before any of its records is delivered, while the others go on. What comes of it
+  meanwhile is set aside.
+* A message that could not be stored ends the process. What it stands for is not committed, and is done again.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING, Any, Protocol
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from spillway.agents.live.clock import Alarm
-from spillway.agents.live.stage.emission import about
-from spillway.agents.live.stage.guard import Guard
-from spillway.agents.live.stage.intake import PoisonError
+from spillway.agents.run.alarm import Alarm
+from spillway.agents.run.emission import about
+from spillway.agents.run.intake import PoisonError
 from spillway.lineage import reasons
 from spillway.lineage.errors import SpillwayError
-from spillway.lineage.ports import Commit
+from spillway.lineage.ports import Commit, Owner
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 
-    from spillway.agents.core.actions import Emit, Result, Work
+    from spillway.agents.core.actions import Emit, Executed, Result, Work
     from spillway.agents.core.batching import Batch
     from spillway.agents.core.deaths import Place
     from spillway.agents.core.joins import Fetch
     from spillway.agents.core.policy import StageState
     from spillway.agents.core.request import Loss
     from spillway.agents.core.stage import StageCore
-    from spillway.agents.live.clock import Clock
-    from spillway.agents.live.consumer.transport import Chunk
-    from spillway.agents.live.inputs import Inputs
-    from spillway.agents.live.metrics import StageMetrics
-    from spillway.agents.live.output import Output
-    from spillway.agents.live.stage.batch_work import Executed
-    from spillway.agents.live.stage.emission import Carried, Emission
-    from spillway.agents.live.stage.extras import Extras
-    from spillway.agents.live.stage.intake import Intake
-    from spillway.agents.live.stage.memory import Memory, Rereading
-    from spillway.agents.live.stage.tally import Tally
-    from spillway.lineage.ports import Record
+    from spillway.agents.metrics import StageMetrics
+    from spillway.agents.run.emission import Carried, Emission
+    from spillway.agents.run.inputs import Inputs
+    from spillway.agents.run.intake import Intake
+    from spillway.agents.run.memory import Memory, Rereading
+    from spillway.agents.run.tally import Tally
+    from spillway.lineage.ports import Bounds, Clock, Input, Output, Record
 
 log = logging.getLogger(__name__)
 
-_NONE = (0, "")  # the place of a partition for which nothing was committed
-_AT_ONCE = 32  # records decoded before the loop gets to do something else
-_EARLY = 10_000  # records that may wait for partitions which are being taken over
+_NOTHING: Final = Commit(0, "")  # of a partition for which nothing was committed
+_AT_ONCE: Final = 32  # records decoded before the loop gets to do something else
+_EARLY: Final = 10_000  # records that may wait for partitions which are being taken over
+
+
+class Workers(Protocol):
+    """Who runs batches, and calls `Stage.executed` when one is done."""
+
+    @property
+    def busy(self) -> set[Place]:
+        """The records that they have been running for a while, within their time-out."""
+        ...
+
+    def submit(self, worker: int, batch: Batch, /) -> None: ...
+
+
+class Dispatch(Protocol):
+    """Who runs copies of batches, or parity batches, beside the workers."""
+
+    def pump(self) -> None: ...
+
+
+class Guard(Protocol):
+    """What knows which records a model has been running for a while, or ended its process."""
+
+    @property
+    def busy(self) -> set[Place]: ...
+
+    def look(self, committed: Mapping[int, int]) -> None:
+        """Learn what other processes died of; `committed`: of the partitions that are ours."""
+        ...
 
 
 async def _nothing() -> None:
     """Read no logs."""
 
 
-class Workers(Protocol):
-    """Who runs batches: threads (`live.stage.threads`) or processes (`live.stage.crew`)."""
+@dataclass(slots=True, kw_only=True)
+class Context:
+    """What a stage works with beside its core and its ports."""
 
-    @property
-    def busy(self) -> set[Place]: ...
+    intake: Intake
+    emission: Emission
+    memory: Memory
+    rereading: Rereading
+    metrics: StageMetrics
+    tally: Tally
+    inputs: Inputs
+    guard: Guard
+    remembered: Callable[[Work, Any, float], Result]
+    """Makes the result of a request whose answer was known; called off the loop."""
+    reload_schemas: Callable[[], bool]
+    """Looks for writers' schemas that are not known yet; True if it found one. Called off the loop."""
+    read_logs: Callable[[], Awaitable[None]] = _nothing
+    """Reads the version logs, where the stage goes by any, to the ends that they have from now on."""
+    own: Callable[[Collection[int]], object] = bool
+    """Called with the partitions that are this replica's, before it reads them."""
 
-    def submit(self, worker: int, batch: Batch, /) -> None: ...
 
-    def resize(self, count: int, /) -> None: ...
+class Stage(Owner):
+    """One replica of a stage, which owns what its input gives it."""
 
-    def close(self, timeout: float, /) -> bool: ...
-
-
-class StageDriver:
-    """Drives the core of one stage replica. It is the transport's `Owner`."""
-
-    def __init__(
-        self,
-        core: StageCore,
-        *,
-        clock: Clock,
-        intake: Intake,
-        emission: Emission,
-        memory: Memory,
-        metrics: StageMetrics,
-        tally: Tally,
-        inputs: Inputs,
-        rereading: Rereading,
-        reload_schemas: Callable[[], bool],
-        read_logs: Callable[[], Awaitable[None]] = _nothing,
-        own: Callable[[Collection[int]], object] = bool,
-    ) -> None:
-        """`reload_schemas` looks for writers' schemas that are not known yet, off the loop; True if it found one.
-
-        `read_logs` reads the version logs, where the stage goes by any, to the ends that they have from now on.
-        `own` hears which partitions are this replica's, before it reads them.
-        """
+    def __init__(self, core: StageCore, clock: Clock, context: Context) -> None:
         self._core = core
-        self._clock = clock
-        self._intake = intake
-        self._emission = emission
-        self._memory = memory
-        self._metrics = metrics
-        self._tally = tally
-        self.inputs = inputs
-        self._rereading = rereading
-        rereading.begin(self._fetched, self.crashed)
-        self._reload_schemas = reload_schemas
-        self._read_logs = read_logs
-        self._own = own
+        self._now = clock.now
+        self._context = context
+        self._metrics = metrics = context.metrics
+        self._tally = context.tally
+        self._rereading = context.rereading
+        self._rereading.begin(self._fetched, self.crashed)
+        self._input: Input
         self._output: Output | None = None
         self._workers: Workers | None = None
-        self.extras: Extras | None = None  # where the stage has a dispatch
-        self._guard = Guard()
+        self.extras: Dispatch | None = None  # where the stage has a dispatch
         self._loop = asyncio.get_running_loop()
         self._room = asyncio.Event()
         self._room.set()
         self._alarm = Alarm(self._wake)
+        self._assignment = 0  # which one this is: what came in an earlier one is void
         self._positions: dict[int, int] = {}  # the next offset to take, by partition that is ready
         self._ready: dict[int, asyncio.Future[None]] = {}  # by partition that is ours: its taking over
-        self._early: dict[int, list[tuple[int, list[Record]]]] = {}  # what came before: epochs and records
+        self._early: dict[int, list[tuple[int, Sequence[Record]]]] = {}  # what came before: assignments and records
         self._committed: dict[int, int] = {}
         self._answering: set[asyncio.Task[None]] = set()
         self._stopping = False
-        self._in_hand = 0  # chunks being taken
-        self._epoch: Callable[[], int] = int
+        self._in_hand = 0  # chunks being accepted
         self.failed: asyncio.Future[None] = self._loop.create_future()  # raises what the process must end for
         metrics.depth = lambda: core.depth
         metrics.limit = lambda: core.limit
@@ -125,41 +142,31 @@ class StageDriver:
         metrics.received = lambda: core.stats.received
         metrics.duplicates = lambda: core.stats.duplicates
 
-    def start(
-        self,
-        output: Output,
-        workers: Workers,
-        epoch: Callable[[], int],
-        guard: Guard,
-        remembered: Callable[[Work, Any, float], Result],
-    ) -> None:
-        """Say where messages and batches go, how to ask the transport for its epoch, and who guards the models.
-
-        `remembered` makes the result of a request whose answer was known.
-        """
-        self._guard = guard
-        self._remembered = remembered
+    def start(self, source: Input, output: Output, workers: Workers) -> None:
+        """Begin to work with these. `source` may give nothing before it is called."""
+        self._input = source
+        self._context.inputs.bounds = source.bounds
         self._output = output
         self._workers = workers
-        self._epoch = epoch
 
     # What comes in --------------------------------------------------------------------------------------------------
 
-    async def take(self, chunk: Chunk) -> None:
+    async def accept(self, records: Mapping[int, Sequence[Record]]) -> None:
         """Deliver a chunk's records to the core, as fast as the core has room for them.
 
         Those of partitions that are being taken over are set aside, as many as may be, and do not hold up the others.
         """
+        assignment = self._assignment
         self._in_hand += 1
         try:
-            for partition, records in chunk.parts:
+            for partition, some in records.items():
                 ready = self._ready.get(partition)
                 if ready is not None and not ready.done():
                     if not self._stopping and self._set_aside < _EARLY:
-                        self._early.setdefault(partition, []).append((chunk.epoch, records))
+                        self._early.setdefault(partition, []).append((assignment, some))
                         continue
                     await asyncio.wait([ready])
-                if not await self._take_partition(chunk.epoch, partition, records):
+                if not await self._accept_partition(assignment, partition, some):
                     return
         finally:
             self._in_hand -= 1
@@ -168,22 +175,22 @@ class StageDriver:
     def _set_aside(self) -> int:
         return sum(len(records) for early in self._early.values() for _, records in early)
 
-    async def _take_early(self, partition: int, early: list[tuple[int, list[Record]]]) -> None:
+    async def _accept_early(self, partition: int, early: list[tuple[int, Sequence[Record]]]) -> None:
         self._in_hand += 1
         try:
-            for epoch, records in early:
-                await self._take_partition(epoch, partition, records)
+            for assignment, records in early:
+                await self._accept_partition(assignment, partition, records)
         finally:
             self._in_hand -= 1
 
-    async def _take_partition(self, epoch: int, partition: int, records: list[Record]) -> bool:
-        """Deliver one partition's records; False when the chunk is void, or the process stops taking."""
+    async def _accept_partition(self, assignment: int, partition: int, records: Sequence[Record]) -> bool:
+        """Deliver one partition's records; False when the chunk is void, or the process stops accepting."""
         at = 0
         while at < len(records):
-            if not self._may_take:
+            if not self._may_accept:
                 self._room.clear()
                 await self._room.wait()
-            if self._stopping or epoch != self._epoch():
+            if self._stopping or assignment != self._assignment:
                 return False
             position = self._positions.get(partition)
             if position is None:
@@ -196,7 +203,7 @@ class StageDriver:
                     if not self._deliver(record):
                         await self._retry_with_new_schemas(record)
                         break  # the world may have changed meanwhile
-                    if not self._may_take:
+                    if not self._may_accept:
                         break
             self._pump()
             if at < len(records):
@@ -204,19 +211,19 @@ class StageDriver:
         return True
 
     @property
-    def _may_take(self) -> bool:
+    def _may_accept(self) -> bool:
         return self._core.room and (self._output is None or self._output.room)
 
     def _deliver(self, record: Record) -> bool:
         """Give one record to the core; False if its schema is unknown, so that nothing has been done yet."""
         try:
-            delivery = self._intake.delivery(record)
+            delivery = self._context.intake.delivery(record)
         except PoisonError as poison:
             if poison.reason == reasons.UNKNOWN_SCHEMA:
                 return False
             self._fail(poison)
             return True
-        now = self._clock()
+        now = self._now()
         self._core.deliver(now, delivery)
         took = now - record.timestamp / 1000
         if not delivery.offline:
@@ -226,16 +233,16 @@ class StageDriver:
 
     async def _retry_with_new_schemas(self, record: Record) -> None:
         """Look once whether the writer has registered its schema; else the record is poison."""
-        await self._loop.run_in_executor(None, self._reload_schemas)
+        await self._loop.run_in_executor(None, self._context.reload_schemas)
         try:
-            self._core.deliver(self._clock(), self._intake.delivery(record))
+            self._core.deliver(self._now(), self._context.intake.delivery(record))
         except PoisonError as poison:
             self._fail(poison)
 
     def _fail(self, poison: PoisonError) -> None:
         place, of = _place(poison), about(poison.delivery)
         log.warning("%s[%d] offset %d is poison (%s): %s", *place, poison.reason, poison, extra=of)
-        self._core.fail(self._clock(), poison.delivery, poison.reason, str(poison))
+        self._core.fail(self._now(), poison.delivery, poison.reason, str(poison))
 
     # What the core asks for -----------------------------------------------------------------------------------------
 
@@ -253,44 +260,49 @@ class StageDriver:
             self._answering.add(answering)
             answering.add_done_callback(self._answering.discard)
         for emit in core.take_emits():
-            self._tally.emitted(self._clock(), emit)
-            try:
-                message = self._emission.message(emit)
-            except SpillwayError as error:
-                self.crashed(error)
+            if not self._emit(output, emit):
                 return
-            output.send(*message, emit)
         self._rereading.ask(core.take_fetches())
-        if not self._room.is_set() and (self._may_take or self._stopping):
+        if not self._room.is_set() and (self._may_accept or self._stopping):
             self._room.set()
-        now = self._clock()
-        wake = self._core.next_wake(now)
+        now = self._now()
+        wake = core.next_wake(now)
         if wake is not None:
             self._alarm.within(wake - now)
+
+    def _emit(self, output: Output, emit: Emit) -> bool:
+        self._tally.emitted(self._now(), emit)
+        try:
+            message = self._context.emission.message(emit)
+        except SpillwayError as error:
+            self.crashed(error)
+            return False
+        output.send(message, emit)
+        return True
 
     async def _answer(self, hits: list[tuple[Work, Any]]) -> None:
         """Encode answers that were known, off the loop, as a stage's own functions may route them."""
         try:
-            now = self._clock()
+            now = self._now()
             results = await self._loop.run_in_executor(
-                None, lambda: [(work, self._remembered(work, value, now)) for work, value in hits]
+                None, lambda: [(work, self._context.remembered(work, value, now)) for work, value in hits]
             )
         except Exception as error:  # noqa: BLE001 - nothing may be lost in silence
             self.crashed(error)
             return
-        self._core.answered(self._clock(), results)
+        self._core.answered(self._now(), results)
         self._pump()
 
     def _fetched(self, fetch: Fetch, payload: Carried, loss: Loss | None) -> None:
-        self._core.fetched(self._clock(), fetch, payload, loss)
+        self._core.fetched(self._now(), fetch, payload, loss)
         self._pump()
 
     def _wake(self) -> None:
-        self._core.advance(self._clock())
+        self._core.advance(self._now())
         self._pump()
 
     def executed(self, batch: Batch, done: Executed) -> None:
-        now = self._clock()
+        now = self._now()
         self._tally.executed(now, batch, done)
         self._core.complete(now, batch, done.results, done.seconds)
         self._pump()
@@ -298,22 +310,22 @@ class StageDriver:
 
     def recovered(self, batch: Batch, results: Sequence[Result | None]) -> None:
         """Take results that a dispatch made for a batch."""
-        self._core.recovered(self._clock(), batch, results)
+        self._core.recovered(self._now(), batch, results)
         self._pump()
 
     # Workers come and go --------------------------------------------------------------------------------
 
     def now(self) -> float:
-        return self._clock()
+        return self._now()
 
     def attach(self, worker: int) -> None:
         self._metrics.instances += 1
-        self._core.attach(self._clock(), worker)
+        self._core.attach(self._now(), worker)
         self._pump()
 
     def drain(self, worker: int) -> bool:
         self._metrics.instances -= 1
-        gone = self._core.drain(self._clock(), worker)
+        gone = self._core.drain(self._now(), worker)
         self._pump()
         return gone
 
@@ -322,7 +334,7 @@ class StageDriver:
     ) -> None:
         """Take note that a worker is gone; `counted`: it was not draining."""
         self._metrics.instances -= counted
-        self._core.lose(self._clock(), worker, results, blamed, why)
+        self._core.lose(self._now(), worker, results, blamed, why)
         self._pump()
 
     def tick(self, now: float, states: Mapping[str, Sequence[StageState]]) -> None:
@@ -331,26 +343,25 @@ class StageDriver:
 
     def changed(self, change: Callable[[float], object]) -> None:
         """Have lanes change, at this time, and do what follows of it."""
-        change(self._clock())
+        change(self._now())
         self._pump()
 
     def durability_changed(self) -> None:
         """Look at what the version logs have learned; without effect where no stage before has a state."""
-        self._core.durability_changed(self._clock())
+        self._core.durability_changed(self._now())
         self._pump()
 
     def stored(self, emits: Sequence[Emit]) -> None:
         self._core.acked_all(emits)
         self._pump()
 
-    # The transport's owner ------------------------------------------------------------------------------------------
+    # The input's owner ----------------------------------------------------------------------------------------------
 
     def commits(self) -> dict[int, Commit]:
-        """Give what the core has finished, in offset order, with its notes."""
-        self._clock.follow()
+        """Return what the core has finished, in offset order, with its notes."""
         if self._metrics.waits.due:
-            busy = self._guard.busy if self._workers is None else self._guard.busy | self._workers.busy
-            self._metrics.waits.say(self._core.waits(busy))
+            busy = self._context.guard.busy
+            self._metrics.waits.say(self._core.waits(busy if self._workers is None else busy | self._workers.busy))
         return {partition: Commit(offset, note) for partition, (offset, note) in self._core.commits().items()}
 
     def committed(self, offsets: Mapping[int, Commit]) -> None:
@@ -359,24 +370,32 @@ class StageDriver:
             self._committed[partition] = max(commit.offset, self._committed.get(partition, 0))
             self._metrics.committed[partition] = commit.offset
 
+    async def revoked(self) -> None:
+        """Void what is under way. What is kept of partitions is let go when it is known that they are not ours."""
+        self._assignment += 1
+
     async def assigned(self, partitions: frozenset[int]) -> dict[int, int]:
         """Let go what is not ours any more; start to rebuild the memory of what is new. What stays, stays as it is.
 
         Unless somebody else has committed for it: then this replica was thought dead for a while, and starts anew.
         """
-        places = await self._memory.places(sorted(partitions))
-        self._guard.look({partition: committed for partition, (committed, _) in places.items()})
-        now = self._clock()
+        self._assignment += 1
+        places = await self._input.positions(sorted(partitions))
+        self._context.guard.look({partition: place.offset for partition, place in places.items()})
+        now = self._now()
         for partition in list(self._ready):
-            if partition not in partitions or places.get(partition, _NONE)[0] > self._committed.get(partition, 0):
+            theirs = places.get(partition, _NOTHING).offset > self._committed.get(partition, 0)
+            if partition not in partitions or theirs:
                 self._let_go(now, partition)
         self._pump()
-        self._own(partitions)
-        committed = {partition: places[partition][0] if partition in places else None for partition in partitions}
+        self._context.own(partitions)
+        committed = {partition: places[partition].offset if partition in places else None for partition in partitions}
         # What stays is read on where reading stands: what was taken since its commit need not be in the log any more.
-        starts = await self.inputs.starts({p: self._positions.get(p, committed[p]) for p in sorted(partitions)})
+        starts = await self._context.inputs.starts(
+            {partition: self._positions.get(partition, committed[partition]) for partition in sorted(partitions)}
+        )
         for partition in sorted(starts.keys() - self._ready.keys()):
-            start, note = places.get(partition, _NONE)
+            start, note = places.get(partition, _NOTHING)
             self._committed[partition] = start
             self._ready[partition] = self._loop.create_task(self._take_over(partition, start, note))
         return starts
@@ -397,17 +416,20 @@ class StageDriver:
         What the owner before knew to be dead, and committed past, must not count as taken: so the logs come first.
         """
         try:
-            await self._read_logs()
+            await self._context.read_logs()
             spans = self._core.assign(partition, committed, note)
-            async for delivery in self._memory.read(partition, spans):
+            async for delivery in self._context.memory.read(partition, spans):
                 self._core.remember(delivery)
             self._positions[partition] = committed
             while early := self._early.pop(partition, None):
-                await self._take_early(partition, early)
+                await self._accept_early(partition, early)
         except asyncio.CancelledError:
             raise
         except Exception as error:  # noqa: BLE001 - without its memory the stage must not go on
             self.crashed(error)
+
+    def out_of_range(self, partition: int, position: int, bounds: Bounds) -> int | None:
+        return max(position, bounds.start) if self._context.inputs.admits(partition, position, bounds) else None
 
     def crashed(self, error: BaseException) -> None:
         if not self.failed.done():

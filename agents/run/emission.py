@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from spillway.agents.core.actions import Emit, EmitKind, timing_of
 from spillway.agents.core.request import Delivery, Request
-from spillway.agents.live.dead_letters import dead_letter, letter_headers
 from spillway.lineage import headers
+from spillway.lineage.dead_letters import dead_letter, letter_headers
 from spillway.lineage.flags import bounded, merge
 from spillway.lineage.message import Outcome, StageTiming
+from spillway.lineage.ports import Outgoing
 from spillway.lineage.values import codec
 from spillway.topology import topics
 
@@ -37,20 +37,10 @@ class Carried:
 _TEXT_CHARS = 1000  # of an outcome's explanation: a model's message may hold its whole input
 
 
-class Outgoing(NamedTuple):
-    """One message to produce."""
-
-    topic: str
-    partition: int
-    key: bytes | None
-    value: bytes
-    headers: list[tuple[str, bytes]]
-
-
 class Emission:
     """Makes the messages of one stage."""
 
-    def __init__(self, pipeline: str, stage: str, limits: Limits, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, pipeline: str, stage: str, limits: Limits, clock: Callable[[], float]) -> None:
         self._pipeline = pipeline
         self._stage = stage
         self._limits = limits
@@ -114,7 +104,7 @@ class Emission:
     def _letter(self, emit: Emit, carried: Carried) -> Outgoing:
         record = carried.record
         reason, text = (emit.loss.reason, emit.loss.text) if emit.loss is not None else ("", "")
-        value = dead_letter(record, self._stage, reason, text, self._limits)
+        value = dead_letter(record, self._stage, reason, text, self._limits, self._clock())
         key = record.key if value_holds_key(record.key) else None
         told = letter_headers(self._stage, reason, text, emit.request_id)
         return Outgoing(self._dead, record.partition, key, value, told)

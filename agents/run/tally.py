@@ -9,11 +9,10 @@ from spillway.lineage.hops import growth
 from spillway.lineage.message import DROPPED
 
 if TYPE_CHECKING:
-    from spillway.agents.core.actions import Emit
+    from spillway.agents.core.actions import Emit, Executed
     from spillway.agents.core.batching import Batch
     from spillway.agents.core.estimates.observed import Observed
-    from spillway.agents.live.metrics import StageMetrics
-    from spillway.agents.live.stage.batch_work import Executed
+    from spillway.agents.metrics import StageMetrics
 
 
 class Tally:

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -25,7 +24,7 @@ from spillway.agents.core.estimates.observed import Observed
 from spillway.lineage import reasons
 from spillway.lineage.errors import WireError
 from spillway.lineage.metric_names import GATE
-from spillway.lineage.ports import Since
+from spillway.lineage.ports import Outgoing, Since
 from spillway.lineage.values.codec import encode_word
 from spillway.topology import topics
 
@@ -34,11 +33,9 @@ if TYPE_CHECKING:
 
     from spillway.agents.core.policy import StageState, StageView
     from spillway.agents.core.stage import StageCore
-    from spillway.agents.live.clock import Clock
-    from spillway.agents.live.metrics import StageMetrics
-    from spillway.agents.live.output import Output
+    from spillway.agents.metrics import StageMetrics
     from spillway.lineage.message import PlanWord
-    from spillway.lineage.ports import Following, Log, Record
+    from spillway.lineage.ports import Clock, Following, Log, Output, Record
     from spillway.lineage.values.codec import Decoder
     from spillway.topology.spec import PipelineSpec
 
@@ -75,7 +72,7 @@ class Planner:
         self._reload_schemas = reload_schemas
         self._reloaded = -_RELOAD
         self.observed = None if core.reports else Observed(view)  # is told of every request; see `Tally`
-        self._began_us = round(clock() * 1e6)
+        self._began_us = round(clock.now() * 1e6)
         self._key = key_of(view.stage, view.replica)
         self._topic = topics.plan(spec.name)
         self._under_way = False
@@ -91,7 +88,7 @@ class Planner:
         self.deafen()
         self._words = kafka.follow(
             (self._topic, 0),
-            Since(self._clock() - _SINCE) if start is None else start,
+            Since(self._clock.now() - _SINCE) if start is None else start,
             self.hear,
             cut=lambda bounds: self.follow(kafka, bounds.start),
             trouble=lambda error: log.warning("%s cannot be read; trying again: %s", self._topic, error),
@@ -102,7 +99,7 @@ class Planner:
             self._words.stop()
 
     def hear(self, words: Sequence[Record]) -> None:
-        now = self._clock()
+        now = self._clock.now()
         for record in words:
             if record.value is None:
                 self._forget(record.key)
@@ -116,7 +113,7 @@ class Planner:
                 continue
             if key_of(word.stage, word.replica) == self._key:
                 self._echo(now, word)
-            elif (reason := self.board.hear(now, word, time.monotonic())) is not None:
+            elif (reason := self.board.hear(now, word, self._clock.monotonic())) is not None:
                 log.info("a status message of %s.%d was refused: %s", word.stage, word.replica, reason)
 
     def stored(self) -> None:
@@ -130,14 +127,14 @@ class Planner:
         period = self._view.period
         delay = min(period / 4, _LONGEST_DELAY)
         while True:
-            now = self._clock()
+            now = self._clock.now()
             await asyncio.sleep((now // period + 1) * period - now)
             self.say(output)
             await asyncio.sleep(delay)
             self.merge(tick)
 
     def say(self, output: Output) -> None:
-        now = self._clock()
+        now = self._clock.now()
         state = self._state(now)
         try:
             said = encode_word(word_of(state, self._began_us))
@@ -145,7 +142,7 @@ class Planner:
             log.warning("the policy of %s reports a state that cannot be encoded: %s", self._view.stage, error)
             return
         word = self._decoder.word(said)
-        if (reason := self.board.hear(now, word, time.monotonic())) is not None:
+        if (reason := self.board.hear(now, word, self._clock.monotonic())) is not None:
             log.warning("the policy of %s reports a state that was refused: %s: %r", self._view.stage, reason, word)
             return
         waits = state.waits
@@ -154,17 +151,17 @@ class Planner:
             self._metrics.plan_unsaid += 1
             return
         self._under_way = True
-        output.send(self._topic, 0, self._key, said, [], self, vital=False)
+        output.send(Outgoing(self._topic, 0, self._key, said), self, vital=False)
 
     def merge(self, tick: Tick) -> None:
-        now, there = self._clock(), time.monotonic()
+        now, there = self._clock.now(), self._clock.monotonic()
         for heard in self.board.heard(there):
             if (heard.state.stage, heard.state.replica) != (self._view.stage, self._view.replica) and not heard.silent:
                 self._metrics.plan_age.observe(heard.age)
         tick(now, self.board.states(there))
 
     def farewell(self, output: Output) -> None:
-        output.send(self._topic, 0, self._key, None, [], self, vital=False)
+        output.send(Outgoing(self._topic, 0, self._key, None), self, vital=False)
 
     # Inside ----------------------------------------------------------------------------------------------------
 

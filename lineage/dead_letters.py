@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING
 
 from spillway.lineage import headers
@@ -21,8 +20,11 @@ STAGE = "spillway-stage"
 _TEXT_BYTES = 1000
 
 
-def dead_letter(record: Record, stage: str, reason: str, text: str, limits: Limits) -> bytes:
-    """Encode the letter; a record too large for one goes without its value, and the text says so."""
+def dead_letter(record: Record, stage: str, reason: str, text: str, limits: Limits, now: float) -> bytes:
+    """Encode the letter; a record too large for one goes without its value, and the text says so.
+
+    `now`: unix seconds.
+    """
     letter = DeadLetter(
         topic=record.topic,
         partition=record.partition,
@@ -30,7 +32,7 @@ def dead_letter(record: Record, stage: str, reason: str, text: str, limits: Limi
         stage=stage,
         reason=reason,
         text=text[:_TEXT_BYTES],
-        at_us=time.time_ns() // 1000,
+        at_us=int(now * 1e6),
         key=record.key,
         value=record.value,
         headers=[(_raw(name), value) for name, value in record.headers],

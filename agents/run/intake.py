@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from spillway.agents.core.request import Delivery, Loss
-from spillway.agents.live.stage.emission import Carried
+from spillway.agents.run.emission import Carried
 from spillway.lineage import headers, reasons
 from spillway.lineage.errors import WireError, unreadable
 from spillway.lineage.limits import LOOSEST_LIMITS
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
 
     from spillway.agents.core.joins import Fetch
-    from spillway.agents.live.metrics import StageMetrics
+    from spillway.agents.metrics import StageMetrics
     from spillway.lineage.marks import Place
     from spillway.lineage.values.codec import Decoder
 

@@ -1,1 +1,0 @@
-"""The State Planner of a live stage: what replicas tell each other on `<p>.plan`."""
