@@ -3,8 +3,8 @@
 Rules:
 
 * A callback that is ready takes a microsecond, so that one which spins does not stop the time, and where none is ready
-  the time jumps to the next timer. Timers of one moment run in the order in which they were made. So a seed makes a
-  run, whatever the machine does.
+  the time jumps to the next timer, or is waited for (`pace`). Timers of one moment run in the order in which they were
+  made. So a seed makes a run, whatever the machine does.
 * A callback belongs to the process that its context names; the world's own belong to none. What belongs to
   a process that is dead is dropped, and what belongs to one that is stopped waits until it goes on.
 * A killed process runs no more of its code: neither its callbacks nor its coroutines' `finally` clauses, as after a
@@ -61,6 +61,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
     def __init__(self, start: float, takes: Callable[[], tuple[float, bool]] = lambda: (0.0, False)) -> None:
         super().__init__()
         self.now = start
+        self.pace: Callable[[float], float] | None = None  # waits until a time, and returns what time it is then
         self._takes = takes
         self._timers: list[tuple[float, int, asyncio.TimerHandle]] = []
         self._serial = count()
@@ -104,11 +105,11 @@ class VirtualLoop(asyncio.BaseEventLoop):
         ready: deque[asyncio.Handle] = self._ready  # type: ignore[attr-defined]
         timers = self._timers
         if ready and not (timers and timers[0][0] <= self.now):
-            self.now += _CALLBACK
+            self.now = self.now + _CALLBACK if self.pace is None else self.pace(self.now)
             self.run_handle(ready.popleft())
         elif timers:
             when, _, handle = heapq.heappop(timers)
-            self.now = max(self.now, when)
+            self.now = max(self.now, when if self.pace is None else self.pace(when))
             self.run_handle(handle)
         else:
             return False

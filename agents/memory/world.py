@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextvars import Context
 from dataclasses import dataclass
 from random import Random
-from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar
 
 from spillway.agents.memory.broker import Broker, R
 from spillway.agents.memory.loop import VirtualLoop
@@ -20,8 +20,15 @@ if TYPE_CHECKING:
 _T = TypeVar("_T")
 
 START: Final = 1_000_000.0  # unix seconds
-_SLOW: Final = 0.04  # share of messages with a long delay
 _LATE: Final = 0.5  # share of an executor's functions that run at the end of their time
+
+
+class Network(NamedTuple):
+    """How long a message takes: mostly from `least` on, in seconds, and now and then long."""
+
+    least: float = 0.0005
+    spread: float = 0.004
+    slow: float = 0.04  # share of messages with a long delay
 
 
 @dataclass(slots=True)
@@ -38,6 +45,7 @@ class World(Generic[R]):
     def __init__(self, seed: int) -> None:
         self.random = Random(seed)  # noqa: S311 (a simulation)
         self.loop = VirtualLoop(START, self._executes)
+        self.network = Network()
         self.broker: Broker[R] = Broker(lambda: self.now, self.wake, self.gap)
         self.processes: list[Process] = []
         self._context = Context()  # of what happens to processes, and is no process's own
@@ -61,9 +69,13 @@ class World(Generic[R]):
         try:
             return self.loop.run_until_complete(main)
         finally:
-            for process in self.processes:
-                process.kill()
-            self.loop.close()
+            self.end()
+
+    def end(self) -> None:
+        """Kill all processes, and close the loop."""
+        for process in self.processes:
+            process.kill()
+        self.loop.close()
 
     def _executes(self) -> tuple[float, bool]:
         return 0.001 + 0.01 * self.random.random(), self.random.random() < _LATE
@@ -80,7 +92,8 @@ class World(Generic[R]):
     def latency(self) -> float:
         """Draw how long until the broker has answered: short, now and then long, longer while it is away."""
         random = self.random.random
-        delay = 0.02 + 0.2 * random() if random() < _SLOW else 0.0005 + 0.004 * random()
+        least, spread, slow = self.network
+        delay = 0.02 + 0.2 * random() if random() < slow else least + spread * random()
         return self.answering(self.now + delay) - self.now if self._away else delay
 
     def answering(self, when: float) -> float:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from spillway.lineage.ports import Bounds, Clock, Headers, PulledInput, Record, Spans, Transactions, Work
 
 GATHER_SECONDS: Final = 0.02  # between two transactions, at most
+_GATHER_SHARE: Final = 0.05  # of the SLO, at most
 POLL_SECONDS: Final = 0.1
 
 
@@ -137,3 +138,8 @@ class GateContext:
     gather: float = GATHER_SECONDS  # between two transactions where they fill all time
     poll: float = POLL_SECONDS  # how long to wait for outcomes where nothing is in hand
     trace: Callable[[Release, float], None] | None = None  # called with each release that readers see, and since when
+
+
+def gather_of(slo: float) -> float:
+    """Return how long outcomes of a pipeline with this SLO may gather between two transactions, in seconds."""
+    return min(GATHER_SECONDS, _GATHER_SHARE * slo)

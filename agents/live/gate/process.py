@@ -43,7 +43,7 @@ from spillway.agents.live.registry import Address, serve_metrics
 from spillway.agents.live.spans import KafkaSpans, at_once
 from spillway.agents.metrics import Distribution
 from spillway.agents.run.gate import Gate
-from spillway.agents.run.gate_context import GATHER_SECONDS, GateContext, GateTopics
+from spillway.agents.run.gate_context import GateContext, GateTopics, gather_of
 from spillway.agents.run.inputs import Inputs, of_gate, writes_transactions
 from spillway.lineage.errors import OustedError, SpillwayError
 from spillway.lineage.metric_names import GATE
@@ -105,7 +105,6 @@ class Teller:
         self._producer.purge()
 
 
-GATHER_SHARE = 0.05  # of the SLO, at most
 _LOAD_SECONDS = 120.0
 _MEND_SECONDS = 30.0
 
@@ -242,7 +241,7 @@ def build(
         mend=mend,
         tell=tell,
         versions=states,
-        gather=min(GATHER_SECONDS, GATHER_SHARE * spec.slo),
+        gather=gather_of(spec.slo),
         trace=metrics.traces.offer if metrics.traces is not None else None,
     )
     return Gate(context)

@@ -258,12 +258,15 @@ class BatchWork:
         self._raised = functions.raised
         self._raw = not (caches or keeps or functions.any)  # whether a model's outputs are only encoded
 
-    def run(self, instance: int, batch: Batch) -> Executed:
-        """Run one batch; never raises for what a model or a query does."""
+    def run(self, instance: int, batch: Batch, seconds: float | None = None) -> Executed:
+        """Run one batch; never raises for what a model or a query does.
+
+        `seconds`: what it takes where time is virtual; None: what it took.
+        """
         prepared = self.prepare(batch)
         began = time.perf_counter()
         answers = self._answers(instance, prepared) if prepared.inputs else {}
-        return self.finish(prepared, answers, time.perf_counter() - began)
+        return self.finish(prepared, answers, time.perf_counter() - began if seconds is None else seconds)
 
     def prepare(self, batch: Batch) -> Prepared:
         """The inputs of a batch's queries; what cannot be had of one is its result."""
