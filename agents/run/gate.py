@@ -33,7 +33,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Sequence
 
     from spillway.agents.core.outcomes import Release
-    from spillway.agents.run.gate_context import GateContext, Unusable
+    from spillway.agents.run.gate_context import GateContext
+    from spillway.agents.run.gate_wire import Poison
     from spillway.lineage.ports import Bounds, Record
 
 log = logging.getLogger(__name__)
@@ -91,7 +92,7 @@ class Gate:
         What was decided and not yet written is decided again.
         """
         await self._transactions.hold(self._topics.egress)
-        self._context.admission.stopped.clear()
+        self._context.inputs.stopped.clear()
         self._renew()
         await self._input.join(self)
 
@@ -160,7 +161,7 @@ class Gate:
         else:
             self._put_aside(now, taken)
 
-    def _put_aside(self, now: float, unusable: Unusable) -> None:
+    def _put_aside(self, now: float, unusable: Poison) -> None:
         """Have a record that cannot be taken written as a dead letter; its query fails, where that is known."""
         raw = unusable.raw
         extra = about(raw.headers)
@@ -247,10 +248,10 @@ class Gate:
             self._core.revoke(partition)
             self._standing.pop(partition, None)
             self._recorder.committed.pop(partition, None)
-            self._context.admission.stopped.pop(partition, None)
+            self._context.inputs.stopped.pop(partition, None)
 
     def out_of_range(self, partition: int, position: int, bounds: Bounds) -> int | None:
-        return max(position, bounds.start) if self._context.admission.admits(partition, position, bounds) else None
+        return max(position, bounds.start) if self._context.inputs.admits(partition, position, bounds) else None
 
     async def _load(self, partitions: Collection[int]) -> dict[int, int]:
         if not partitions:

@@ -213,7 +213,7 @@ class Bench:
             begin=ThreadPoolExecutor(1).submit,
             reread=lambda places: in_thread("reading", lambda: self.reader.records(places)),
             wire=self.wire,
-            admission=endless(),
+            inputs=endless(),
             recorder=GateMetrics("p", 0),
             core=lambda: GateCore(SHAPES["chain"].graph(), sinks=None, durability=self.known),
             versions=Versions(),

@@ -232,7 +232,7 @@ def test_a_gate_reads_the_logs_after_the_committed_offsets_and_before_it_remembe
         spans=port,
         versions=port,
         wire=SimpleNamespace(envelope=lambda _record: 1, released=lambda _record: ("q", 1.0)),
-        admission=endless(),
+        inputs=endless(),
     )
     assert complete(gate_memory.load(context, core, [0])) == {0: Commit(5, "")}
     assert order == ["committed", "logs", "ends of o", "ends of e", "assign", "recall", "remember"]

@@ -5,7 +5,6 @@ from types import SimpleNamespace
 
 from spillway.agents.core.gate import GateCore
 from spillway.agents.live.gate.metrics import GateMetrics
-from spillway.agents.live.gate.wire import Wire
 from spillway.agents.memory.groups import Group
 from spillway.agents.memory.ports import ABORTED, MemoryClock, MemoryExecutor, MemorySpans, MemoryTransactions
 from spillway.agents.memory.processes import AFTER, BEFORE
@@ -14,6 +13,7 @@ from spillway.agents.memory.records import kept
 from spillway.agents.memory.world import DriverWorld
 from spillway.agents.run.gate import Gate
 from spillway.agents.run.gate_context import GateContext, GateTopics
+from spillway.agents.run.gate_wire import GateWire
 from spillway.agents.run.inputs import Inputs, of_gate
 from spillway.lineage import headers
 from spillway.lineage.errors import FencedError, OustedError
@@ -57,7 +57,7 @@ class GateWorld:
         pulled = MemoryPulledInput(world, process, self.group, f"gate.{replica}")
         transactions = MemoryTransactions(world, process, f"p.gate.{replica}", GROUP, pulled.ticket)
         transactions.breaks = self._breaks
-        spans, executor = MemorySpans(world, process), MemoryExecutor()
+        spans, executor, clock = MemorySpans(world, process), MemoryExecutor(), MemoryClock(process)
         graph = self.shape.graph()
         metrics = GateMetrics("p", replica)
         return GateContext(
@@ -66,12 +66,12 @@ class GateWorld:
             input=pulled,
             transactions=transactions,
             spans=spans,
-            clock=MemoryClock(process),
+            clock=clock,
             sleep=asyncio.sleep,
             begin=executor.run,
             reread=lambda places: asyncio.ensure_future(spans.pick(TOPICS.outcomes, places)),
-            wire=Wire(graph.order, Decoder(LIMITS), LIMITS),
-            admission=Inputs(TOPICS.outcomes, of_gate(GROUP, TOPICS.outcomes), metrics.stopped),
+            wire=GateWire(graph.order, Decoder(LIMITS), LIMITS, clock),
+            inputs=Inputs(TOPICS.outcomes, of_gate(GROUP, TOPICS.outcomes), metrics.stopped),
             recorder=metrics,
             core=lambda: GateCore(graph, sinks=self.shape.sinks),
             poll=0.5,
