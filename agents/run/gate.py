@@ -41,7 +41,6 @@ log = logging.getLogger(__name__)
 
 MOST_OUTCOMES = 1_000  # in one transaction
 ROUND_SECONDS = 60.0  # a round waits for a broker that restarts; one that takes longer hangs
-_HOLDING_POLL_SECONDS = 0.001  # while outcomes wait for versions, payloads or their JSON: those come another way
 _QUIET_COMMIT_SECONDS = 0.5  # offsets that no release takes along are committed this often
 
 
@@ -137,7 +136,7 @@ class Gate:
 
     async def _next(self) -> Sequence[Record]:
         held = self._rereading.busy or self._conversions.waiting or (self._versions is not None and self._core.held > 0)
-        return await self._input.take(MOST_OUTCOMES, _HOLDING_POLL_SECONDS if held else self._context.poll)
+        return await self._input.take(MOST_OUTCOMES, self._context.held_poll if held else self._context.poll)
 
     def _hear(self, records: Iterable[Record]) -> float:
         """Let the core have what came, by whichever way; return the time."""

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 GATHER_SECONDS: Final = 0.02  # between two transactions, at most
 _GATHER_SHARE: Final = 0.05  # of the SLO, at most
 POLL_SECONDS: Final = 0.1
+HELD_POLL_SECONDS: Final = 0.001
 
 
 @dataclass(slots=True, frozen=True)
@@ -94,6 +95,7 @@ class GateContext:
     versions: GateVersions | None = None  # None where no stage has a state
     gather: float = GATHER_SECONDS  # between two transactions where they fill all time
     poll: float = POLL_SECONDS  # how long to wait for outcomes where nothing is in hand
+    held_poll: float = HELD_POLL_SECONDS  # where some wait for versions, payloads or JSON, which come another way
     trace: Callable[[Release, float], None] | None = None  # called with each release that readers see, and since when
 
 

@@ -221,7 +221,7 @@ class Stage(Owner):
         except PoisonError as poison:
             if poison.reason == reasons.UNKNOWN_SCHEMA:
                 return False
-            self._fail(poison)
+            self._fail(record, poison)
             return True
         now = self._now()
         self._core.deliver(now, delivery)
@@ -237,11 +237,11 @@ class Stage(Owner):
         try:
             self._core.deliver(self._now(), self._context.intake.delivery(record))
         except PoisonError as poison:
-            self._fail(poison)
+            self._fail(record, poison)
 
-    def _fail(self, poison: PoisonError) -> None:
-        place, of = _place(poison), about(poison.delivery)
-        log.warning("%s[%d] offset %d is poison (%s): %s", *place, poison.reason, poison, extra=of)
+    def _fail(self, record: Record, poison: PoisonError) -> None:
+        place = record.topic, record.partition, record.offset
+        log.warning("%s[%d] offset %d is poison (%s): %s", *place, poison.reason, poison, extra=about(poison.delivery))
         self._core.fail(self._now(), poison.delivery, poison.reason, str(poison))
 
     # What the core asks for -----------------------------------------------------------------------------------------
@@ -444,6 +444,11 @@ class Stage(Owner):
         """End the process: a message could not be delivered, and what it stands for must not be committed."""
         self.crashed(SpillwayError(text))
 
+    @property
+    def partitions(self) -> Collection[int]:
+        """Those whose records are delivered."""
+        return self._positions.keys()
+
     # Stopping -------------------------------------------------------------------------------------------------------
 
     def stop_taking(self) -> None:
@@ -455,8 +460,3 @@ class Stage(Owner):
     def idle(self) -> bool:
         """Whether everything that was taken is done, but for parts that wait for others in a join."""
         return self._core.unsettled == 0 and self._in_hand == 0
-
-
-def _place(poison: PoisonError) -> tuple[Any, ...]:
-    record = poison.delivery.payload.record
-    return record.topic, record.partition, record.offset
