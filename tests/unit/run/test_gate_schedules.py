@@ -41,12 +41,18 @@ def wrong(seed, **options):
     lost = [query for query in played.asked if query not in seen]
     return {
         "twice": sorted(query for query, times in seen.items() if times > 1), "lost": lost, "behind": played.behind(),
+        "early": played.early(),
         "failures": [repr(error) for error in played.world.loop.failures],
     }, played.counts  # fmt: skip
 
 
-RIGHT = {"twice": [], "lost": [], "behind": [], "failures": []}
-SHAPES = [{}, {"shape": "sinks-all", "sinks": ("b", "d")}, {"shape": "sinks-any", "sinks": ("b", "c")}]
+RIGHT = {"twice": [], "lost": [], "behind": [], "early": [], "failures": []}
+SHAPES = [
+    {},
+    {"shape": "sinks-all", "sinks": ("b", "d")},
+    {"shape": "sinks-any", "sinks": ("b", "c")},
+    {"stateful": True},
+]
 
 
 @pytest.mark.parametrize("options", SHAPES)
@@ -117,8 +123,17 @@ class LeavesStandingOffsetsOut(Gate):
         await super().start()
 
 
+class HearsNoVersions(Gate):
+    """Does not look at what has become durable."""
+
+    def _hear(self, records):
+        self._versions = None
+        return super()._hear(records)
+
+
 MUTATIONS = [
     LeavesOffsetsOut, LeavesStandingOffsetsOut, TakesTheUnknownForDone, GoesOnAfterAnAbort, ForgetsWhatWasReleased,
+    HearsNoVersions,
 ]  # fmt: skip
 MOST = 40  # seeds
 
