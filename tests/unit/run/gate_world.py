@@ -241,6 +241,10 @@ class GateWorld:
             if one.headers
         ]
 
+    def busy(self):
+        """Return the gates that still hold something."""
+        return [own.process.name for own in self.gates if own.process.alive and own.gate and not own.gate.idle]
+
     def early(self):
         """Return the outcomes that were written before any of what their reports rest on was."""
         broker = self.world.broker
