@@ -349,8 +349,9 @@ class GateCore(GateGauges):
         taken = Taken.FIRST if copy.admitted else share.speculation.readmit(copy)
         if taken is Taken.FIRST:
             self._hear(now, share, copy.delivery)
-        elif taken is Taken.REPEATED:
-            self._repeated(share, copy.delivery)
+        elif taken is Taken.REPEATED:  # and forgotten
+            self.stats.duplicates += 1
+            share.offsets.done(copy.delivery.offset)
 
     def _closed(self, share: GateShare, verdict: Verdict, entry: Entry) -> None:
         if not share.refetch.park(verdict, entry):
