@@ -122,7 +122,7 @@ class VariantLane(CrewLane):
 
 
 class VariantCrews:
-    """The workers of all variants of the stage's front (`spillway.agents.run.stage.Workers`)."""
+    """The workers of all variants of the stage's front (`spillway.agents.run.stage_context.Workers`)."""
 
     def __init__(self, config: StageProcessConfig, registry: Models | None = None) -> None:
         """Call in a running loop. `registry`: the table that the variants are of.

@@ -9,7 +9,8 @@ from spillway.agents.live.gate.blocking import block, complete
 from spillway.agents.live.gate.states import GateStates
 from spillway.agents.run import gate_memory
 from spillway.agents.run.gate_context import GateTopics
-from spillway.agents.run.stage import Context, Stage
+from spillway.agents.run.stage import Stage
+from spillway.agents.run.stage_context import Context
 from spillway.lineage.errors import BrokerError
 from spillway.lineage.ports import Bounds, Commit
 from tests.unit.live.endless_inputs import endless
