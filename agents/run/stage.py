@@ -199,19 +199,23 @@ class Stage(Owner):
             answering = self._loop.create_task(self._answer(hits))
             self._answering.add(answering)
             answering.add_done_callback(self._answering.discard)
-        for emit in core.take_emits():
-            if not self._emit(output, emit):
-                return
-        self._rereading.ask(core.take_fetches())
-        if not self._room.is_set() and (self._may_accept or self._stopping):
-            self._room.set()
         now = self._now()
+        for emit in core.take_emits():
+            if not self._emit(now, output, emit):
+                return
+        if fetches := core.take_fetches():
+            self._rereading.ask(fetches)
+        self._look_for_room()
         wake = core.next_wake(now)
         if wake is not None:
             self._alarm.within(wake - now)
 
-    def _emit(self, output: Output, emit: Emit) -> bool:
-        self._tally.emitted(self._now(), emit)
+    def _look_for_room(self) -> None:
+        if not self._room.is_set() and (self._may_accept or self._stopping):
+            self._room.set()
+
+    def _emit(self, now: float, output: Output, emit: Emit) -> bool:
+        self._tally.emitted(now, emit)
         try:
             message = self._context.emission.message(emit)
         except SpillwayError as error:
@@ -292,8 +296,9 @@ class Stage(Owner):
         self._pump()
 
     def stored(self, emits: Sequence[Emit]) -> None:
+        """Learn that the broker has these messages, which leads to commits and to room, and to nothing else."""
         self._core.acked_all(emits)
-        self._pump()
+        self._look_for_room()
 
     # The input's owner ----------------------------------------------------------------------------------------------
 
