@@ -35,7 +35,7 @@ from spillway.agents.live.stage.beginning import (
 )
 from spillway.agents.live.stage.beside import beside_of
 from spillway.agents.live.stage.config import StageProcessConfig
-from spillway.agents.live.stage.crew import Crew
+from spillway.agents.live.stage.crew import Crew, local_crews
 from spillway.agents.live.stage.extras import Extras
 from spillway.agents.live.stage.guard import folder_of
 from spillway.agents.live.stage.lookups import Lookups
@@ -73,7 +73,7 @@ from spillway.agents.run.stage import Context, Stage
 from spillway.agents.run.tally import Tally
 from spillway.agents.workers.forks import isolate_children
 from spillway.agents.workers.identity import model_hash
-from spillway.agents.workers.processes import command_of
+from spillway.agents.workers.links import Links
 from spillway.agents.workers.tls import context_of
 from spillway.lineage.errors import SpillwayError
 from spillway.lineage.values.codec import Decoder
@@ -91,11 +91,13 @@ if TYPE_CHECKING:
     from spillway.agents.core.policy import StageFacts
     from spillway.agents.core.routes.variants import Variants
     from spillway.agents.live.stage.batch_work import BatchWork
+    from spillway.agents.live.stage.crew import Crews
     from spillway.agents.live.stage.extras import Beside
     from spillway.agents.live.stage.guard import Guard
     from spillway.agents.live.stage.parts import Known
     from spillway.agents.models.execution import Runner
     from spillway.agents.models.loading import Model
+    from spillway.agents.workers.links import Listener
     from spillway.checkpoint.logs import Logs
     from spillway.producers.models import Models
 
@@ -152,14 +154,15 @@ async def _serve(
     crew: Crew | Members | VariantCrews | None = None
     beside: Beside | None = None
     known = known_of(copies[0][1] if copies else None)
+    crews = local_crews(config.torch_threads)
     try:
-        beside = beside_of(config)
+        beside = beside_of(config, crews)
         if config.spec.ensemble is not None:
-            crew = Members(config)
+            crew = Members(config, crews)
             record = sizes.ensembles(0.0).get(record_key(config.stage))
             known = await crew.first(all_load=record is None or not record.changed)
         elif config.spec.variants is not None:
-            crew = VariantCrews(config, registry)
+            crew = VariantCrews(config, crews, registry)
             known = await crew.first()
         elif config.processes:
             if config.cautious:
@@ -167,7 +170,7 @@ async def _serve(
                     "%s: its processes died twice without progress; the model now runs in worker processes",
                     config.stage,
                 )
-            crew = _crew(config)
+            crew = _crew(config, crews)
             known = known_of_hello(await crew.first())
         if beside is not None:
             await beside.ready()
@@ -186,18 +189,23 @@ async def _serve(
             await asyncio.to_thread(beside.close)
 
 
-def _crew(config: StageProcessConfig) -> Crew:
+def _crew(config: StageProcessConfig, crews: Crews) -> Crew:
     """The workers of a front, to be started or, where they come from other hosts, waited for."""
     spec, place = config.spec, f"stage {config.stage!r}"
     workers = spec.workers
     if workers.listen is None or workers.tls is None:
-        command = command_of(spec, config.torch_threads)
-        return Crew(place, Pool(config.workers), Clock(), command, workers.timeout)
+        return crews.make(place, spec, config.workers)
     tls = Path(workers.tls)
     context = context_of(tls if tls.is_dir() else config.pipeline.path.parent / tls, front=True)
-    crew = Crew(place, Pool(config.workers, starts=False), Clock(), None, workers.timeout)
-    crew.listen(host_and_port(workers.listen), context, model_hash(str(spec.model), spec.arguments))
-    return crew
+    address, model = host_and_port(workers.listen), model_hash(str(spec.model), spec.arguments)
+
+    def connect(listener: Listener) -> Links:
+        links = Links(listener, timeout=workers.timeout)
+        links.listen(address, context, model)
+        log.info("%s: waiting for workers at %s:%d; start them with 'spillway worker'", place, *address)
+        return links
+
+    return Crew(place, Pool(config.workers, starts=False), crews.clock, connect)
 
 
 class StageProcess(Serving):
