@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Protocol, Self
 
 from spillway.agents.live.registry import Address
 from spillway.agents.models.loading import TORCH_THREADS
+from spillway.topology import topics
 from spillway.topology.ensembles import in_effect
 from spillway.topology.sizes import sized
 
@@ -50,6 +51,12 @@ class StageConfig:
     @property
     def spec(self) -> StageSpec:
         return self.pipeline.spec.stage(self.stage)
+
+    @property
+    def topic(self) -> str:
+        """The topic of its input."""
+        name, before = self.pipeline.spec.name, self.pipeline.graph.predecessors[self.stage]
+        return topics.stage_input(name, self.stage) if before else topics.ingress(name)
 
     @property
     def workers(self) -> int:

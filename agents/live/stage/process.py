@@ -13,7 +13,7 @@ import time
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
 from spillway.agents.core.policies import period_of
 from spillway.agents.core.pool import Pool
@@ -36,14 +36,12 @@ from spillway.agents.live.stage.beginning import (
 from spillway.agents.live.stage.beside import beside_of
 from spillway.agents.live.stage.config import StageProcessConfig
 from spillway.agents.live.stage.crew import Crew, local_crews
+from spillway.agents.live.stage.driver import DriverParts, build_driver
 from spillway.agents.live.stage.extras import Extras
 from spillway.agents.live.stage.guard import folder_of
 from spillway.agents.live.stage.lookups import Lookups
-from spillway.agents.live.stage.member_figures import MemberFigures
-from spillway.agents.live.stage.members import Members, route_of
+from spillway.agents.live.stage.members import Members
 from spillway.agents.live.stage.parts import (
-    build_cache,
-    build_core,
     build_guard,
     build_work,
     known_of,
@@ -52,25 +50,17 @@ from spillway.agents.live.stage.parts import (
     load_copy,
     note_sizes,
     pause_of,
-    stage_signature,
 )
 from spillway.agents.live.stage.renewing import Renewing, registered
 from spillway.agents.live.stage.scaling import Scaling, counts
 from spillway.agents.live.stage.threads import Threads
 from spillway.agents.live.stage.variant_figures import VariantFigures
-from spillway.agents.live.stage.variants import VariantCrews, reads_needs
-from spillway.agents.live.stage.variants import route_of as variants_route
+from spillway.agents.live.stage.variants import VariantCrews
 from spillway.agents.live.stage.waiting import wait_to_take
 from spillway.agents.live.states.log_reader import LogsFeed
 from spillway.agents.metrics import StageMetrics, marks_histogram
 from spillway.agents.models.loading import load_policy
-from spillway.agents.run.emission import Emission
-from spillway.agents.run.inputs import Inputs, of_stage
-from spillway.agents.run.intake import Intake
-from spillway.agents.run.memory import Memory, Rereading
-from spillway.agents.run.planner import Planner, without_words
-from spillway.agents.run.stage import Context, Stage
-from spillway.agents.run.tally import Tally
+from spillway.agents.run.planner import without_words
 from spillway.agents.workers.forks import isolate_children
 from spillway.agents.workers.identity import model_hash
 from spillway.agents.workers.links import Links
@@ -97,6 +87,9 @@ if TYPE_CHECKING:
     from spillway.agents.live.stage.parts import Known
     from spillway.agents.models.execution import Runner
     from spillway.agents.models.loading import Model
+    from spillway.agents.run.memory import Rereading
+    from spillway.agents.run.planner import Planner
+    from spillway.agents.run.stage import Stage
     from spillway.agents.workers.links import Listener
     from spillway.checkpoint.logs import Logs
     from spillway.producers.models import Models
@@ -241,10 +234,8 @@ class StageProcess(Serving):
         self._beside = beside
         self._lookups = lookups
         self._name = config.pipeline.spec.name
-        self._predecessors = tuple(config.pipeline.graph.predecessors[config.stage])
         stages = config.pipeline.spec.stages
         self._period = config.plan_period or period_of((config.policy or stage.policy for stage in stages), load_policy)
-        self._topic = topics.stage_input(self._name, config.stage) if self._predecessors else topics.ingress(self._name)
         self._limits = config.pipeline.spec.limits.merged()
         self._metrics = StageMetrics(
             self._name, config.stage, config.replica, queue_limit=config.spec.queue, instances=len(copies)
@@ -255,6 +246,7 @@ class StageProcess(Serving):
             self._metrics.versions = crew.versions
         self._clock = Clock()
         self._facts: dict[str, StageFacts]
+        self._rereading: Rereading
         self._scaling: Scaling | None = None
         self._renewing: Renewing | None = None
         self._versions: KafkaLog
@@ -293,7 +285,7 @@ class StageProcess(Serving):
             work=work.run,
             pause=pause_of(config.spec),
         )
-        app = build(self._topic, self._membership(), driver, self._config.commit_interval)
+        app = build(config.topic, self._membership(), driver, self._config.commit_interval)
         driver.start(FaustInput(app), output, workers)
         if self._crew is not None:
             self._crew.begin(driver, work)
@@ -393,70 +385,34 @@ class StageProcess(Serving):
 
     def _driver(self, schemas: SchemaLog, logs: Logs | None, guard: Guard, work: BatchWork) -> tuple[Stage, Planner]:
         config = self._config
-        more: Any = {"period": self._period, "durability": logs, "threads": len(self._models)}
-        needs = None
+        built = build_driver(
+            config,
+            DriverParts(
+                known=self._known,
+                work=work,
+                guard=guard,
+                metrics=self._metrics,
+                clock=self._clock,
+                spans=KafkaSpans(config.settings.confluent()),
+                decoder=Decoder(self._limits, schemas.book),
+                period=self._period,
+                threads=len(self._models),
+                crew=self._crew,
+                beside=self._beside,
+                reload_schemas=schemas.relearn,
+                lookups=self._lookups,
+                logs=logs,
+                read_logs=self._read_logs,
+                markers=transacted(config),
+            ),
+        )
+        self._rereading = built.rereading
+        self._facts = cast("dict[str, StageFacts]", built.core.view.facts)  # which `build_core` has made
         if config.spec.variants is not None:
-            more["route"] = variants_route(config.spec)
-            needs = reads_needs(more["route"], config.spec.variants.app)
-        signature = stage_signature(config.spec, self._known)
-        joins = config.pipeline.graph.is_join(config.stage)
-        decoder = Decoder(self._limits, schemas.book)
-        intake = Intake(
-            predecessors=self._predecessors,
-            decoder=decoder,
-            signature=None if joins else signature,
-            slo=config.pipeline.spec.slo,
-            metrics=self._metrics,
-            places=config.pipeline.spec.places,
-            needs=needs,
-        )
-        spans = KafkaSpans(config.settings.confluent())
-        where = (config.pipeline, config.spec, config.replica)
-        more["cache"] = cache = build_cache(config.spec, self._known)
-        self._metrics.cache = cache.get("cache")
-        more["dispatch"] = self._metrics.dispatch = None if self._beside is None else self._beside.dispatch
-        more["awaits"] = self._lookups
-        if config.spec.ensemble is not None:
-            more["route"] = route_of(config.spec, config.replica, self._lookups)
-        core = build_core(*where, config.policy, **more)
-        if config.spec.ensemble is not None:
-            assert isinstance(self._crew, Members)
-            self._crew.serve(cast("LanedCore", core).lanes, more["route"])
-            self._metrics.lanes = MemberFigures(cast("LanedCore", core).lanes, more["route"].stats, self._crew)
-        if config.spec.variants is not None:
-            lanes, route = cast("LanedCore", core).lanes, more["route"]
-            route.waits, route.ready = lanes.waits, lanes.ready
-            self._scale(cast("LanedCore", core), route)
-        if config.spec.default is not None:
-            self._metrics.defaults = lambda: core.defaults
-        self._facts = cast("dict[str, StageFacts]", core.view.facts)  # which `build_core` has made
-        planner = Planner(
-            *(config.pipeline.spec, core.view, core),
-            clock=self._clock,
-            decoder=decoder,
-            metrics=self._metrics,
-            reload_schemas=schemas.relearn,
-        )
-        group = group_id(self._name, config.stage)
-        self._rereading = Rereading(self._topic, spans, intake)
-        context = Context(
-            intake=intake,
-            emission=Emission(self._name, config.stage, self._limits, self._clock.now),
-            memory=Memory(self._topic, spans, intake),
-            metrics=self._metrics,
-            tally=Tally(self._metrics, planner.observed),
-            inputs=Inputs(self._topic, of_stage(group, self._topic), self._metrics.stopped, markers=transacted(config)),
-            rereading=self._rereading,
-            guard=guard,
-            remembered=work.remembered,
-            reload_schemas=schemas.relearn,
-            read_logs=self._read_logs,
-            own=bool if self._lookups is None else self._lookups.own,
-        )
-        driver = Stage(core, self._clock, context)
+            self._scale(cast("LanedCore", built.core), built.route)
         if self._scaling is not None:
-            self._scaling.begin(driver.planning_ended)
-        return driver, planner
+            self._scaling.begin(built.stage.planning_ended)
+        return built.stage, built.planner
 
     def _scale(self, core: LanedCore, route: Variants) -> None:
         """Have the stage's variants scaled and renewed, if they are to be, and shown."""
