@@ -32,7 +32,7 @@ def _copies(config: StageConfig, crews: Crews, copies: CopiesSpec) -> Beside:
         changed |= {"model": copies.model, "arguments": {}}
     if copies.arguments is not None:
         changed["arguments"] = copies.arguments
-    crew = _crew(config, crews, f"copies of stage {config.stage!r}", copies.workers, changed)
+    crew = _crew(config, crews, f"copies of stage {config.stage!r}", copies.workers, "copies", changed)
     dispatch = Dispatch(quantile=copies.quantile, budget=copies.budget)
     return Beside(dispatch, [crew], partial(CopyWork, model=copies.model or ""), stage=config.stage)
 
@@ -45,11 +45,11 @@ def _coding(config: StageConfig, crews: Crews, spec: CodingSpec) -> Beside:
     for row in range(0 if coding.parities.outdated else spec.rows):
         changed = {"model": PARITY, "arguments": {"folder": str(folder), "row": row}}
         count = -(-config.workers // spec.k)
-        rows.append(_crew(config, crews, f"parity {row} of stage {config.stage!r}", count, changed))
+        rows.append(_crew(config, crews, f"parity {row} of stage {config.stage!r}", count, "parity", changed))
     return Beside(coding.dispatch(), rows, partial(CodeWork, coding=coding), spec.k, config.stage)
 
 
-def _crew(config: StageConfig, crews: Crews, place: str, count: int, changed: dict[str, Any]) -> Crew:
+def _crew(config: StageConfig, crews: Crews, place: str, count: int, lane: str, changed: dict[str, Any]) -> Crew:
     """Local workers like the stage's, but for what is `changed` of its spec."""
     spec = config.spec.with_workers(where="process").model_copy(update=changed)
-    return crews.make(place, spec, count)
+    return crews.make(place, spec, count, lane)

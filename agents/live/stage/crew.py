@@ -103,18 +103,21 @@ class Crews:
     """Makes the crews of a front, whose workers are all of one world."""
 
     clock: ports.Clock
-    connect: Callable[[StageSpec, Listener], WorkerLinks]
-    """Makes the links to workers that run a spec's model. Raises ModelError where there can be none."""
+    connect: Callable[[StageSpec, str, Listener], WorkerLinks]
+    """Makes the links to workers that run a spec's model, in a lane. Raises ModelError where there can be none."""
 
-    def make(self, place: str, spec: StageSpec, count: int) -> Crew:
-        """Make a crew of so many workers; `place` names it in texts. Raises ModelError as `connect` does."""
-        return Crew(place, Pool(count), self.clock, partial(self.connect, spec))
+    def make(self, place: str, spec: StageSpec, count: int, lane: str = "") -> Crew:
+        """Make a crew of so many workers; `place` names it in texts. Raises ModelError as `connect` does.
+
+        `lane`: the member or variant whose workers they are, or "copies" or "parity"; empty: the stage's own.
+        """
+        return Crew(place, Pool(count), self.clock, partial(self.connect, spec, lane))
 
 
 def local_crews(torch_threads: int) -> Crews:
     """Return what makes crews of processes on this host."""
 
-    def connect(spec: StageSpec, listener: Listener) -> Links:
+    def connect(spec: StageSpec, _lane: str, listener: Listener) -> Links:
         return Links(listener, timeout=spec.workers.timeout, command=command_of(spec, torch_threads))
 
     return Crews(Clock(), connect)

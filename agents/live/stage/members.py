@@ -175,7 +175,7 @@ class Members:
 
     def _crew(self, name: str) -> Crew:
         spec = self._config.spec.member(name)
-        return self._maker.make(f"stage {spec.name!r}, member {name!r}", spec, _count(self._config, name))
+        return self._maker.make(f"stage {spec.name!r}, member {name!r}", spec, _count(self._config, name), name)
 
     async def _loaded(self, name: str) -> dict[str, Any]:
         hello = await self._crews[name].first()

@@ -144,7 +144,7 @@ class VariantCrews:
     def _crew(self, stage: StageSpec, name: str) -> Crew:
         spec = stage.variant(name)
         place = f"stage {spec.name!r}, variant {name!r}"
-        return self._maker.make(place, spec, spec.workers.of_front(self._config.replica))
+        return self._maker.make(place, spec, spec.workers.of_front(self._config.replica), name)
 
     async def first(self) -> Known:
         """Start the workers; what one says of its inputs. Raises ModelError where a variant cannot be loaded."""
