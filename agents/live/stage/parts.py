@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from spillway.agents.core.dispatch import Dispatch
     from spillway.agents.core.holding import Versions
     from spillway.agents.core.laned_stage import Combines
-    from spillway.agents.live.stage.config import StageProcessConfig
+    from spillway.agents.live.stage.config import StageConfig
     from spillway.agents.live.stage.lookups import Lookups
     from spillway.agents.models.loading import Model
     from spillway.checkpoint.durability import Durability
@@ -87,7 +87,7 @@ def build_guard(spec: StageSpec, folder: Path) -> Guard:
     """What finds batches that hang, and, of a stage with a state, which queries its processes died of.
 
     `folder` has what earlier processes had under way. A stage without a state needs none: after two deaths its workers
-    are processes (`StageProcessConfig.processes`), and it is these that die.
+    are processes (`StageConfig.processes`), and it is these that die.
     """
     noted = folder if spec.state is not None else None
     return Guard(
@@ -280,7 +280,7 @@ def _lane(
     return batcher, None if own.cache is None else PredictionCache[Ticket](own.cache.bytes)
 
 
-def lane_of(config: StageProcessConfig, own: StageSpec) -> tuple[Batcher, PredictionCache[Ticket] | None]:
+def lane_of(config: StageConfig, own: StageSpec) -> tuple[Batcher, PredictionCache[Ticket] | None]:
     """What makes a lane of a member (`own`: it as a stage by itself) that comes while its stage serves."""
     return _lane(config.pipeline, own, config.replica, config.policy, config.plan_period)
 
