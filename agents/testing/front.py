@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from spillway.topology.spec import StageSpec
 
 COMMIT_EVERY = 0.5  # seconds
+_LOOK = 0.05  # seconds between two looks whether all is done
 
 
 class Front:
@@ -92,11 +93,27 @@ class Front:
         self._input = MemoryInput(world, process, group, f"{group.name}.{replica}", stage, COMMIT_EVERY)
         stage.start(self._input, self._output, workers)
         self._log = MemoryLog(world, process)
+        self._leaving = asyncio.Event()
 
     async def serve(self) -> None:
-        """Serve until the process dies. Raises SpillwayError where it cannot go on."""
+        """Serve until the process dies or has left. Raises SpillwayError where it cannot go on."""
         self._planner.follow(self._log)
         planning = asyncio.get_running_loop().create_task(self._planner.run(self._output, self.stage.tick))
         planning.add_done_callback(self.stage.planning_ended)
         self._input.start()
-        await self.stage.failed
+        left = asyncio.ensure_future(self._left())
+        await asyncio.wait([self.stage.failed, left], return_when=asyncio.FIRST_COMPLETED)
+        if self.stage.failed.done():
+            self.stage.failed.result()
+
+    def leave(self) -> None:
+        """Have `serve` end in order, after which other replicas have its partitions."""
+        self.stage.stop_taking()
+        self._leaving.set()
+
+    async def _left(self) -> None:
+        await self._leaving.wait()
+        while not self.stage.idle:  # noqa: ASYNC110 - what makes it so is many things
+            await asyncio.sleep(_LOOK)
+        await self._input.close(leave=True)
+        await self._output.close()

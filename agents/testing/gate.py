@@ -18,6 +18,8 @@ from spillway.lineage.values.codec import Decoder
 from spillway.topology import topics
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from spillway.agents.memory.groups import Group
     from spillway.agents.memory.processes import Process
     from spillway.agents.memory.world import DriverWorld
@@ -27,18 +29,32 @@ if TYPE_CHECKING:
 class GateFront:
     """A process of the gate. Make it in that process."""
 
-    def __init__(self, world: DriverWorld, process: Process, pipeline: Pipeline, group: Group) -> None:
+    def __init__(
+        self,
+        world: DriverWorld,
+        process: Process,
+        pipeline: Pipeline,
+        group: Group,
+        *,
+        replica: int = 0,
+        breaks: Callable[[], str] = str,
+    ) -> None:
+        """`breaks`: as of `MemoryTransactions`."""
+        name = f"{group.name}.{replica}"
         spec, limits = pipeline.spec, pipeline.spec.limits.merged()
         names = GateTopics(topics.outcomes(spec.name), topics.egress(spec.name), topics.dead(spec.name))
-        pulled = MemoryPulledInput(world, process, group, f"{group.name}.0")
+        self._leaving = False
+        self._input = pulled = MemoryPulledInput(world, process, group, name)
         spans, executor = MemorySpans(world, process), MemoryExecutor()
-        self.metrics = GateMetrics(spec.name, 0, spec.slo)
-        self._gate = Gate(
+        self.metrics = GateMetrics(spec.name, replica, spec.slo)
+        transactions = MemoryTransactions(world, process, name, group.name, pulled.ticket)
+        transactions.breaks = breaks
+        self.gate = Gate(
             GateContext(
-                name=f"{spec.name}.0",
+                name=f"{spec.name}.{replica}",
                 topics=names,
                 input=pulled,
-                transactions=MemoryTransactions(world, process, f"{group.name}.0", group.name, pulled.ticket),
+                transactions=transactions,
                 spans=spans,
                 clock=MemoryClock(process),
                 sleep=asyncio.sleep,
@@ -53,10 +69,15 @@ class GateFront:
         )
 
     async def serve(self) -> None:
-        """Serve until the process dies. Raises SpillwayError where it cannot go on."""
-        await self._gate.start()
-        while True:
+        """Serve until the process dies or is to `leave`. Raises SpillwayError where it cannot go on."""
+        await self.gate.start()
+        while not self._leaving:
             try:
-                await self._gate.run(bool)
+                await self.gate.run(lambda: self._leaving)
             except OustedError:
-                await self._gate.rejoin()
+                await self.gate.rejoin()
+        await self._input.close(leave=True)
+
+    def leave(self) -> None:
+        """Have `serve` end in order, after which other replicas have its partitions."""
+        self._leaving = True

@@ -33,10 +33,15 @@ _CALM: Final = Network(0.0002, 0.0003, 0.0)
 _DEATHS: Final = 50  # of a process in a row that ended by an error, before it is given up
 
 
+Slot = tuple[str, int]  # a stage, or the gate, and which replica of it
+
+
 class Served(Protocol):
     """What runs in a process."""
 
     async def serve(self) -> None: ...
+
+    def leave(self) -> None: ...
 
 
 class _Pace:
@@ -64,8 +69,19 @@ class PassingModel:
 class Service:
     """The processes of one pipeline, in a world of their own."""
 
-    def __init__(self, pipeline: Pipeline, *, seed: int, kill: Collection[str], real_time: bool) -> None:
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        *,
+        seed: int,
+        kill: Collection[str],
+        real_time: bool,
+        replicas: Mapping[str, int] | None = None,
+        make_world: Callable[[int, dict[str, int]], DriverWorld] = DriverWorld,
+    ) -> None:
         """`kill`: the stages, or "gate", whose processes die now and then.
+
+        `replicas`: of each stage and the gate, one where it is not named. `make_world`: of a seed and partitions.
 
         Raises UsageError for a pipeline that cannot be served so, and ModelError for a model that cannot be loaded.
         """
@@ -76,7 +92,7 @@ class Service:
         self._period = period_of((stage.policy for stage in spec.stages), load_policy)
         names = [_input(pipeline, stage.name) for stage in spec.stages]
         partitioned = [*names, *(make(spec.name) for make in (topics.outcomes, topics.egress, topics.dead))]
-        self.world = DriverWorld(seed, {**dict.fromkeys(partitioned, spec.partitions), topics.plan(spec.name): 1})
+        self.world = make_world(seed, {**dict.fromkeys(partitioned, spec.partitions), topics.plan(spec.name): 1})
         self.world.network = _CALM
         self._real = real_time
         if real_time:
@@ -85,45 +101,53 @@ class Service:
             each: Group(self.world, f"{spec.name}.{each}", topic)
             for each, topic in (*zip(self._models, names, strict=True), (GATE, topics.outcomes(spec.name)))
         }
-        self._processes: dict[str, Process] = {}
-        self._failures: dict[str, int] = {}
+        counts = replicas or {}
+        self.slots: list[Slot] = [(name, replica) for name in self._groups for replica in range(counts.get(name, 1))]
+        self._processes: dict[Slot, Process] = {}
+        self._failures: dict[Slot, int] = {}
         self.deaths: dict[str, int] = dict.fromkeys(self._groups, 0)
         self.error: BaseException | None = None  # why a process was given up
 
     def start(self) -> None:
-        for name in self._groups:
-            self._start(name)
+        for slot in self.slots:
+            self._start(slot)
 
-    def kill(self, name: str) -> None:
+    def kill(self, name: str, replica: int = 0) -> None:
         """Kill a process now. It is started again a moment later."""
         if name not in self._groups:
             raise UsageError(f"there is no stage {name!r} to kill; there are {', '.join(self._groups)}")
-        if self._processes[name].alive:
-            self._processes[name].kill()
-            self._died(name)
+        slot = name, replica
+        if self._processes[slot].alive:
+            self._processes[slot].kill()
+            self._died(slot)
 
     # Inside ----------------------------------------------------------------------------------------------------
 
-    def _start(self, name: str) -> None:
-        process = self._processes[name] = self.world.process(name)
-        if name in self._kill:
-            process.strikes = partial(self._strikes, name)
-        task = process.start(self._serve(name, process))
-        task.add_done_callback(partial(self._ended, name, process))
+    def _start(self, slot: Slot) -> None:
+        process = self._processes[slot] = self._process(slot)
+        task = process.start(self._serve(slot, process))
+        task.add_done_callback(partial(self._ended, slot, process))
 
-    async def _serve(self, name: str, process: Process) -> None:
-        served: Served
+    def _process(self, slot: Slot) -> Process:
+        process = self.world.process(slot[0])
+        if slot[0] in self._kill:
+            process.strikes = partial(self._strikes, slot)
+        return process
+
+    async def _serve(self, slot: Slot, process: Process) -> None:
+        await self._served(slot, process).serve()
+
+    def _served(self, slot: Slot, process: Process) -> Served:
+        name, replica = slot
         if name == GATE:
-            served = GateFront(self.world, process, self._pipeline, self._groups[name])
-        else:
-            served = self._front(name, process)
-        await served.serve()
+            return GateFront(self.world, process, self._pipeline, self._groups[name], replica=replica)
+        return self._front(name, process, replica)
 
-    def _front(self, name: str, process: Process) -> Front:
+    def _front(self, name: str, process: Process, replica: int) -> Front:
         spec = self._pipeline.spec.stage(name)
         return Front(
             *(self.world, process, self._pipeline, spec, self._groups[name]),
-            replica=0,
+            replica=replica,
             models=self._models[name],
             period=self._period,
             duration=self._duration(spec),
@@ -135,26 +159,26 @@ class Service:
         known = self._pipeline.durations.get(spec.name)
         return known if known is not None else lambda _size: _BATCH
 
-    def _strikes(self, name: str, _process: Process) -> str:
+    def _strikes(self, slot: Slot, _process: Process) -> str:
         if self.world.random.random() >= _KILLS:
             return ""
-        self.world.at(self.world.now, partial(self._died, name))
+        self.world.at(self.world.now, partial(self._died, slot))
         return self.world.random.choice((BEFORE, AFTER))
 
-    def _died(self, name: str) -> None:
-        self.deaths[name] += 1
-        self.world.at(self.world.now + _RESTART, partial(self._start, name))
+    def _died(self, slot: Slot) -> None:
+        self.deaths[slot[0]] += 1
+        self.world.at(self.world.now + _RESTART, partial(self._start, slot))
 
-    def _ended(self, name: str, process: Process, task: asyncio.Task[None]) -> None:
-        """Start a process again that ended by an error, unless it does so over and over."""
+    def _ended(self, slot: Slot, process: Process, task: asyncio.Task[None]) -> None:
+        """Start a process again that has ended, unless it does so over and over by an error."""
         if not process.alive or task.cancelled():
             return
         process.kill()
-        self._failures[name] = self._failures.get(name, 0) + 1
-        if self._failures[name] >= _DEATHS:
+        self._failures[slot] = self._failures.get(slot, 0) + 1
+        if self._failures[slot] >= _DEATHS:
             self.error = task.exception()
         else:
-            self._died(name)
+            self._died(slot)
 
 
 def _refuse(pipeline: Pipeline, kill: Collection[str]) -> None:
