@@ -64,7 +64,7 @@ class Front:
         work: BatchWork = build_work(pipeline, spec, models, known, limits, guard)
         cache = build_cache(spec, known)
         core: StageCore = build_core(pipeline, spec, replica, None, period=period, threads=len(models), cache=cache)
-        decoder = Decoder(limits)
+        self.core, decoder = core, Decoder(limits)
         intake = Intake(
             predecessors=tuple(pipeline.graph.predecessors[spec.name]),
             decoder=decoder,
