@@ -8,6 +8,7 @@ from enum import Enum
 from random import Random
 from typing import TYPE_CHECKING, Any, Final
 
+from spillway.agents.core.joins import PAYLOAD_BYTES
 from spillway.agents.sim.faults.schedule.drawing import random_choices, random_edges
 from spillway.lineage.metric_names import GATE
 from spillway.topology import dag
@@ -58,6 +59,8 @@ class Case:
     rate: float = 40.0  # queries in a second
     repeats: float = 0.0  # share of queries that are sent again, in the same partition
     poison: float = 0.0  # share of records that are no queries
+    json: float = 0.0  # share of queries that ask for their outcome in JSON
+    payload_bytes: int = PAYLOAD_BYTES  # of the parts that wait in a process; of the others the payloads are read again
     gaps: int = 0
     kills: float = 0.0  # share of calls of ports at which a process dies
     breaks: float = 0.0  # share of transactions that come to nothing
@@ -92,21 +95,28 @@ def drawn(seed: int) -> Case:
         fronts = replicas[stage["name"]]
         stage["workers"] = {"fronts": fronts, "count": fronts * random.choice((1, 2))}
     chance = random.choice
+    durations = {name: chance((0.001, 0.005, 0.02, 0.08)) for name in edges}
+    faults = _faults(random, names, replicas)
+    shared = [name for name in names if replicas[name] > 1]
+    if shared and random.random() < 0.3:  # noqa: PLR2004 (a share)
+        faults += _moves(random, chance(shared), spec, durations, replicas)
     return Case(
         spec=spec,
         replicas=replicas,
-        durations={name: chance((0.001, 0.005, 0.02, 0.08)) for name in edges},
+        durations=durations,
         deadline=deadline,
         queries=random.randint(8, 30),
         rate=chance((15.0, 40.0, 200.0)),
         repeats=chance((0.0, 0.0, 0.2)),
         poison=chance((0.0, 0.0, 0.1)),
+        json=chance((0.0, 0.0, 0.5)),
+        payload_bytes=chance((PAYLOAD_BYTES, PAYLOAD_BYTES, 0, 10_000)),
         gaps=chance((0, 0, 1, 3)),
         kills=chance((0.0, 0.002, 0.005, 0.01)),
         breaks=chance((0.0, 0.0, 0.1)),
         slow=chance((0.0, 0.04, 0.15)),
         skew=chance((0.0, 0.0, 0.5)),
-        faults=tuple(_faults(random, names, replicas)),
+        faults=tuple(faults),
     )
 
 
@@ -132,7 +142,8 @@ def _pipeline(random: Random, edges: Edges, deadline: float) -> dict[str, Any]:
 def _stage(random: Random, name: str, edges: Edges, behind: tuple[str, ...], choices: Choices) -> dict[str, Any]:
     splits = len(behind) > 1 and random.random() < 0.3  # noqa: PLR2004 (a share)
     options = choices.get(name) or ((behind,) if splits else ())
-    arguments = {"stage": name, "options": options, "raises": random.choice((0, 0, 0, 7))}
+    pad = random.choice((0, 0, 0, 9_000)) if not behind else 0  # what is long becomes JSON beside the gate's rounds
+    arguments = {"stage": name, "options": options, "raises": random.choice((0, 0, 0, 7)), "pad": pad}
     stage: dict[str, Any] = {"name": name, "model": f"{_MODULE}:Hashes", "arguments": arguments}
     stage["after"] = list(edges[name])
     if len(edges[name]) > 1:
@@ -169,4 +180,21 @@ def _faults(random: Random, names: list[str], replicas: dict[str, int]) -> list[
         faults.append(Fault(kind, random.uniform(0.0, 1.5), name, random.randrange(replicas[name]), seconds))
     if random.random() < 0.03:  # noqa: PLR2004 (a share)
         faults.append(Fault(Kind.RETAIN, random.uniform(0.1, 1.0), random.choice(names)))
+    return faults
+
+
+def _moves(
+    random: Random, name: str, spec: dict[str, Any], durations: dict[str, float], replicas: dict[str, int]
+) -> list[Fault]:
+    """Have partitions move again and again while their stage has much to do, and little room."""
+    for stage in spec["stages"]:
+        if stage["name"] == name:
+            stage["batching"]["max"] = stage["queue"] = random.choice((1, 2))
+            durations[name] = random.choice((0.02, 0.05))
+    at, faults = random.uniform(0.0, 0.4), []
+    for _ in range(random.randint(2, 6)):
+        kind = random.choice((Kind.LEAVE, Kind.LEAVE, Kind.STOP, Kind.KILL))
+        seconds = random.choice((0.3, 0.7, 1.2))
+        faults.append(Fault(kind, at, name, random.randrange(replicas[name]), seconds))
+        at += random.uniform(0.05, 0.6)
     return faults

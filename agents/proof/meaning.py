@@ -125,10 +125,8 @@ class Meaning:
             yield from losses
 
     def _run(self, spec: StageSpec, inputs: Mapping[str, Any]) -> Iterator[May]:
-        arguments = spec.arguments
         try:
-            outputs = answer(arguments["stage"], arguments["options"], arguments["raises"], inputs)
-            yield self._made(spec, outputs)
+            yield self._made(spec, answer(inputs, **spec.arguments))
         except RefusedError:
             yield Lost(spec.name, FAILED, reasons.MODEL_RAISED)
         if self._case.patient:

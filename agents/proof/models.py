@@ -20,10 +20,13 @@ def number_of(*texts: str) -> int:
     return int(sha256("\0".join(texts).encode()).hexdigest()[:15], 16)
 
 
-def answer(stage: str, options: Sequence[Sequence[str]], raises: int, inputs: Mapping[str, Any]) -> dict[str, Any]:
+def answer(
+    inputs: Mapping[str, Any], stage: str, options: Sequence[Sequence[str]] = (), raises: int = 0, pad: int = 0
+) -> dict[str, Any]:
     """Return a stage's outputs for these inputs. Raises RefusedError for one in `raises` of all inputs.
 
-    `options`: sets of successors, of which the inputs choose one; none where the stage says no successors.
+    `options`: sets of successors, of which the inputs choose one; none where the stage says no successors. `pad`: how
+    many characters more the outputs have.
     """
     parts = sorted((name, str(value)) for name, value in inputs.items() if name.rpartition(".")[2] == VALUE)
     number = number_of(stage, *(text for part in parts for text in part))
@@ -32,19 +35,21 @@ def answer(stage: str, options: Sequence[Sequence[str]], raises: int, inputs: Ma
     outputs: dict[str, Any] = {VALUE: f"{stage}{number:x}"}
     if options:
         outputs[TO] = list(options[number // 64 % len(options)])
+    if pad:
+        outputs["pad"] = pad * "x"
     return outputs
 
 
 class Hashes:
-    """A stage's model. `options` and `raises` as of `answer`."""
+    """A stage's model. `arguments`: as of `answer`."""
 
     deterministic = True
 
-    def __init__(self, stage: str, options: Sequence[Sequence[str]] = (), raises: int = 0) -> None:
-        self._stage, self._options, self._raises = stage, options, raises
+    def __init__(self, **arguments: Any) -> None:
+        self._arguments = arguments
 
     def predict(self, batch: list[Any]) -> list[dict[str, Any]]:
-        return [answer(self._stage, self._options, self._raises, dict(query)) for query in batch]
+        return [answer(dict(query), **self._arguments) for query in batch]
 
 
 def choose(outputs: Mapping[str, Any]) -> list[str]:

@@ -59,10 +59,8 @@ class Judge:
         self._read_messages()
         self._judge_commits()
         self._judge_outcomes()
-        if not play.rested:
-            self.problems.append("(d) it did not come to rest")
-        elif not play.case.loses:
-            self._judge_tables()
+        if not play.case.loses:  # else a join may wait until long after the end for a part that is gone
+            self._judge_end()
         return self.problems
 
     # Messages --------------------------------------------------------------------------------------------------
@@ -148,7 +146,10 @@ class Judge:
 
     # The end ---------------------------------------------------------------------------------------------------
 
-    def _judge_tables(self) -> None:
+    def _judge_end(self) -> None:
+        if not self._play.rested:
+            self.problems.append("(d) it did not come to rest")
+            return
         for (name, replica), served in self._play.served.items():
             left = {}
             if isinstance(served, Front):

@@ -16,9 +16,9 @@ from spillway.agents.proof.case import RESTARTS, Kind
 from spillway.agents.proof.watched import WatchedWorld
 from spillway.agents.testing.gate import GateFront
 from spillway.agents.testing.service import Service
+from spillway.lineage import headers
 from spillway.lineage.errors import BrokerError, SpillwayError
 from spillway.lineage.keys import partition_for
-from spillway.lineage.metric_names import GATE
 from spillway.lineage.ports import Outgoing
 from spillway.lineage.trace import TraceContext
 from spillway.producers.client.queries import GRACE, QueryMaker
@@ -51,7 +51,13 @@ class Play(Service):
         self.case, self.proof = case, WatchedWorld(seed, {}, gaps=case.gaps)
         self.pipeline = case.pipeline()
         super().__init__(
-            self.pipeline, seed=seed, kill=(), real_time=False, replicas=case.replicas, make_world=self._world
+            self.pipeline,
+            seed=seed,
+            kill=(),
+            real_time=False,
+            replicas=case.replicas,
+            make_world=self._world,
+            payload_bytes=case.payload_bytes,
         )
         self.proof.network = Network(slow=case.slow)
         self.random = self.proof.random
@@ -141,11 +147,12 @@ class Play(Service):
         self.proof.at(when, what)
 
     def _ask(self, request_id: str) -> None:
+        extra = {headers.ACCEPT: "application/json"} if self.random.random() < self.case.json else None
         trace = TraceContext(f"{self.random.getrandbits(128):032x}", f"{self.random.getrandbits(64):016x}")
-        query = self._maker.prepare({"v": request_id}, None, self.case.deadline, request_id, None, trace, None)
+        query = self._maker.prepare({"v": request_id}, None, self.case.deadline, request_id, None, trace, extra)
         name = self.pipeline.spec.name
         place = topics.ingress(name), partition_for(query.key, self.pipeline.spec.partitions)
-        value, headers = query.value, query.headers
+        value = query.value
         poison = self.random.random() < self.case.poison
         if poison and self.random.random() < 0.5:  # noqa: PLR2004 (a share)
             self.proof.broker.append(place, kept(Outgoing(*place, None, b"nobody's", [])))
@@ -154,7 +161,7 @@ class Play(Service):
         if request_id in self.unreadable:
             value = b"no query"
         self.asked[request_id] = place[1]
-        self.proof.broker.append(place, kept(Outgoing(*place, query.key, value, headers)))
+        self.proof.broker.append(place, kept(Outgoing(*place, query.key, value, query.headers)))
 
     # Processes -------------------------------------------------------------------------------------------------
 
@@ -168,11 +175,9 @@ class Play(Service):
         return process
 
     def _served(self, slot: Slot, process: Process) -> Served:
-        if slot[0] == GATE:
-            group = self._groups[GATE]
-            served: Served = GateFront(self.proof, process, self.pipeline, group, replica=slot[1], breaks=self._breaks)
-        else:
-            served = super()._served(slot, process)
+        served = super()._served(slot, process)
+        if isinstance(served, GateFront):
+            served.transactions.breaks = self._breaks
         self.served[slot] = served
         self.all_served.append(served)
         return served
@@ -254,12 +259,15 @@ class Play(Service):
         served.leave()
 
     def _lose_input(self, fault: Fault) -> None:
-        """Delete what a reader has not committed from its input."""
+        """Delete what a reader has not committed from its input.
+
+        Where it has committed nothing it begins at what is there, and nobody knows that there was more.
+        """
         topic, broker = self.input(fault.name), self.proof.broker
         for partition in range(self.proof.partitions[topic]):
             committed, _ = broker.committed(self.group(fault.name), partition)
             place, end = (topic, partition), broker.end((topic, partition))
-            if end > committed and not broker.is_open(place):
+            if 0 < committed < end and not broker.is_open(place):
                 self.struck[fault.kind.value] += 1
                 broker.delete_before(place, self.random.randint(committed + 1, end))
                 return

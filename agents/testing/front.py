@@ -6,6 +6,7 @@ import asyncio
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from spillway.agents.core.joins import PAYLOAD_BYTES
 from spillway.agents.live.stage.guard import Guard
 from spillway.agents.live.stage.parts import build_cache, build_core, build_work, known_of, stage_signature
 from spillway.agents.memory.input import MemoryInput
@@ -51,10 +52,11 @@ class Front:
         models: Mapping[int, Any],
         period: float,
         duration: Callable[[int], float] | None,
+        payload_bytes: int = PAYLOAD_BYTES,
     ) -> None:
         """`models`: of its workers. `period`: seconds between two words to the other stages.
 
-        `duration`: of a batch of n, in seconds; None: what its model takes.
+        `duration`: of a batch of n, in seconds; None: what its model takes. `payload_bytes`: as of `StageCore`.
         """
         known, limits = known_of(models[0]), pipeline.spec.limits.merged()
         clock, spans = MemoryClock(process), MemorySpans(world, process)
@@ -62,7 +64,7 @@ class Front:
         self.metrics = StageMetrics(name, spec.name, replica, queue_limit=spec.queue, instances=len(models))
         guard = Guard(spec.name)
         work: BatchWork = build_work(pipeline, spec, models, known, limits, guard)
-        cache = build_cache(spec, known)
+        cache = build_cache(spec, known) | {"payload_bytes": payload_bytes}
         core: StageCore = build_core(pipeline, spec, replica, None, period=period, threads=len(models), cache=cache)
         self.core, decoder = core, Decoder(limits)
         intake = Intake(

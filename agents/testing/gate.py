@@ -6,6 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from spillway.agents.core.gate import GateCore
+from spillway.agents.core.joins import PAYLOAD_BYTES
 from spillway.agents.live.gate.metrics import GateMetrics
 from spillway.agents.live.gate.wire import Wire
 from spillway.agents.memory.ports import MemoryClock, MemoryExecutor, MemorySpans, MemoryTransactions
@@ -18,8 +19,6 @@ from spillway.lineage.values.codec import Decoder
 from spillway.topology import topics
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from spillway.agents.memory.groups import Group
     from spillway.agents.memory.processes import Process
     from spillway.agents.memory.world import DriverWorld
@@ -37,9 +36,9 @@ class GateFront:
         group: Group,
         *,
         replica: int = 0,
-        breaks: Callable[[], str] = str,
+        payload_bytes: int = PAYLOAD_BYTES,
     ) -> None:
-        """`breaks`: as of `MemoryTransactions`."""
+        """`payload_bytes`: as of `GateCore`."""
         name = f"{group.name}.{replica}"
         spec, limits = pipeline.spec, pipeline.spec.limits.merged()
         names = GateTopics(topics.outcomes(spec.name), topics.egress(spec.name), topics.dead(spec.name))
@@ -47,14 +46,13 @@ class GateFront:
         self._input = pulled = MemoryPulledInput(world, process, group, name)
         spans, executor = MemorySpans(world, process), MemoryExecutor()
         self.metrics = GateMetrics(spec.name, replica, spec.slo)
-        transactions = MemoryTransactions(world, process, name, group.name, pulled.ticket)
-        transactions.breaks = breaks
+        self.transactions = MemoryTransactions(world, process, name, group.name, pulled.ticket)
         self.gate = Gate(
             GateContext(
                 name=f"{spec.name}.{replica}",
                 topics=names,
                 input=pulled,
-                transactions=transactions,
+                transactions=self.transactions,
                 spans=spans,
                 clock=MemoryClock(process),
                 sleep=asyncio.sleep,
@@ -63,7 +61,7 @@ class GateFront:
                 wire=Wire(pipeline.graph.order, Decoder(limits), limits),
                 admission=Inputs(names.outcomes, of_gate(group.name, names.outcomes), self.metrics.stopped),
                 recorder=self.metrics,
-                core=lambda: GateCore(pipeline.graph, sinks=spec.sinks),
+                core=lambda: GateCore(pipeline.graph, sinks=spec.sinks, payload_bytes=payload_bytes),
                 gather=gather_of(spec.slo),
             )
         )

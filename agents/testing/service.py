@@ -6,6 +6,7 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from spillway.agents.core.joins import PAYLOAD_BYTES
 from spillway.agents.core.policies import period_of
 from spillway.agents.live.stage.parts import load_copy
 from spillway.agents.memory.groups import Group
@@ -78,10 +79,12 @@ class Service:
         real_time: bool,
         replicas: Mapping[str, int] | None = None,
         make_world: Callable[[int, dict[str, int]], DriverWorld] = DriverWorld,
+        payload_bytes: int = PAYLOAD_BYTES,
     ) -> None:
         """`kill`: the stages, or "gate", whose processes die now and then.
 
         `replicas`: of each stage and the gate, one where it is not named. `make_world`: of a seed and partitions.
+        `payload_bytes`: of the parts that wait in a process.
 
         Raises UsageError for a pipeline that cannot be served so, and ModelError for a model that cannot be loaded.
         """
@@ -94,7 +97,7 @@ class Service:
         partitioned = [*names, *(make(spec.name) for make in (topics.outcomes, topics.egress, topics.dead))]
         self.world = make_world(seed, {**dict.fromkeys(partitioned, spec.partitions), topics.plan(spec.name): 1})
         self.world.network = _CALM
-        self._real = real_time
+        self._real, self._payload_bytes = real_time, payload_bytes
         if real_time:
             self.world.loop.pace = _Pace(self.world.now).wait
         self._groups = {
@@ -140,7 +143,11 @@ class Service:
     def _served(self, slot: Slot, process: Process) -> Served:
         name, replica = slot
         if name == GATE:
-            return GateFront(self.world, process, self._pipeline, self._groups[name], replica=replica)
+            return GateFront(
+                *(self.world, process, self._pipeline, self._groups[name]),
+                replica=replica,
+                payload_bytes=self._payload_bytes,
+            )
         return self._front(name, process, replica)
 
     def _front(self, name: str, process: Process, replica: int) -> Front:
@@ -151,6 +158,7 @@ class Service:
             models=self._models[name],
             period=self._period,
             duration=self._duration(spec),
+            payload_bytes=self._payload_bytes,
         )
 
     def _duration(self, spec: StageSpec) -> Callable[[int], float] | None:
