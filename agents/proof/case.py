@@ -97,16 +97,16 @@ def drawn(seed: int) -> Case:
     chance = random.choice
     durations = {name: chance((0.001, 0.005, 0.02, 0.08)) for name in edges}
     faults = _faults(random, names, replicas)
-    shared = [name for name in names if replicas[name] > 1]
-    if shared and random.random() < 0.3:  # noqa: PLR2004 (a share)
-        faults += _moves(random, chance(shared), spec, durations, replicas)
+    shared, rate = [name for name in names if replicas[name] > 1], chance((15.0, 40.0, 200.0))
+    if shared and random.random() < 0.35:  # noqa: PLR2004 (a share)
+        faults, rate = _moves(random, chance(shared), spec, durations, replicas), 200.0
     return Case(
         spec=spec,
         replicas=replicas,
         durations=durations,
         deadline=deadline,
         queries=random.randint(8, 30),
-        rate=chance((15.0, 40.0, 200.0)),
+        rate=rate,
         repeats=chance((0.0, 0.0, 0.2)),
         poison=chance((0.0, 0.0, 0.1)),
         json=chance((0.0, 0.0, 0.5)),
@@ -186,15 +186,15 @@ def _faults(random: Random, names: list[str], replicas: dict[str, int]) -> list[
 def _moves(
     random: Random, name: str, spec: dict[str, Any], durations: dict[str, float], replicas: dict[str, int]
 ) -> list[Fault]:
-    """Have partitions move again and again while their stage has much to do, and little room."""
+    """Have partitions come and go again and again while their stage has much to do, and little room."""
     for stage in spec["stages"]:
         if stage["name"] == name:
             stage["batching"]["max"] = stage["queue"] = random.choice((1, 2))
-            durations[name] = random.choice((0.02, 0.05))
-    at, faults = random.uniform(0.0, 0.4), []
-    for _ in range(random.randint(2, 6)):
-        kind = random.choice((Kind.LEAVE, Kind.LEAVE, Kind.STOP, Kind.KILL))
-        seconds = random.choice((0.3, 0.7, 1.2))
-        faults.append(Fault(kind, at, name, random.randrange(replicas[name]), seconds))
-        at += random.uniform(0.05, 0.6)
+            stage["workers"]["count"] = stage["workers"]["fronts"]
+            durations[name] = random.choice((0.02, 0.1, 0.4))
+    at, faults, mover = random.uniform(0.05, 0.4), [], random.randrange(replicas[name])
+    for _ in range(random.randint(3, 7)):
+        kind = random.choice((Kind.LEAVE, Kind.LEAVE, Kind.LEAVE, Kind.STOP, Kind.KILL))
+        faults.append(Fault(kind, at, name, mover, random.choice((0.3, 0.7, 1.2))))
+        at += random.uniform(0.03, 0.4)
     return faults
