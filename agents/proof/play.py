@@ -14,6 +14,7 @@ from spillway.agents.memory.records import kept
 from spillway.agents.memory.world import START, Network
 from spillway.agents.proof.case import RESTARTS, Kind
 from spillway.agents.proof.watched import WatchedWorld
+from spillway.agents.testing.conditions import Conditions
 from spillway.agents.testing.gate import GateFront
 from spillway.agents.testing.service import Service
 from spillway.lineage import headers
@@ -26,11 +27,13 @@ from spillway.topology import topics
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from random import Random
 
     from spillway.agents.memory.processes import Process
     from spillway.agents.proof.case import Case, Fault
     from spillway.agents.testing.front import Front
     from spillway.agents.testing.service import Served, Slot
+    from spillway.topology.load import Pipeline
     from spillway.topology.spec import StageSpec
 
 _LOOK: Final = 0.25  # seconds between two looks whether all is done
@@ -44,6 +47,18 @@ class EndlessError(SpillwayError):
     """A run does not come to an end."""
 
 
+class _Drawn(Conditions):
+    """How long batches take in a case."""
+
+    def __init__(self, pipeline: Pipeline, case: Case, random: Random) -> None:
+        super().__init__(pipeline, random, kill=(), slow=(), real_time=False)
+        self._durations = case.durations
+
+    def duration(self, spec: StageSpec, lane: str = "") -> Callable[[int], float]:  # noqa: ARG002 - all lanes are alike
+        base = self._durations.get(spec.name, 0.001)
+        return lambda size: base * (0.5 + 0.5 * size) * (1.0 + self.random.random())
+
+
 class Play(Service):
     """Runs a case. The same case and seed make the same run."""
 
@@ -53,12 +68,11 @@ class Play(Service):
         super().__init__(
             self.pipeline,
             seed=seed,
-            kill=(),
-            real_time=False,
             replicas=case.replicas,
             make_world=self._world,
             payload_bytes=case.payload_bytes,
         )
+        self._workshop.conditions = _Drawn(self.pipeline, case, self.proof.random)
         self.proof.network = Network(slow=case.slow)
         self.random = self.proof.random
         self._ahead = {slot: case.skew * self.random.uniform(-1.0, 1.0) for slot in self.slots}
@@ -181,10 +195,6 @@ class Play(Service):
         self.served[slot] = served
         self.all_served.append(served)
         return served
-
-    def _duration(self, spec: StageSpec) -> Callable[[int], float]:
-        base = self.case.durations.get(spec.name, 0.001)
-        return lambda size: base * (0.5 + 0.5 * size) * (1.0 + self.random.random())
 
     def _strike(self, slot: Slot, process: Process) -> str:
         if self.proof.now > START + _STRIKES or self.random.random() >= self.case.kills:

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 from spillway.agents.core.gate import GateCore
 from spillway.agents.core.joins import PAYLOAD_BYTES
 from spillway.agents.live.gate.metrics import GateMetrics
-from spillway.agents.live.gate.wire import Wire
 from spillway.agents.memory.ports import MemoryClock, MemoryExecutor, MemorySpans, MemoryTransactions
 from spillway.agents.memory.pulled_input import MemoryPulledInput
 from spillway.agents.run.gate import Gate
 from spillway.agents.run.gate_context import GateContext, GateTopics, gather_of
+from spillway.agents.run.gate_wire import GateWire
 from spillway.agents.run.inputs import Inputs, of_gate
 from spillway.lineage.errors import OustedError
 from spillway.lineage.values.codec import Decoder
@@ -44,7 +44,7 @@ class GateFront:
         names = GateTopics(topics.outcomes(spec.name), topics.egress(spec.name), topics.dead(spec.name))
         self._leaving = False
         self._input = pulled = MemoryPulledInput(world, process, group, name)
-        spans, executor = MemorySpans(world, process), MemoryExecutor()
+        spans, executor, clock = MemorySpans(world, process), MemoryExecutor(), MemoryClock(process)
         self.metrics = GateMetrics(spec.name, replica, spec.slo)
         self.transactions = MemoryTransactions(world, process, name, group.name, pulled.ticket)
         self.gate = Gate(
@@ -54,12 +54,12 @@ class GateFront:
                 input=pulled,
                 transactions=self.transactions,
                 spans=spans,
-                clock=MemoryClock(process),
+                clock=clock,
                 sleep=asyncio.sleep,
                 begin=executor.run,
                 reread=lambda places: asyncio.ensure_future(spans.pick(names.outcomes, places)),
-                wire=Wire(pipeline.graph.order, Decoder(limits), limits),
-                admission=Inputs(names.outcomes, of_gate(group.name, names.outcomes), self.metrics.stopped),
+                wire=GateWire(pipeline.graph.order, Decoder(limits), limits, clock),
+                inputs=Inputs(names.outcomes, of_gate(group.name, names.outcomes), self.metrics.stopped),
                 recorder=self.metrics,
                 core=lambda: GateCore(pipeline.graph, sinks=spec.sinks, payload_bytes=payload_bytes),
                 gather=gather_of(spec.slo),

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from unittest.mock import patch
 
+from spillway.agents.live.stage import driver
 from spillway.agents.memory.groups import Ticket
 from spillway.agents.memory.pulled_input import MemoryPulledInput
 from spillway.agents.proof.case import drawn
@@ -17,7 +18,7 @@ from spillway.agents.proof.oracle import judged
 from spillway.agents.run.alarm import Alarm
 from spillway.agents.run.gate import Gate
 from spillway.agents.run.stage import Stage
-from spillway.agents.testing import front, gate
+from spillway.agents.testing import gate
 from spillway.lineage.errors import SilentError
 from spillway.lineage.ports import Commit
 
@@ -33,7 +34,7 @@ def mutation(function):
 
 
 def stage(kind):
-    return patch.object(front, "Stage", kind)
+    return patch.object(driver, "Stage", kind)
 
 
 def gates(kind):
