@@ -6,6 +6,7 @@ import asyncio
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from spillway.agents.core.joins import PAYLOAD_BYTES
 from spillway.agents.live.stage.beside import beside_of
 from spillway.agents.live.stage.driver import DriverParts, build_driver
 from spillway.agents.live.stage.extras import Extras
@@ -23,6 +24,7 @@ from spillway.lineage.values.codec import Decoder
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from spillway.agents.core.stage import StageCore
     from spillway.agents.live.stage.config import StageConfig
     from spillway.agents.live.stage.crew import Crew, Crews
     from spillway.agents.live.stage.parts import Known
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
     from spillway.agents.run.stage import Stage
 
 COMMIT_EVERY = 0.5  # seconds
+_LOOK = 0.05  # seconds between two looks whether all is done
 
 
 class Front:
@@ -49,21 +52,24 @@ class Front:
         duration: Callable[[int], float] | None,
         crews: Crews,
         loaded: Callable[[], object],
+        payload_bytes: int = PAYLOAD_BYTES,
     ) -> None:
         """`models`: of its workers, where these are threads. `period`: seconds between two words to the other stages.
 
         `duration`: of a thread's batch of n, in seconds; None: what its model takes. `loaded` is called once the
-        workers that would be processes have loaded their models.
+        workers that would be processes have loaded their models. `payload_bytes`: as of `StageCore`.
         """
         self._world, self._process, self._config, self._group = world, process, config, group
         self._models, self._period, self._duration, self._crews = models, period, duration, crews
         name, spec = config.pipeline.spec.name, config.spec
         self.metrics = StageMetrics(name, spec.name, config.replica, queue_limit=spec.queue, instances=len(models))
-        self._loaded = loaded
-        self.stage: Stage  # once it has loaded
+        self._loaded, self._payload_bytes = loaded, payload_bytes
+        self._leaving = asyncio.Event()
+        self.stage: Stage  # once it has loaded, as its core
+        self.core: StageCore
 
     async def serve(self) -> None:
-        """Serve until the process dies. Raises SpillwayError where it cannot go on."""
+        """Serve until the process dies or has left. Raises SpillwayError where it cannot go on."""
         config, world, process = self._config, self._world, self._process
         beside = beside_of(config, self._crews)
         known, crew = await self._begin_workers()
@@ -86,9 +92,11 @@ class Front:
                 threads=len(self._models),
                 crew=crew,
                 beside=beside,
+                payload_bytes=self._payload_bytes,
             ),
         )
-        stage, planner = self.stage, _ = built.stage, built.planner
+        stage, planner, self.core = built.stage, built.planner, built.core
+        self.stage = stage
         output = MemoryOutput(world, process, partial(without_words, stored=stage.stored))
         member = f"{self._group.name}.{config.replica}"
         source = MemoryInput(world, process, self._group, member, stage, COMMIT_EVERY)
@@ -103,7 +111,22 @@ class Front:
         planning = asyncio.get_running_loop().create_task(planner.run(output, stage.tick))
         planning.add_done_callback(stage.planning_ended)
         source.start()
-        await stage.failed
+        left = asyncio.ensure_future(self._left(source, output))
+        await asyncio.wait([stage.failed, left], return_when=asyncio.FIRST_COMPLETED)
+        if stage.failed.done():
+            stage.failed.result()
+
+    def leave(self) -> None:
+        """Have `serve` end in order, after which other replicas have its partitions."""
+        self._leaving.set()
+
+    async def _left(self, source: MemoryInput, output: MemoryOutput) -> None:
+        await self._leaving.wait()
+        self.stage.stop_taking()
+        while not self.stage.idle:  # noqa: ASYNC110 - what makes it so is many things
+            await asyncio.sleep(_LOOK)
+        await source.close(leave=True)
+        await output.close()
 
     async def _begin_workers(self) -> tuple[Known, Crew | Members | VariantCrews | None]:
         """Start the workers that would be processes, and return what their model says of itself."""

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from spillway.agents.core.joins import PAYLOAD_BYTES
 from spillway.agents.core.policies import period_of
 from spillway.agents.live.stage.config import StageConfig
 from spillway.agents.live.stage.parts import load_copy
@@ -23,7 +25,7 @@ from spillway.topology import topics
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import Collection, Iterable, Mapping
+    from collections.abc import Callable, Collection, Iterable, Mapping
 
     from spillway.agents.memory.processes import Process
     from spillway.topology.load import Pipeline
@@ -34,10 +36,15 @@ _CALM: Final = Network(0.0002, 0.0003, 0.0)
 _DEATHS: Final = 50  # of a process in a row that ended by an error, before it is given up
 
 
+Slot = tuple[str, int]  # a stage, or the gate, and which replica of it
+
+
 class Served(Protocol):
     """What runs in a process."""
 
     async def serve(self) -> None: ...
+
+    def leave(self) -> None: ...
 
 
 class _Pace:
@@ -66,11 +73,22 @@ class Service:
     """The processes of one pipeline, in a world of their own."""
 
     def __init__(
-        self, pipeline: Pipeline, *, seed: int, kill: Collection[str], slow: Collection[str], real_time: bool
+        self,
+        pipeline: Pipeline,
+        *,
+        seed: int,
+        kill: Collection[str] = (),
+        slow: Collection[str] = (),
+        real_time: bool = False,
+        replicas: Mapping[str, int] | None = None,
+        make_world: Callable[[int, dict[str, int]], DriverWorld] = DriverWorld,
+        payload_bytes: int = PAYLOAD_BYTES,
     ) -> None:
         """`kill`: the stages, or "gate", whose processes die now and then, and names of workers that do.
 
-        `slow`: names of workers that straggle (`spillway.agents.testing.conditions`).
+        `slow`: names of workers that straggle (`spillway.agents.testing.conditions`). `replicas`: of each stage and the
+        gate, one where it is not named. `make_world`: of a seed and partitions. `payload_bytes`: of the parts that
+        wait in joins of a process.
 
         Raises UsageError for a pipeline that cannot be served so, and ModelError for a model that cannot be loaded.
         """
@@ -93,7 +111,8 @@ class Service:
         self._models = {name: _models(config) for name, config in self._configs.items()}
         names = [config.topic for config in self._configs.values()]
         partitioned = [*names, *(make(spec.name) for make in (topics.outcomes, topics.egress, topics.dead))]
-        self.world = DriverWorld(seed, {**dict.fromkeys(partitioned, spec.partitions), topics.plan(spec.name): 1})
+        self._payload_bytes = payload_bytes
+        self.world = make_world(seed, {**dict.fromkeys(partitioned, spec.partitions), topics.plan(spec.name): 1})
         self.world.network = _CALM
         if real_time:
             self.world.loop.pace = _Pace(self.world.now).wait
@@ -101,8 +120,10 @@ class Service:
             each: Group(self.world, f"{spec.name}.{each}", topic)
             for each, topic in (*zip(self._models, names, strict=True), (GATE, topics.outcomes(spec.name)))
         }
-        self._processes: dict[str, Process] = {}
-        self._failures: dict[str, int] = {}
+        counts = replicas or {}
+        self.slots: list[Slot] = [(name, replica) for name in self._groups for replica in range(counts.get(name, 1))]
+        self._processes: dict[Slot, Process] = {}
+        self._failures: dict[Slot, int] = {}
         self.deaths: dict[str, int] = dict.fromkeys([*self._groups, *processes], 0)
         self.error: BaseException | None = None  # why a process was given up
         self.loading = {name for name, config in self._configs.items() if processes_of(config)}
@@ -111,38 +132,44 @@ class Service:
         self._workshop = Workshop(conditions, self._worker_died)
 
     def start(self) -> None:
-        for name in self._groups:
-            self._start(name)
+        for slot in self.slots:
+            self._start(slot)
 
     def kill(self, name: str) -> None:
-        """Kill a process now, or a worker. It is started again a moment later."""
+        """Kill a process now (of a stage, its first replica's), or a worker. It is started again a moment later."""
         if name not in self.deaths:
             raise UsageError(f"there is no stage {name!r} to kill; there are {', '.join(self.deaths)}")
         if name not in self._groups:
             self._workshop.kill(name)
-        elif self._processes[name].alive:
-            self._processes[name].kill()
-            self._died(name)
+        elif self._processes[name, 0].alive:
+            self._processes[name, 0].kill()
+            self._died((name, 0))
 
     # Inside ----------------------------------------------------------------------------------------------------
 
-    def _start(self, name: str) -> None:
-        process = self._processes[name] = self.world.process(name)
-        if name in self._kill:
-            process.strikes = partial(self._strikes, name)
-        task = process.start(self._serve(name, process))
-        task.add_done_callback(partial(self._ended, name, process))
+    def _start(self, slot: Slot) -> None:
+        process = self._processes[slot] = self._process(slot)
+        task = process.start(self._serve(slot, process))
+        task.add_done_callback(partial(self._ended, slot, process))
 
-    async def _serve(self, name: str, process: Process) -> None:
-        served: Served
+    def _process(self, slot: Slot) -> Process:
+        process = self.world.process(slot[0])
+        if slot[0] in self._kill:
+            process.strikes = partial(self._strikes, slot)
+        return process
+
+    async def _serve(self, slot: Slot, process: Process) -> None:
+        await self._served(slot, process).serve()
+
+    def _served(self, slot: Slot, process: Process) -> Served:
+        name, replica = slot
         if name == GATE:
-            served = GateFront(self.world, process, self._pipeline, self._groups[name])
-        else:
-            served = self._front(name, process)
-        await served.serve()
+            own = self.world, process, self._pipeline, self._groups[name]
+            return GateFront(*own, replica=replica, payload_bytes=self._payload_bytes)
+        return self._front(name, process, replica)
 
-    def _front(self, name: str, process: Process) -> Front:
-        config, models = self._configs[name], self._models[name]
+    def _front(self, name: str, process: Process, replica: int) -> Front:
+        config, models = replace(self._configs[name], replica=replica), self._models[name]
         return Front(
             *(self.world, process, config, self._groups[name]),
             models=models,
@@ -150,32 +177,33 @@ class Service:
             duration=self._workshop.conditions.duration(config.spec) if models else None,
             crews=self._workshop.crews(process),
             loaded=partial(self.loading.discard, name),
+            payload_bytes=self._payload_bytes,
         )
 
-    def _strikes(self, name: str, _process: Process) -> str:
+    def _strikes(self, slot: Slot, _process: Process) -> str:
         if self.world.random.random() >= _KILLS:
             return ""
-        self.world.at(self.world.now, partial(self._died, name))
+        self.world.at(self.world.now, partial(self._died, slot))
         return self.world.random.choice((BEFORE, AFTER))
 
     def _worker_died(self, name: str) -> None:
         self.deaths[name] += 1
 
-    def _died(self, name: str) -> None:
-        self.deaths[name] += 1
-        self.world.at(self.world.now + _RESTART, partial(self._start, name))
+    def _died(self, slot: Slot) -> None:
+        self.deaths[slot[0]] += 1
+        self.world.at(self.world.now + _RESTART, partial(self._start, slot))
 
-    def _ended(self, name: str, process: Process, task: asyncio.Task[None]) -> None:
-        """Start a process again that ended by an error, unless it does so over and over, or cannot load a model."""
+    def _ended(self, slot: Slot, process: Process, task: asyncio.Task[None]) -> None:
+        """Start a process again that has ended, unless by errors over and over, or as it cannot load a model."""
         if not process.alive or task.cancelled():
             return
         process.kill()
-        self._failures[name] = self._failures.get(name, 0) + 1
+        self._failures[slot] = self._failures.get(slot, 0) + 1
         error = task.exception()
-        if self._failures[name] >= _DEATHS or isinstance(error, ModelError):
+        if self._failures[slot] >= _DEATHS or isinstance(error, ModelError):
             self.error = error
         else:
-            self._died(name)
+            self._died(slot)
 
 
 def _refuse(pipeline: Pipeline) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
+from spillway.agents.core.joins import PAYLOAD_BYTES
 from spillway.agents.live.groups import group_id
 from spillway.agents.live.stage.member_figures import MemberFigures
 from spillway.agents.live.stage.members import Members, route_of
@@ -67,6 +68,8 @@ class DriverParts:
     logs: Logs | None = None
     """Version logs, where a stage before this one has a state; `read_logs` reads them to their ends."""
     read_logs: Callable[[], Awaitable[None]] = _nothing
+    payload_bytes: int = PAYLOAD_BYTES
+    """Of the parts that wait in joins (`StageCore`)."""
     markers: bool = False
     """Whether offsets of its input are those of transactions' markers, too."""
 
@@ -146,6 +149,7 @@ def _core(config: StageConfig, parts: DriverParts, route: Any) -> StageCore:
         dispatch=metrics.dispatch,
         awaits=parts.lookups,
         route=route,
+        payload_bytes=parts.payload_bytes,
     )
     if isinstance(crew, Members):
         lanes = cast("LanedCore", core).lanes

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from spillway.agents.core.batching import Batcher
 from spillway.agents.core.cache import PredictionCache
 from spillway.agents.core.durations import estimate_of
-from spillway.agents.core.joins import Rule
+from spillway.agents.core.joins import PAYLOAD_BYTES, Rule
 from spillway.agents.core.lane import Ticket
 from spillway.agents.core.laned_stage import LanedCore
 from spillway.agents.core.lanes import Lanes
@@ -186,16 +186,19 @@ def build_core(
     dispatch: Dispatch | None = None,
     awaits: Versions | None = None,
     route: Combines | None = None,
+    payload_bytes: int = PAYLOAD_BYTES,
 ) -> StageCore:
     """Build the core with its policy; durations start from the stage's profile and are then measured.
 
     `period`: see `build_view`; without one it is as the policies say. `durability` is needed behind a stateful stage.
     `threads`: workers that are there from the start, where these are not all that the spec names. `cache`: see
-    `build_cache`. `dispatch`: of its copies. `route`: of its ensemble or variants. `awaits`: see `StageCore`.
+    `build_cache`. `dispatch`: of its copies. `route`: of its ensemble or variants. `awaits` and
+    `payload_bytes`: see `StageCore`.
     """
     batcher, rule, paths = _decider(pipeline, spec, replica, policy, period, threads)
     told: dict[str, Any] = {"rule": rule, "queue_limit": spec.queue, "paths": paths, "durability": durability}
     told |= {"dispatch": dispatch, "default": spec.default is not None, "awaits": awaits}
+    told["payload_bytes"] = payload_bytes
     told["holds"] = spec.coding is not None and spec.coding.release == "budget"
     told |= cache or {}
     if route is None:
