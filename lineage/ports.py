@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 Slot = tuple[str, int]  # a topic and a partition of it
 Headers = tuple[tuple[Any, bytes | None], ...]  # in order; a key that is no UTF-8 is bytes, others are str
+UNREADABLE: Headers = ((b"\xff", None),)  # of a record whose reader could not tell the headers, where that matters
 
 
 @dataclass(slots=True)

@@ -58,7 +58,8 @@ HELD_BYTES = 32 << 20  # of the reports that those were made from
 class GateGauges:
     """The readings of one gate."""
 
-    def __init__(self) -> None:
+    def __init__(self, held_limit: int) -> None:
+        self._held_limit = held_limit
         self.stats = GateStats()
         self._shares: dict[int, GateShare] = {}
         self._waits = Waits()
@@ -85,7 +86,7 @@ class GateGauges:
     def room(self) -> bool:
         """Whether more reports should be delivered. Waiting for a sink takes no room: only reading ends it."""
         shares = self._shares.values()
-        if self.pending + sum(len(share.refetch) for share in shares) >= HELD_LIMIT:
+        if self.pending + sum(len(share.refetch) for share in shares) >= self._held_limit:
             return False
         held = sum(share.held_bytes + share.refetch.held for share in shares)
         return held + sum(release.size for release in self._decided) < HELD_BYTES
@@ -163,12 +164,13 @@ class GateCore(GateGauges):
         released_seconds: float = RELEASED_SECONDS,
         released_limit: int = RELEASED_LIMIT,
         payload_bytes: int = PAYLOAD_BYTES,
+        held_limit: int = HELD_LIMIT,
     ) -> None:
         """`sinks`: which of several terminals make the outcome; None where a query always has one.
 
-        `durability`: None where no stage has a state.
+        `durability`: None where no stage has a state. `held_limit`: decided outcomes beyond which there is no room.
         """
-        super().__init__()
+        super().__init__(held_limit)
         self._graph = graph
         self._rule = None if sinks is None else Rule(sinks)
         self._merges = sinks == "all"
@@ -347,8 +349,9 @@ class GateCore(GateGauges):
         taken = Taken.FIRST if copy.admitted else share.speculation.readmit(copy)
         if taken is Taken.FIRST:
             self._hear(now, share, copy.delivery)
-        elif taken is Taken.REPEATED:
-            self._repeated(share, copy.delivery)
+        elif taken is Taken.REPEATED:  # and forgotten
+            self.stats.duplicates += 1
+            share.offsets.done(copy.delivery.offset)
 
     def _closed(self, share: GateShare, verdict: Verdict, entry: Entry) -> None:
         if not share.refetch.park(verdict, entry):

@@ -1,9 +1,10 @@
 """A consumer group of a memory world: static members, sessions, and rebalances that everybody takes part in.
 
-As in Kafka with the eager protocol: where somebody joins, leaves or is silent for a session, all members let go of what
-they have, join again, and a new generation is dealt out, in the order of the instance ids. Whoever has not joined again
-in time is left out. An offset is committed by a member of the current generation alone. A member that comes under an
-instance id that is in use takes its place: the one before is fenced.
+Where somebody joins, leaves or is silent for a session, all members join again, and a new generation is dealt out, in
+the order of the instance ids. As in Kafka with the eager protocol a member lets go of what it has before, or with the
+cooperative one keeps it: then nobody else is dealt that, and a member that is to lose something lets it go and asks for
+another round. Whoever has not joined again in time is left out. An offset is committed by a member of the current
+generation alone. A member that comes under an instance id that is in use takes its place: the one before is fenced.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ class Member:
     heard: float
     joined: int = -1  # the generation that it has asked for
     partitions: frozenset[int] = field(default_factory=frozenset)
+    keeps: frozenset[int] = field(default_factory=frozenset)  # while it joins again
     gone: bool = False  # out of the group: it left, was silent, or another has its instance id
 
 
@@ -74,11 +76,16 @@ class Group:
         self._prepare()
         return member
 
-    def rejoin(self, member: Member) -> None:
-        """Learn that a member has let go of everything and waits to be dealt its share."""
+    def rejoin(self, member: Member, keeps: frozenset[int] = frozenset()) -> None:
+        """Learn that a member has let go of everything but what it `keeps`, and waits to be dealt its share."""
         self._check(member)
-        member.heard, member.joined = self._world.now, self.generation + 1
+        member.heard, member.joined, member.keeps = self._world.now, self.generation + 1, keeps
         self._complete()
+
+    def deal_again(self, member: Member) -> None:
+        """Learn that a member has let go of what it was not dealt."""
+        self._check(member)
+        self._prepare()
 
     def heartbeat(self, member: Member) -> bool:
         """Return whether the group is to be joined again. Raises FencedError where the member is out."""
@@ -134,7 +141,8 @@ class Group:
         ordered = sorted(self._members.values(), key=lambda member: member.instance)
         partitions = range(self._world.partitions[self.topic])
         for index, member in enumerate(ordered):
-            member.partitions = frozenset(partitions[index :: len(ordered)])
+            kept = frozenset().union(*(other.keeps for other in ordered if other is not member))
+            member.partitions = frozenset(partitions[index :: len(ordered)]) - kept
             self._own(member)
         for member in ordered:
             member.notify()

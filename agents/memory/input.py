@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 _HEARTBEAT: Final = 0.1
 _CHUNK: Final = 8  # records at once
-_LATE: Final = 0.02  # seconds until a partition that comes late is looked at again
+_LATE: Final = 0.02  # seconds until a partition that comes late, or was out of range, is looked at again
 
 
 class MemoryInput(Input):
@@ -140,7 +140,7 @@ class MemoryInput(Input):
                     del self._positions[partition]
                 else:
                     self._positions[partition] = start
-                    self._fresh.set()
+                    self._process.after(_LATE, self._fresh.set)
                 continue
             records = [one.record() for one in islice(broker.read(slot, position), _CHUNK)]
             if records:

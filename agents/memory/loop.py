@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import heapq
+from contextlib import contextmanager
 from contextvars import Context, ContextVar, copy_context
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVarTuple
@@ -24,7 +25,7 @@ from spillway.lineage.errors import SpillwayError
 
 if TYPE_CHECKING:
     from collections import deque
-    from collections.abc import Callable, Coroutine
+    from collections.abc import Callable, Coroutine, Iterator
 
 Ts = TypeVarTuple("Ts")
 
@@ -97,6 +98,15 @@ class VirtualLoop(asyncio.BaseEventLoop):
             _settle(result, func, args)
             self.call_later(seconds, _pass_on, result, future)
         return future
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """Be the running loop, for who steps through it by himself."""
+        asyncio._set_running_loop(self)  # noqa: SLF001 - as `run_forever` does
+        try:
+            yield
+        finally:
+            asyncio._set_running_loop(None)  # noqa: SLF001
 
     # Running ---------------------------------------------------------------------------------------------------
 

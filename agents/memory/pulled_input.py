@@ -1,7 +1,7 @@
 """The input of a gate in a memory world, over a `Group`: partitions come and go only while its owner waits in `take`.
 
-As of a Kafka client, what beats for the member goes on whatever the owner does, and what the group says is heeded by
-the next `take`.
+As of a Kafka client with the cooperative protocol, what beats for the member goes on whatever the owner does, what the
+group says is heeded by the next `take`, and only what moves is revoked.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from spillway.lineage.errors import FencedError, OustedError
 from spillway.lineage.ports import Commit, PulledInput
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from spillway.agents.memory.groups import Group
     from spillway.agents.memory.processes import Process
@@ -44,7 +44,7 @@ class MemoryPulledInput(PulledInput):
         await asyncio.sleep(self._world.latency())
         self._owner = owner
         self._stop_reading(self._positions)
-        self._generation = -1
+        self._generation, self._assigned = -1, frozenset()
         self._member = self._process.reach(lambda: self._group.join(self._instance, self._notified))
         if self._beating is None:
             for partition in range(self._world.partitions[self._group.topic]):
@@ -54,7 +54,7 @@ class MemoryPulledInput(PulledInput):
     async def close(self, *, leave: bool) -> None:
         if self._beating is not None:
             self._beating.cancel()
-        await self._revoke()
+        await self._revoke(self._assigned)
         if leave:
             await asyncio.sleep(self._world.latency())
             self._process.reach(lambda: self._group.leave(self._member))
@@ -85,36 +85,48 @@ class MemoryPulledInput(PulledInput):
 
     async def _heed_group(self) -> None:
         """Release and take over partitions as the group has said."""
+        group, member = self._group, self._member
         while self._news:
             self._news = False
-            if self._group.fences(self._member):
-                raise OustedError(f"another process is {self._instance} of {self._group.name}")
-            if self._group.preparing or self._member.gone:
-                await self._revoke()
+            if group.fences(member):
+                raise OustedError(f"another process is {self._instance} of {group.name}")
+            if member.gone:
+                await self._revoke(self._assigned)
+            if member.gone or (group.preparing and member.joined <= group.generation):
                 await self._join_again()
-            elif self._generation != self._group.generation:
-                await self._revoke()
+            elif self._generation != group.generation and not group.preparing:
                 await self._assign()
+            member = self._member
 
-    async def _revoke(self) -> None:
-        if self._generation >= 0:
-            partitions = frozenset(self._assigned)
-            self._stop_reading(self._positions)
+    async def _revoke(self, partitions: frozenset[int]) -> None:
+        if partitions:
+            self._assigned -= partitions
+            self._stop_reading(partitions & self._positions.keys())
             await self._owner.revoked(partitions)
-            self._generation = -1
 
     async def _join_again(self) -> None:
         await asyncio.sleep(self._world.latency())
-        if self._member.gone and not self._group.fences(self._member):
-            self._member = self._process.reach(lambda: self._group.join(self._instance, self._notified))
-        try:
-            self._process.reach(lambda: self._group.rejoin(self._member))
-        except FencedError:
-            self._news = True
+        group, keeps = self._group, self._assigned
+        if self._member.gone and not group.fences(self._member):
+            self._member = self._process.reach(lambda: group.join(self._instance, self._notified))
+        await self._tell(lambda: group.rejoin(self._member, keeps))
 
     async def _assign(self) -> None:
-        self._generation, self._assigned = self._group.generation, self._member.partitions
-        self._positions = dict(await self._owner.assigned(self._assigned))
+        self._generation, dealt = self._group.generation, self._member.partitions
+        gone, fresh = self._assigned - dealt, dealt - self._assigned
+        await self._revoke(gone)
+        if fresh:
+            self._assigned |= fresh
+            self._positions |= await self._owner.assigned(fresh)
+        if gone:
+            await self._tell(lambda: self._group.deal_again(self._member))
+
+    async def _tell(self, word: Callable[[], None]) -> None:
+        await asyncio.sleep(self._world.latency())
+        try:
+            self._process.reach(word)
+        except FencedError:
+            self._news = True
 
     # Reading ---------------------------------------------------------------------------------------------------
 

@@ -33,14 +33,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Sequence
 
     from spillway.agents.core.outcomes import Release
-    from spillway.agents.run.gate_context import GateContext, Unusable
+    from spillway.agents.run.gate_context import GateContext
+    from spillway.agents.run.gate_wire import Poison
     from spillway.lineage.ports import Bounds, Record
 
 log = logging.getLogger(__name__)
 
 MOST_OUTCOMES = 1_000  # in one transaction
 ROUND_SECONDS = 60.0  # a round waits for a broker that restarts; one that takes longer hangs
-_HOLDING_POLL_SECONDS = 0.001  # while outcomes wait for versions, payloads or their JSON: those come another way
 _QUIET_COMMIT_SECONDS = 0.5  # offsets that no release takes along are committed this often
 
 
@@ -91,7 +91,7 @@ class Gate:
         What was decided and not yet written is decided again.
         """
         await self._transactions.hold(self._topics.egress)
-        self._context.admission.stopped.clear()
+        self._context.inputs.stopped.clear()
         self._renew()
         await self._input.join(self)
 
@@ -136,7 +136,7 @@ class Gate:
 
     async def _next(self) -> Sequence[Record]:
         held = self._rereading.busy or self._conversions.waiting or (self._versions is not None and self._core.held > 0)
-        return await self._input.take(MOST_OUTCOMES, _HOLDING_POLL_SECONDS if held else self._context.poll)
+        return await self._input.take(MOST_OUTCOMES, self._context.held_poll if held else self._context.poll)
 
     def _hear(self, records: Iterable[Record]) -> float:
         """Let the core have what came, by whichever way; return the time."""
@@ -160,7 +160,7 @@ class Gate:
         else:
             self._put_aside(now, taken)
 
-    def _put_aside(self, now: float, unusable: Unusable) -> None:
+    def _put_aside(self, now: float, unusable: Poison) -> None:
         """Have a record that cannot be taken written as a dead letter; its query fails, where that is known."""
         raw = unusable.raw
         extra = about(raw.headers)
@@ -247,10 +247,10 @@ class Gate:
             self._core.revoke(partition)
             self._standing.pop(partition, None)
             self._recorder.committed.pop(partition, None)
-            self._context.admission.stopped.pop(partition, None)
+            self._context.inputs.stopped.pop(partition, None)
 
     def out_of_range(self, partition: int, position: int, bounds: Bounds) -> int | None:
-        return max(position, bounds.start) if self._context.admission.admits(partition, position, bounds) else None
+        return max(position, bounds.start) if self._context.inputs.admits(partition, position, bounds) else None
 
     async def _load(self, partitions: Collection[int]) -> dict[int, int]:
         if not partitions:

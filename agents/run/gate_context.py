@@ -9,14 +9,15 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
     from spillway.agents.core.gate import GateCore
-    from spillway.agents.core.joins import Fetch
     from spillway.agents.core.outcomes import Release
-    from spillway.agents.core.request import Delivery, Loss
-    from spillway.lineage.ports import Bounds, Clock, Headers, PulledInput, Record, Spans, Transactions, Work
+    from spillway.agents.run.gate_wire import GateWire
+    from spillway.agents.run.inputs import Inputs
+    from spillway.lineage.ports import Clock, PulledInput, Spans, Transactions, Work
 
 GATHER_SECONDS: Final = 0.02  # between two transactions, at most
 _GATHER_SHARE: Final = 0.05  # of the SLO, at most
 POLL_SECONDS: Final = 0.1
+HELD_POLL_SECONDS: Final = 0.001
 
 
 @dataclass(slots=True, frozen=True)
@@ -26,49 +27,6 @@ class GateTopics:
     outcomes: str
     egress: str
     dead: str
-
-
-class Unusable(Protocol):
-    """A record that cannot be taken, and why. `stand_in` fails its query, where that is known."""
-
-    raw: Record
-    reason: str
-    text: str
-    stand_in: Delivery | None
-
-
-class GateWire(Protocol):
-    """Reads records as deliveries, and makes messages of releases."""
-
-    def read(self, record: Record) -> Delivery | Unusable: ...
-
-    def again(self, fetch: Fetch, record: Record | None) -> tuple[Any, Loss | None]:
-        """Return what was dropped of a report that is read again; None: the log does not have it any more."""
-        ...
-
-    def envelope(self, record: Record) -> Delivery | None:
-        """Decode the headers of a record that was taken before; None where it is nobody's."""
-        ...
-
-    def released(self, record: Record) -> tuple[str, float] | None:
-        """Return a query's id and its time of sending, of a record of the egress; None where it is nobody's."""
-        ...
-
-    def message(self, release: Release) -> tuple[bytes, Headers]:
-        """Return the value and the headers of an outcome."""
-        ...
-
-    def letter(self, unusable: Any) -> tuple[bytes, Headers]:
-        """Return the value and the headers of a dead letter."""
-        ...
-
-
-class Admission(Protocol):
-    """Judges whether a partition's log has what comes next; one that has not is stopped."""
-
-    stopped: dict[int, int]
-
-    def admits(self, partition: int, position: int | None, bounds: Bounds) -> bool: ...
 
 
 class GateRecorder(Protocol):
@@ -129,7 +87,7 @@ class GateContext:
     begin: Callable[[Callable[[], Any]], Work]  # has a function run while the gate goes on
     reread: Callable[[Sequence[tuple[int, int]]], Work]  # the same of `Spans.pick`, of the outcomes
     wire: GateWire
-    admission: Admission
+    inputs: Inputs
     recorder: GateRecorder
     core: Callable[[], GateCore]  # a new one for each beginning
     mend: Callable[[], Awaitable[None]] = _nothing  # called before partitions are taken over
@@ -137,6 +95,7 @@ class GateContext:
     versions: GateVersions | None = None  # None where no stage has a state
     gather: float = GATHER_SECONDS  # between two transactions where they fill all time
     poll: float = POLL_SECONDS  # how long to wait for outcomes where nothing is in hand
+    held_poll: float = HELD_POLL_SECONDS  # where some wait for versions, payloads or JSON, which come another way
     trace: Callable[[Release, float], None] | None = None  # called with each release that readers see, and since when
 
 

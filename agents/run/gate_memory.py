@@ -49,7 +49,7 @@ async def load(context: GateContext, core: GateCore, partitions: Collection[int]
     below: list[list[Bounds]] = []  # of the input, for each of `starts`
     for partition in partitions:
         place, there = places.get(partition), inputs[partition]
-        if not context.admission.admits(partition, None if place is None else place.offset, there):
+        if not context.inputs.admits(partition, None if place is None else place.offset, there):
             continue
         start = Commit(there.start, "") if place is None else Commit(max(place.offset, there.start), place.metadata)
         earlier, egress = core.assign(partition, *start)

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 from spillway.agents.core.gate import GateCore
 from spillway.agents.live.gate.metrics import GateMetrics
-from spillway.agents.live.gate.wire import Wire
 from spillway.agents.memory.ports import MemoryClock, MemoryExecutor, MemorySpans, MemoryTransactions
 from spillway.agents.memory.pulled_input import MemoryPulledInput
 from spillway.agents.run.gate import Gate
 from spillway.agents.run.gate_context import GateContext, GateTopics, gather_of
+from spillway.agents.run.gate_wire import GateWire
 from spillway.agents.run.inputs import Inputs, of_gate
 from spillway.lineage.errors import OustedError
 from spillway.lineage.values.codec import Decoder
@@ -31,7 +31,7 @@ class GateFront:
         spec, limits = pipeline.spec, pipeline.spec.limits.merged()
         names = GateTopics(topics.outcomes(spec.name), topics.egress(spec.name), topics.dead(spec.name))
         pulled = MemoryPulledInput(world, process, group, f"{group.name}.0")
-        spans, executor = MemorySpans(world, process), MemoryExecutor()
+        spans, executor, clock = MemorySpans(world, process), MemoryExecutor(), MemoryClock(process)
         self.metrics = GateMetrics(spec.name, 0, spec.slo)
         self._gate = Gate(
             GateContext(
@@ -40,12 +40,12 @@ class GateFront:
                 input=pulled,
                 transactions=MemoryTransactions(world, process, f"{group.name}.0", group.name, pulled.ticket),
                 spans=spans,
-                clock=MemoryClock(process),
+                clock=clock,
                 sleep=asyncio.sleep,
                 begin=executor.run,
                 reread=lambda places: asyncio.ensure_future(spans.pick(names.outcomes, places)),
-                wire=Wire(pipeline.graph.order, Decoder(limits), limits),
-                admission=Inputs(names.outcomes, of_gate(group.name, names.outcomes), self.metrics.stopped),
+                wire=GateWire(pipeline.graph.order, Decoder(limits), limits, clock),
+                inputs=Inputs(names.outcomes, of_gate(group.name, names.outcomes), self.metrics.stopped),
                 recorder=self.metrics,
                 core=lambda: GateCore(pipeline.graph, sinks=spec.sinks),
                 gather=gather_of(spec.slo),

@@ -18,7 +18,6 @@ from spillway.lineage.ports import Record
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-UNREADABLE: Final = ((b"\xff", None),)  # for headers that confluent-kafka does not tell, where that matters
 _headers = methodcaller("headers")  # a call from C, which is never specialized
 _KEYS: Final = {
     key: key

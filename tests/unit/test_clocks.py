@@ -253,7 +253,6 @@ def test_a_job_counts_its_pauses_by_the_monotonic_clock(clock, monkeypatch, jump
 STAMP = "stamp"
 COMPARES = {
     "agents/live/clock.py": "the stage's clock follows it, at most 1 % slower, and at once where it leads by a second",
-    "agents/live/gate/wire.py": "the latency that is shown is never below 0",
     "agents/live/ingress.py": "what the broker has beyond our clock counts as come before",
     "lineage/ids.py": "where a search by an id begins: 5 s earlier (`_EARLIER`)",
     "producers/offline/job.py": "since when outcomes are looked for after a crash: 10 s earlier (`_SKEW`)",

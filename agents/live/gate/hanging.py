@@ -10,7 +10,7 @@ reads waits for good. Kafka calls such a transaction hanging (KIP-664).
 2. The producer behind the id is the same, so the end of its next transaction in such a partition is the end of what
    hangs there. Nobody has seen any of that yet.
 3. Where offsets hang, it is made to fall. Then the inputs are taken again, and what stands in other partitions is
-   recognized there (`memory`).
+   recognized there (`spillway.agents.run.gate_memory`).
 4. Where only outputs hang, it is made to stand: either the offsets have gone past them, or they are recognized.
 
 By 3 and 4 it is the same whether the transaction was meant to stand or to fall, and which partitions were told.
@@ -44,6 +44,7 @@ log = logging.getLogger(__name__)
 _SURE_SECONDS = 1.0  # another gate's transaction is over in less
 _PAUSE_SECONDS = 0.1
 _ASK_SECONDS = 30.0  # a broker that starts answers before
+_WAY_OUT = "find and abort it with kafka-transactions.sh (docs/failover.md, 'A transaction that hangs')"
 
 
 class Hang(NamedTuple):
@@ -69,89 +70,76 @@ class Mender:
         What hangs after `within` seconds is another's, and said in the log. Raises `FencedError` where the id is lost,
         `BrokerError` where nobody answers.
         """
+        until = time.monotonic() + within
         # New ones: what saw the group's coordinator go may wait for it for good
         # (`spillway.agents.live.gate.transaction`).
-        withheld = Withheld(self._settings, self._group)
+        admin, offsets_of_group = Admin(self._settings), Withheld(self._settings, self._group)
         try:
-            sight = _Sight(Admin(self._settings), withheld, self._outcomes, self._outputs)
-            self._mend(sight, writer, time.monotonic() + within)
-        finally:
-            withheld.close()
-
-    def _mend(self, sight: _Sight, writer: TransactionalWriter, until: float) -> None:
-        while hanging := sight.persisting():
-            places = ", ".join(f"{hang.topic}[{hang.partition}]" for hang in sorted(hanging))
-            if time.monotonic() >= until:
-                log.error(
-                    "a transaction of another producer hangs in %s: find and abort it with kafka-transactions.sh",
-                    places,
-                )
-                return
-            log.warning("a finished transaction of this gate still hangs in %s; ending it", places)
-            try:
+            while hanging := self._persisting(admin, offsets_of_group):
+                places = ", ".join(f"{hang.topic}[{hang.partition}]" for hang in sorted(hanging))
+                if time.monotonic() >= until:
+                    log.error("a transaction of another producer hangs in %s; %s", places, _WAY_OUT)
+                    return
+                log.warning("a finished transaction of this gate still hangs in %s; ending it", places)
                 self._end(hanging, writer, max(until - time.monotonic(), _SURE_SECONDS))
-            except (AbortedError, SilentError) as error:
-                log.warning("%s; checking again", error)
-                if isinstance(error, SilentError):
-                    writer.open(max(until - time.monotonic(), _SURE_SECONDS))
+        finally:
+            offsets_of_group.close()
 
     def _end(self, hanging: frozenset[Hang], writer: TransactionalWriter, within: float) -> None:
+        """End it, or leave it as it is: whoever calls looks again."""
         empty = b""  # no request's, so nobody takes it for an outcome
         records = [Record(hang.topic, hang.partition, None, empty) for hang in hanging if hang.topic != self._outcomes]
         withheld = [TopicPartition(hang.topic, hang.partition, 0) for hang in hanging if hang.topic == self._outcomes]
-        if not withheld:
-            writer.write(Turn(records), None, within)
-            return
         # A consumer that is no member: the group may have none yet, and what is withdrawn binds nobody.
         stranger = Consumer({**self._settings, "group.id": self._group}, logger=log)
         try:
-            writer.withdraw(Turn(records, withheld), stranger.consumer_group_metadata(), within)
+            if withheld:
+                writer.withdraw(Turn(records, withheld), stranger.consumer_group_metadata(), within)
+            else:
+                writer.write(Turn(records), None, within)
+        except AbortedError as error:
+            log.warning("%s; checking again", error)
+        except SilentError as error:
+            log.warning("%s; checking again", error)
+            writer.open(within)
         finally:
             stranger.close()
 
-
-class _Sight:
-    """What hangs, by the cluster's answers."""
-
-    def __init__(self, admin: Admin, withheld: Withheld, outcomes: str, outputs: Sequence[str]) -> None:
-        self._admin = admin
-        self._offsets = withheld
-        self._outcomes = outcomes
-        self._outputs = outputs
-
-    def persisting(self) -> frozenset[Hang]:
-        hanging = self._look()
+    def _persisting(self, admin: Admin, offsets_of_group: Withheld) -> frozenset[Hang]:
+        """Return what hangs for longer than a gate at work takes to end a transaction."""
+        hanging = self._look(admin, offsets_of_group)
         sure = time.monotonic() + _SURE_SECONDS
         while hanging and time.monotonic() < sure:
             time.sleep(_PAUSE_SECONDS)
-            hanging &= self._look()
+            hanging &= self._look(admin, offsets_of_group)
         return hanging
 
-    def _look(self) -> frozenset[Hang]:
-        return self._withheld().union(*(self._open(topic) for topic in self._outputs))
-
-    def _open(self, topic: str) -> frozenset[Hang]:
-        partitions = self._partitions(topic)
-        written = self._ends(topic, partitions, IsolationLevel.READ_UNCOMMITTED)
-        stable = self._ends(topic, partitions, IsolationLevel.READ_COMMITTED)  # after it: none of a gate at work lags
-        return frozenset(Hang(topic, n, stable[n]) for n in partitions if stable[n] < written[n])
-
-    def _ends(self, topic: str, partitions: Sequence[int], isolation: IsolationLevel) -> dict[int, int]:
-        return offsets(self._admin, topic, partitions, OffsetSpec.latest(), isolation, _ASK_SECONDS)
-
-    def _withheld(self) -> frozenset[Hang]:
-        topic = self._outcomes
-        partitions = self._partitions(topic)
-        found = patiently(
-            lambda seconds: self._offsets.once(topic, partitions, seconds), "see its group's offsets", _ASK_SECONDS
+    def _look(self, admin: Admin, offsets_of_group: Withheld) -> frozenset[Hang]:
+        partitions = _partitions(admin, self._outcomes)
+        withheld = patiently(
+            lambda seconds: offsets_of_group.once(self._outcomes, partitions, seconds),
+            "see its group's offsets",
+            _ASK_SECONDS,
         )
-        return frozenset(Hang(topic, partition, -1) for partition in found)
+        found = {Hang(self._outcomes, partition, -1) for partition in withheld}
+        return frozenset(found.union(*(_open(admin, topic) for topic in self._outputs)))
 
-    def _partitions(self, topic: str) -> list[int]:
-        def question(client: AdminClient) -> list[int]:
-            listed = client.list_topics(topic, ANSWER_SECONDS).topics[topic]
-            if listed.error is not None:  # as a broker that starts says of one that it has not read yet
-                raise unanswered()
-            return sorted(listed.partitions)
 
-        return self._admin.ask(question, f"list the partitions of {topic}", _ASK_SECONDS)
+def _open(admin: Admin, topic: str) -> set[Hang]:
+    either, committed = IsolationLevel.READ_UNCOMMITTED, IsolationLevel.READ_COMMITTED
+    partitions = _partitions(admin, topic)
+    written = offsets(admin, topic, partitions, OffsetSpec.latest(), either, _ASK_SECONDS)
+    stable = offsets(admin, topic, partitions, OffsetSpec.latest(), committed, _ASK_SECONDS)  # after it: none lags
+    return {
+        Hang(topic, partition, stable[partition]) for partition in partitions if stable[partition] < written[partition]
+    }
+
+
+def _partitions(admin: Admin, topic: str) -> list[int]:
+    def question(client: AdminClient) -> list[int]:
+        listed = client.list_topics(topic, ANSWER_SECONDS).topics[topic]
+        if listed.error is not None:  # as a broker that starts says of one that it has not read yet
+            raise unanswered()
+        return sorted(listed.partitions)
+
+    return admin.ask(question, f"list the partitions of {topic}", _ASK_SECONDS)

@@ -37,13 +37,13 @@ from spillway.agents.live.gate.pulled_input import KafkaPulledInput, leave, memb
 from spillway.agents.live.gate.states import GateStates
 from spillway.agents.live.gate.trace_exporter import TraceExporter
 from spillway.agents.live.gate.transaction import KafkaTransactions, TransactionalWriter
-from spillway.agents.live.gate.wire import Wire
 from spillway.agents.live.groups import group_id, instance_id
 from spillway.agents.live.registry import Address, serve_metrics
 from spillway.agents.live.spans import KafkaSpans, at_once
 from spillway.agents.metrics import Distribution
 from spillway.agents.run.gate import Gate
 from spillway.agents.run.gate_context import GateContext, GateTopics, gather_of
+from spillway.agents.run.gate_wire import GateWire
 from spillway.agents.run.inputs import Inputs, of_gate, writes_transactions
 from spillway.lineage.errors import OustedError, SpillwayError
 from spillway.lineage.metric_names import GATE
@@ -218,19 +218,19 @@ def build(
     async def mend() -> None:
         mender.mend(writer, _MEND_SECONDS)
 
-    again = KafkaSpans(settings, at_once)  # for another thread
+    again, clock = KafkaSpans(settings, at_once), Clock()  # the first is for another thread
     context = GateContext(
         name=f"{spec.name}.{config.replica}",
         topics=names,
         input=pulled,
         transactions=KafkaTransactions(writer, names.outcomes, pulled.membership),
         spans=KafkaSpans(settings, at_once, _LOAD_SECONDS),
-        clock=Clock(),
+        clock=clock,
         sleep=block,
         begin=ThreadPoolExecutor(1, "json").submit,
         reread=lambda places: in_thread("rereading", lambda: complete(again.pick(names.outcomes, places))),
-        wire=Wire(pipeline.graph.order, Decoder(limits, schemas.book), limits, schemas.relearn, spec.places),
-        admission=Inputs(
+        wire=GateWire(pipeline.graph.order, Decoder(limits, schemas.book), limits, clock, schemas.relearn, spec.places),
+        inputs=Inputs(
             names.outcomes,
             of_gate(group, names.outcomes),
             metrics.stopped,

@@ -20,8 +20,8 @@ from spillway.agents.live.gate.fencing import UnheardError, is_fencing, ousted
 from spillway.agents.live.groups import group_id, instance_id
 from spillway.lineage.errors import BrokerError
 from spillway.lineage.metric_names import GATE
-from spillway.lineage.ports import Commit, PulledInput
-from spillway.producers.kafka.records import UNREADABLE, header_pairs, record_of
+from spillway.lineage.ports import UNREADABLE, Commit, PulledInput
+from spillway.producers.kafka.records import header_pairs, record_of
 from spillway.producers.patience import UnansweredError, passes, patiently
 
 if TYPE_CHECKING:

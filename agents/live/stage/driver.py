@@ -16,7 +16,8 @@ from spillway.agents.run.inputs import Inputs, of_stage
 from spillway.agents.run.intake import Intake
 from spillway.agents.run.memory import Memory, Rereading
 from spillway.agents.run.planner import Planner
-from spillway.agents.run.stage import Context, Stage
+from spillway.agents.run.stage import Stage
+from spillway.agents.run.stage_context import Context
 from spillway.agents.run.tally import Tally
 
 if TYPE_CHECKING:

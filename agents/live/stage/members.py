@@ -128,7 +128,7 @@ class MemberWork:
 
 
 class Members:
-    """The workers of all members of one front (`spillway.agents.run.stage.Workers`).
+    """The workers of all members of one front (`spillway.agents.run.stage_context.Workers`).
 
     Members come and go while it serves, as the table of sizes says (`follow`). A new one is a lane once a worker of its
     has loaded; until then, and where it does not load, the others go on without it. One that is gone from the table

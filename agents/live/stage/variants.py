@@ -119,7 +119,7 @@ class VariantLane(CrewLane):
 
 
 class VariantCrews:
-    """The workers of all variants of the stage's front (`spillway.agents.run.stage.Workers`)."""
+    """The workers of all variants of the stage's front (`spillway.agents.run.stage_context.Workers`)."""
 
     def __init__(self, config: StageConfig, crews: Crews, registry: Models | None = None) -> None:
         """Call in a running loop. `registry`: the table that the variants are of.

@@ -70,6 +70,16 @@ class Play(StateWorld):
             self._start(slot)
         self._schedule_queries()
         self._schedule_compaction()
+        with self.loop.running():
+            self._step()
+        self._finish()
+        for process in self.slots.values():
+            process.kill()
+        self.loop.close()
+        return self
+
+    def _step(self) -> None:
+        scenario = self.scenario
         checked, most = self.now, scenario.most_seconds
         for _ in range(_STEPS):
             if not self.loop.step():
@@ -85,7 +95,6 @@ class Play(StateWorld):
                     break
         else:
             raise EndlessError(f"it has not ended after {_STEPS:,} events")
-        return self._finish()
 
     def _slots(self) -> list[Slot]:
         replicas = range(self.scenario.replicas)
@@ -364,7 +373,7 @@ class Play(StateWorld):
             if isinstance(process, MemberProcess) and process.place == place and process.primary is not None:
                 yield process.primary
 
-    def _finish(self) -> Play:
+    def _finish(self) -> None:
         result = self.result
         result.seconds = self.now - START
         result.refilled.update(place for place, needed in self._cut.items() if self.broker.end(place) >= needed)
@@ -378,7 +387,6 @@ class Play(StateWorld):
             for primary in primaries:
                 version = type(primary.base)(primary.epoch, primary.reign.recorded)
                 result.final[place] = (version if version.n > primary.base.n else primary.base), primary.state.digest
-        return self
 
 
 def run(scenario: Scenario, seed: int) -> Play:

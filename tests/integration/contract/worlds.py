@@ -7,13 +7,16 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from spillway.agents.live.consumer.reader import GroupReader
-from spillway.agents.live.gate.transaction import Record, TransactionalWriter, Turn
+from spillway.agents.live.gate.blocking import complete
+from spillway.agents.live.gate.pulled_input import KafkaPulledInput, leave, member_settings
+from spillway.agents.live.gate.transaction import KafkaTransactions, TransactionalWriter
 from spillway.agents.live.groups import Membership
 from spillway.agents.live.output import Output
-from spillway.agents.live.spans import KafkaSpans
+from spillway.agents.live.spans import KafkaSpans, at_once
 from spillway.agents.memory.groups import Group, Ticket
 from spillway.agents.memory.input import MemoryInput
 from spillway.agents.memory.ports import MemoryLog, MemoryOutput, MemorySpans, MemoryTransactions
+from spillway.agents.memory.pulled_input import MemoryPulledInput
 from spillway.agents.memory.records import kept
 from spillway.agents.memory.world import DriverWorld
 from spillway.lineage.ports import Commit, Outgoing
@@ -83,15 +86,33 @@ class MemoryWorld:
             lambda process: MemoryTransactions(self.world, process, transactional_id, group, lambda: Ticket(number))
         )
 
+    async def pulled(self, topic, group, instance):
+        """Return an input that its owner takes from, and transactions of the same member."""
+
+        def make(process):
+            pulled = MemoryPulledInput(self.world, process, self._group(group, topic), instance)
+            writer = MemoryTransactions(self.world, process, f"{topic}.{instance}", group, pulled.ticket)
+            return pulled, writer
+
+        return await self._in_process(make)
+
+    @staticmethod
+    async def call(coroutine):
+        """Return what a call of a port returns that may block."""
+        return await coroutine
+
+    def _group(self, name, topic):
+        if name not in self._groups:
+            self._groups[name] = Group(self.world, name, topic)
+        return self._groups[name]
+
     async def position(self, _topic, group, partition):
         place = self.world.broker.position(group, partition)
         return None if place is None else Commit(*place)
 
     async def join(self, topic, group, instance, owner):
         def make(process):
-            if group not in self._groups:
-                self._groups[group] = Group(self.world, group, topic)
-            made = owner.input = MemoryInput(self.world, process, self._groups[group], instance, owner)
+            made = owner.input = MemoryInput(self.world, process, self._group(group, topic), instance, owner)
             made.start()
             return made
 
@@ -159,7 +180,26 @@ class KafkaWorld:
             await asyncio.to_thread(self._member.poll, 0.05)
         writer = TransactionalWriter(self.settings.confluent(), transactional_id, max_message_bytes=1_000_000)
         self._writers.append(writer)
-        return KafkaTransactions(writer, topic, self._member.consumer_group_metadata())
+        membership = self._member.consumer_group_metadata()
+        return KafkaTransactions(writer, topic, lambda: membership)
+
+    async def pulled(self, topic, group, instance):
+        quick = {"session.timeout.ms": 6_000, "heartbeat.interval.ms": 200}
+        member = {"group.id": group, "group.instance.id": instance, "client.id": instance}
+        spans = KafkaSpans(self.settings.confluent(), at_once)
+        pulled = KafkaPulledInput(
+            topic,
+            {**member_settings(self.settings, topic, 0), **quick, **member},
+            lambda partition: complete(spans.bounds(topic, [partition]))[partition],
+            lambda member_id: leave(self.settings, group, member_id),
+        )
+        writer = TransactionalWriter(self.settings.confluent(), f"{topic}.{instance}", max_message_bytes=1_000_000)
+        self._writers.append(writer)
+        return pulled, KafkaTransactions(writer, topic, pulled.membership)
+
+    @staticmethod
+    async def call(coroutine):
+        return await asyncio.to_thread(complete, coroutine)
 
     async def position(self, topic, _group, partition):
         (place,) = await asyncio.to_thread(
@@ -192,24 +232,6 @@ class KafkaOutput:
             await asyncio.sleep(0.005)
         assert not self._lost
         await self._output.close()
-
-
-class KafkaTransactions:
-    """`Transactions` of `spillway.lineage.ports`, over the writer that the gate has."""
-
-    def __init__(self, writer, topic, member):
-        self._writer, self._topic, self._member = writer, topic, member
-
-    async def open(self):
-        await asyncio.to_thread(self._writer.open, PATIENT_SECONDS)
-
-    async def write(self, records, offsets):
-        turn = Turn(
-            [Record(*record) for record in records],
-            [TopicPartition(self._topic, partition, *commit) for partition, commit in offsets.items()],
-        )
-        await asyncio.to_thread(self._writer.write, turn, self._member, PATIENT_SECONDS)
-        return [(record.offset, round(record.appended * 1000)) for record in turn.records]
 
 
 class KafkaInput:

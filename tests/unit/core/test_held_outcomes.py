@@ -32,6 +32,16 @@ def test_another_report_is_a_repetition_once_the_first_is_durable():
     assert core.commits()[0][0] == 2
 
 
+def test_a_copy_with_other_marks_is_a_repetition_once_the_first_is_durable():
+    core, known = gate()
+    core.deliver(NOW, report("q", 0, "c", OLD))
+    core.deliver(NOW, report("q", 1, "c", NEW, sequence=0))
+    known.alive = {OLD}
+    core.durability_changed(NOW)
+    assert [release.request_id for release in core.collect(NOW)] == ["q"]
+    assert (core.stats.duplicates, core.commits()[0][0]) == (1, 2)
+
+
 def test_a_merged_outcome_with_a_dead_part_is_merged_anew():
     core, known = gate("sinks-all")
     core.deliver(NOW, report("q", 0, "d", OTHER))

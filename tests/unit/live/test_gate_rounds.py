@@ -15,7 +15,6 @@ from confluent_kafka import KafkaError, TopicPartition
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from spillway.agents.core import gate
 from spillway.agents.core.gate import GateCore
 from spillway.agents.core.joins import Fetch
 from spillway.agents.core.request import Delivery
@@ -194,7 +193,6 @@ class Bench:
     """A gate that holds everything until `known` says that its state is durable; ten outcomes are all it may hold."""
 
     def __init__(self, monkeypatch):
-        monkeypatch.setattr(gate, "HELD_LIMIT", 10)
         self.known, self.writer = Known(), Writer()
         self.consumer = Consumer({0: 30, 1: 30})
         monkeypatch.setattr(pulled_input, "Consumer", lambda _settings, logger: self.consumer)
@@ -213,9 +211,9 @@ class Bench:
             begin=ThreadPoolExecutor(1).submit,
             reread=lambda places: in_thread("reading", lambda: self.reader.records(places)),
             wire=self.wire,
-            admission=endless(),
+            inputs=endless(),
             recorder=GateMetrics("p", 0),
-            core=lambda: GateCore(SHAPES["chain"].graph(), sinks=None, durability=self.known),
+            core=lambda: GateCore(SHAPES["chain"].graph(), sinks=None, durability=self.known, held_limit=10),
             versions=Versions(),
         )
         self.gate = Gate(context)
@@ -245,7 +243,7 @@ LONG = 1 << 20
 
 
 def test_a_long_conversion_holds_nobody_but_its_partition(bench, monkeypatch):
-    monkeypatch.setattr(gate, "HELD_LIMIT", 100)
+    bench.gate._core._held_limit = 100
     free, written = threading.Event(), []
 
     def long(taken):

@@ -9,7 +9,8 @@ from spillway.agents.live.gate.blocking import block, complete
 from spillway.agents.live.gate.states import GateStates
 from spillway.agents.run import gate_memory
 from spillway.agents.run.gate_context import GateTopics
-from spillway.agents.run.stage import Context, Stage
+from spillway.agents.run.stage import Stage
+from spillway.agents.run.stage_context import Context
 from spillway.lineage.errors import BrokerError
 from spillway.lineage.ports import Bounds, Commit
 from tests.unit.live.endless_inputs import endless
@@ -232,7 +233,7 @@ def test_a_gate_reads_the_logs_after_the_committed_offsets_and_before_it_remembe
         spans=port,
         versions=port,
         wire=SimpleNamespace(envelope=lambda _record: 1, released=lambda _record: ("q", 1.0)),
-        admission=endless(),
+        inputs=endless(),
     )
     assert complete(gate_memory.load(context, core, [0])) == {0: Commit(5, "")}
     assert order == ["committed", "logs", "ends of o", "ends of e", "assign", "recall", "remember"]

@@ -28,25 +28,32 @@ async def schedule(played):
     played.kills = played.breaks = 0.0
     played.complete_halves()
     end = world.now + SECONDS
-    while world.now < end and (played.behind() or len(set(played.released())) < len(played.asked)):
+    while world.now < end and (played.behind() or played.busy() or len(set(played.released())) < len(played.asked)):
         played.supervise()
         await asyncio.sleep(0.2)
+    return played.busy()
 
 
 def wrong(seed, **options):
     """Return what is wrong with the outcomes of a schedule, and how often what happened in it."""
     played = GateWorld(seed, **options)
-    played.world.run_until(schedule(played))
+    busy = played.world.run_until(schedule(played))
     seen = Counter(played.released())
     lost = [query for query in played.asked if query not in seen]
     return {
         "twice": sorted(query for query, times in seen.items() if times > 1), "lost": lost, "behind": played.behind(),
+        "early": played.early(), "busy": busy,
         "failures": [repr(error) for error in played.world.loop.failures],
     }, played.counts  # fmt: skip
 
 
-RIGHT = {"twice": [], "lost": [], "behind": [], "failures": []}
-SHAPES = [{}, {"shape": "sinks-all", "sinks": ("b", "d")}, {"shape": "sinks-any", "sinks": ("b", "c")}]
+RIGHT = {"twice": [], "lost": [], "behind": [], "early": [], "busy": [], "failures": []}
+SHAPES = [
+    {},
+    {"shape": "sinks-all", "sinks": ("b", "d")},
+    {"shape": "sinks-any", "sinks": ("b", "c")},
+    {"stateful": True},
+]
 
 
 @pytest.mark.parametrize("options", SHAPES)
@@ -117,8 +124,17 @@ class LeavesStandingOffsetsOut(Gate):
         await super().start()
 
 
+class HearsNoVersions(Gate):
+    """Does not look at what has become durable."""
+
+    def _hear(self, records):
+        self._versions = None
+        return super()._hear(records)
+
+
 MUTATIONS = [
     LeavesOffsetsOut, LeavesStandingOffsetsOut, TakesTheUnknownForDone, GoesOnAfterAnAbort, ForgetsWhatWasReleased,
+    HearsNoVersions,
 ]  # fmt: skip
 MOST = 40  # seeds
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from spillway.agents.core.actions import EmitKind, Ok
@@ -18,7 +18,7 @@ from spillway.lineage.errors import CheckpointError, WireError
 from spillway.lineage.message import PREDICTION, Outcome
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Coroutine, Iterable
 
     from spillway.agents.core.actions import Emit
     from spillway.agents.core.request import Request
@@ -30,11 +30,13 @@ if TYPE_CHECKING:
 DEAD_LETTERS = "dead"
 
 
-@dataclass(slots=True, frozen=True)
+@dataclass(slots=True)
 class Report:
     """The payload of a delivery to the gate."""
 
     outcome: Outcome
+    key: bytes | None = None
+    taken: float = 0.0  # when the gate took it
 
 
 def delivery_of(partition: int, record: Record) -> Delivery:
@@ -120,6 +122,18 @@ class Living(Process):
             self.world.result.problems.append(f"{self.stage}.{self.replica}: {error}")
             self.kill()
 
+    def run(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run a coroutine in this process, until it dies. An error that no schedule provides for ends the run."""
+        self.start(work).add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        error = None if task.cancelled() else task.exception()
+        if isinstance(error, CheckpointError | WireError):
+            self.world.result.problems.append(f"{self.stage}.{self.replica}: {error}")
+            self.kill()
+        elif error is not None and not isinstance(error, KilledError):
+            self.world.loop.failures.append(error)
+
     def point(self, name: str) -> None:
         """Come to a point by name; the process may not come beyond it."""
         self.world.points(self, name)
@@ -131,88 +145,43 @@ class Living(Process):
         self.since = self.world.now
 
 
-# What the gate's replicas and those of stateless stages have in common: partitions that come and go.
-#
-# A partition that comes is read when its committed offset is known and, after that, the version logs were read to the
-# ends that they have by then: what the owner before knew to be dead, and committed past, would else count as taken.
-
-
 class Replica(Living):
-    """One incarnation of one replica. `group`: its topic's consumer group, `topic` what it reads."""
+    """One incarnation of one replica of a stage or of the gate, whose group deals it partitions."""
 
     def __init__(self, world: StateWorld, stage: str, replica: int) -> None:
         super().__init__(world, stage, replica)
         self.follower: Follower | None = None
-        self._coming: set[int] = set()  # partitions that are ours and not read yet
-        self._leaving: list[tuple[int, Callable[[], None]]] = []
-        self._heard: set[int] = set()  # partitions whose news come here
-        self._full: set[int] = set()  # of which something waits for room
+        self.run(self._serve())
 
-    def begin(self) -> None:
-        for partition in self.world.groups.of(self.stage, self.replica):
-            self.assign(partition)
+    async def _serve(self) -> None:
+        raise NotImplementedError
+
+    async def _read_logs(self) -> None:
+        """Read the version logs to the ends that they have from now on."""
+        if self.follower is not None:
+            read = asyncio.Event()
+            self.follower.read_to_ends(read.set)
+            await read.wait()
+
+    def deal(self, partitions: Iterable[int], then: Callable[[], object] = bool) -> None:
+        """Have exactly these partitions; `then` is called when those that go are released."""
+        raise NotImplementedError
+
+    @property
+    def mine(self) -> frozenset[int]:
+        """The partitions that it was dealt last."""
+        raise NotImplementedError
 
     def assign(self, partition: int) -> None:
-        """Take over a partition, once the version logs were read to their ends."""
-        if partition in self.positions or partition in self._coming:
-            return
-        self._coming.add(partition)
-        committed, note = self.world.broker.own(self.stage, partition, self.incarnation)
-        if partition not in self._heard:
-            self._heard.add(partition)
-            self.world.subscribe(self, (self.topic, partition), partial(self.poll, partition))
-        load = partial(self._load, partition, committed, note)
-        if self.follower is None:
-            load()
-        else:
-            self.follower.read_to_ends(load)
+        if partition not in self.mine:
+            self.deal(self.mine | {partition})
 
-    def _load(self, partition: int, committed: int, note: str) -> None:
-        if partition in self._coming and not self.lacks(partition, committed or None):
-            self._coming.discard(partition)
-            self.remember(partition, committed, note)
-            self.positions[partition] = committed
-            self.after(self.world.latency(), partial(self.poll, partition))
-
-    def lacks(self, partition: int, position: int | None) -> bool:
-        """Whether the partition does not have what comes next: it is let go, and not taken again."""
-        if not self.world.lacks(self, (self.topic, partition), position):
-            return False
-        self.revoke(partition)
-        return True
-
-    def remember(self, partition: int, committed: int, note: str) -> None:
-        raise NotImplementedError
-
-    def poll(self, partition: int) -> None:
-        raise NotImplementedError
-
-    def revoke(self, partition: int) -> None:
-        self._coming.discard(partition)
-        self._full.discard(partition)
-        if self.positions.pop(partition, None) is not None:
-            self.forget(partition)
-
-    def forget(self, partition: int) -> None:
-        raise NotImplementedError
-
-    def let_go(self, partition: int, then: Callable[[], None]) -> None:
-        self.revoke(partition)
-        then()
+    def let_go(self, partition: int, then: Callable[[], object]) -> None:
+        self.deal(self.mine - {partition}, then)
 
     def ousted(self) -> None:
         """Learn that partitions have moved on; or that another process has this one's place, which ends it."""
         if self.world.is_replaced(self):
-            self.fenced()
-            return
-        ours = self.world.groups.of(self.stage, self.replica)
-        for partition in (*self.positions, *self._coming):
-            # What went to another replica and came back before this one has heard of it begins anew, too.
-            if partition not in ours or self.world.broker.owner(self.stage, partition) != self.incarnation:
-                self.revoke(partition)
-        for partition in ours:
-            self.assign(partition)
-
-    @property
-    def has(self) -> set[int]:
-        return set(self.positions)
+            self.kill()
+        else:
+            self.deal(self.world.groups.of(self.stage, self.replica))

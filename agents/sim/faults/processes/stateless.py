@@ -1,110 +1,193 @@
-"""A stateless stage among stateful ones, as a process: the driver's order of calls, and the version logs it follows."""
+"""A stateless stage among stateful ones, as a process: the stage that ships, and the version logs it follows."""
 
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final
 
-from spillway.agents.core.actions import Failed
+from spillway.agents.core.actions import Executed, Failed
 from spillway.agents.core.batching import Batcher
 from spillway.agents.core.policies import make
 from spillway.agents.core.policy import StageView
-from spillway.agents.sim.faults.processes.living import Replica, deliver, delivery_of, item_of, result_of, told
+from spillway.agents.metrics import StageMetrics
+from spillway.agents.run.intake import PoisonError
+from spillway.agents.run.memory import Memory, Rereading
+from spillway.agents.run.stage_context import Context
+from spillway.agents.run.tally import Tally
+from spillway.agents.sim.faults.processes.living import Replica, delivery_of, item_of, result_of, told
+from spillway.agents.sim.faults.processes.ports import ProcessClock, RunInput, RunInputs, RunOutput, RunSpans
 from spillway.agents.sim.faults.world import model
 from spillway.agents.sim.faults.world.follower import Follower
 from spillway.agents.sim.faults.world.records import INGRESS
 from spillway.lineage import reasons
-from spillway.lineage.errors import FencedError
+from spillway.lineage.errors import WireError
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+
     from spillway.agents.core.actions import Emit, Result
     from spillway.agents.core.batching import Batch
-    from spillway.agents.core.request import Request
+    from spillway.agents.core.deaths import Place
+    from spillway.agents.core.joins import Fetch
+    from spillway.agents.core.request import Delivery, Loss, Request
+    from spillway.agents.run.stage import Stage
+    from spillway.agents.sim.faults.processes.ports import Arrival
     from spillway.agents.sim.faults.world.world import StateWorld
+    from spillway.checkpoint.dedup import Span
+
+_NOBODY: Final[set[Place]] = set()
+
+
+class RunIntake:
+    """Makes deliveries of a run's records; some are poison."""
+
+    def __init__(self, stage: str, poison: float) -> None:
+        self._stage, self._poison = stage, poison
+
+    def envelope(self, record: Arrival) -> Delivery:
+        return delivery_of(record.partition, record.record)
+
+    def delivery(self, record: Arrival) -> Delivery:
+        delivery = self.envelope(record)
+        who = self._stage, delivery.predecessor, delivery.request_id
+        if self._poison and not delivery.lost and model.unreadable(*who, self._poison):
+            raise PoisonError(WireError(reasons.BAD_INPUT, "scripted"), delivery)
+        return delivery
+
+    def again(self, _fetch: Fetch, record: Arrival | None) -> tuple[Any, Loss | None]:
+        assert record is not None  # a run drops no values
+        return record.record.body, None
+
+
+class RunEmission:
+    """Makes a run's records of what a stage sends."""
+
+    def __init__(self, stage: str) -> None:
+        self._stage = stage
+
+    def message(self, emit: Emit) -> Any:
+        return told(emit, self._stage)
+
+
+class RunMemory(Memory):
+    """Tells the process when it takes a partition over."""
+
+    def __init__(self, process: StatelessProcess, topic: str, intake: Any) -> None:
+        super().__init__(topic, RunSpans(process.world), intake)
+        self._process = process
+
+    async def read(self, partition: int, spans: Sequence[Span]) -> AsyncIterator[Delivery]:
+        self._process.taken_over(partition)
+        async for delivery in super().read(partition, spans):
+            yield delivery
+
+
+class NoGuard:
+    """No process is known to have died of a query."""
+
+    busy = _NOBODY
+
+    def look(self, committed: Any) -> None:
+        """Nothing."""
 
 
 class StatelessProcess(Replica):
-    """One incarnation of one replica of a stateless stage."""
+    """One incarnation of one replica of a stateless stage. It is its stage's workers, too."""
 
     instances = 2
+    replays = False
+    busy = _NOBODY
+    _driver: Stage | None = None
+    _input: RunInput
 
-    def __init__(self, world: StateWorld, stage: str, replica: int) -> None:
-        super().__init__(world, stage, replica)
-        scenario, graph = world.scenario, world.graph
-        self.topic = stage if graph.predecessors[stage] else INGRESS
+    async def _serve(self) -> None:
+        world, scenario, graph, stage = self.world, self.world.scenario, self.world.graph, self.stage
+        topic = stage if graph.predecessors[stage] else INGRESS
         policy = make(scenario.stateless_policy, StageView(stage=stage, replica=0, instances=self.instances))
         batcher = Batcher(policy, scenario.batch, 0.0, self.instances, world.duration)
         places = world.shards_of(graph.rests_on(stage))
         logs = scenario.guards.stage_logs(places) if places else None
         self.core = scenario.guards.stage(
-            graph,
-            stage,
-            batcher,
+            *(graph, stage, batcher),
             rule=scenario.topology.rules.get(stage),
             epoch=self.incarnation,
             durability=logs,
             **scenario.bounds,
         )
-        self._wake_at = float("inf")
         self._executed: dict[int, set[str]] = {}  # requests by partition, since it was assigned
         self._assigned: dict[int, int] = {}  # where each partition was committed then
+        metrics = StageMetrics("p", stage, self.replica)
+        intake: Any = RunIntake(stage, scenario.poison)
+        context = Context(
+            intake=intake,
+            emission=RunEmission(stage),  # type: ignore[arg-type]
+            memory=RunMemory(self, topic, intake),
+            rereading=Rereading(topic, RunSpans(world), intake),
+            metrics=metrics,
+            tally=Tally(metrics),
+            inputs=RunInputs(self, topic),
+            guard=NoGuard(),
+            remembered=_nothing_known,
+            reload_schemas=bool,
+            read_logs=self._read_logs,
+        )
+        driver = scenario.guards.driver(self.core, ProcessClock(self), context)
+        self._input = RunInput(world, self, topic, driver, replays=self.replays)
+        driver.start(self._input, RunOutput(self, driver.stored), self)
         if logs is not None:
-            self.follower = (scenario.guards.follower or Follower)(world, self, logs, places, self._logs_changed)
-        self.begin()
+            follower = scenario.guards.follower or Follower
+            self.follower = follower(world, self, logs, places, driver.durability_changed)
+        self._input.deal(world.groups.of(stage, self.replica))
+        self._driver = driver
+        await driver.failed
 
-    def remember(self, partition: int, committed: int, note: str) -> None:
-        self._executed[partition], self._assigned[partition] = set(), committed
-        for start, end in self.core.assign(partition, committed, note):
-            for record in self.world.broker.read((self.topic, partition), start, end):
-                self.core.remember(delivery_of(partition, record))
+    # Its partitions --------------------------------------------------------------------------------------------
 
-    def forget(self, partition: int) -> None:
-        self.core.revoke(self.now, partition)
-        self.after(0.0, self._pump)  # what was held of it has left room
+    def deal(self, partitions: Iterable[int], then: Callable[[], object] = bool) -> None:
+        if self._driver is None:
+            then()  # it asks the group when it has started
+        else:
+            self._input.deal(partitions, then)
 
-    # What comes ------------------------------------------------------------------------------------------------
+    @property
+    def mine(self) -> frozenset[int]:
+        return frozenset() if self._driver is None else self._input.dealt
 
-    def poll(self, partition: int) -> None:
-        position = self.positions.get(partition)
-        if position is None or self.lacks(partition, position):
-            return
-        world = self.world
-        if world.scenario.redeliveries and world.random.random() < world.scenario.redeliveries:
-            position = max(0, position - world.random.randint(1, 5))
-        for record in world.broker.read((self.topic, partition), position):
-            if not self.core.room:
-                world.result.count("no room")
-                self._full.add(partition)
-                break
-            self.positions[partition] = max(record.offset + 1, self.positions[partition])
-            deliver(self.core, self.stage, self.now, delivery_of(partition, record), world.scenario.poison)
-        self._pump()
+    @property
+    def has(self) -> set[int]:
+        return set() if self._driver is None else set(self._driver.partitions)
 
-    def _logs_changed(self) -> None:
-        self.core.durability_changed(self.now)
-        self._pump()
+    def taken_over(self, partition: int) -> None:
+        self._executed[partition], self._assigned[partition] = set(), self._input.places[partition]
 
-    # What the core asks for ------------------------------------------------------------------------------------
+    def commit(self) -> None:
+        if self._driver is not None and not self._input.commit_now():
+            self.ousted()
 
-    def _pump(self) -> None:
-        now = self.now
-        for batch in self.core.take_runs():
-            self._note(batch)
-            self.point("compute.before")
-            seconds = self.world.duration(len(batch.requests)) * self.world.random.uniform(0.5, 2.0)
-            self.after(seconds, partial(self._complete, batch, seconds))
-        for emit in self.core.take_emits():
-            self.point("outputs.before")
-            place, record = told(emit, self.stage)
-            self.wire.send(place, record, partial(self._acked, emit))
-        wake = self.core.next_wake(now)
-        if wake is not None and wake < self._wake_at:
-            self._wake_at = wake
-            self.after(wake - now, self._advance)
-        if self._full and self.core.room:
-            full, self._full = sorted(self._full), set()
-            for partition in full:
-                self.poll(partition)
+    # Its workers -----------------------------------------------------------------------------------------------
+
+    def submit(self, _worker: int, batch: Batch) -> None:
+        self._note(batch)
+        self.point("compute.before")
+        seconds = self.world.duration(len(batch.requests)) * self.world.random.uniform(0.5, 2.0)
+        self.after(seconds, partial(self._complete, batch, seconds))
+
+    def _complete(self, batch: Batch, seconds: float) -> None:
+        self.point("compute.after")
+        assert self._driver is not None  # it has submitted
+        results = [self._result(request) for request in batch.requests]
+        self._driver.executed(batch, Executed(results, seconds, self.world.now))
+
+    def _result(self, request: Request) -> Result:
+        scenario = self.world.scenario
+        if model.raises(self.stage, request.request_id, scenario.poison):
+            return Failed(reasons.MODEL_RAISED, "scripted")
+        if scenario.flaky and self.world.random.random() < scenario.flaky:
+            return Failed(reasons.MODEL_RAISED, "by chance")
+        return result_of(self.world, self.stage, self.value(item_of(request)))
+
+    def value(self, item: model.Item) -> str:
+        return model.hashed(self.stage, item)
 
     def _note(self, batch: Batch) -> None:
         """Look whether a request was executed before. Where versions may die, it may well be: nothing is noted."""
@@ -121,47 +204,7 @@ class StatelessProcess(Replica):
             self._executed[partition].add(request.request_id)
             result.executed[key] = min(first, result.executed.get(key, first))
 
-    def _advance(self) -> None:
-        self._wake_at = float("inf")
-        self.core.advance(self.now)
-        self._pump()
-
-    def _complete(self, batch: Batch, seconds: float) -> None:
-        self.point("compute.after")
-        results = [self._result(request) for request in batch.requests]
-        self.core.complete(self.now, batch, results, seconds)
-        self._pump()
-
-    def _result(self, request: Request) -> Result:
-        scenario = self.world.scenario
-        if model.raises(self.stage, request.request_id, scenario.poison):
-            return Failed(reasons.MODEL_RAISED, "scripted")
-        if scenario.flaky and self.world.random.random() < scenario.flaky:
-            return Failed(reasons.MODEL_RAISED, "by chance")
-        return result_of(self.world, self.stage, self.value(item_of(request)))
-
-    def value(self, item: model.Item) -> str:
-        return model.hashed(self.stage, item)
-
-    def _acked(self, emit: Emit) -> None:
-        self.point("ack")
-        self.core.acked(emit)
-        self._pump()
-
-    def commit(self) -> None:
-        offsets = self.core.commits()
-        if not offsets or self.world.answering(self.world.now) > self.world.now:
-            return
-        try:
-            self.world.broker.commit(self.stage, self.incarnation, offsets)
-        except FencedError:
-            self.ousted()
-            return
-        self.after(self.world.latency(), lambda: self._committed(offsets))
-
-    def _committed(self, offsets: dict[int, tuple[int, str]]) -> None:
-        for partition, (offset, _) in offsets.items():
-            self.core.committed(partition, offset)
+    # Whether it rests ------------------------------------------------------------------------------------------
 
     @property
     def idle(self) -> bool:
@@ -169,13 +212,15 @@ class StatelessProcess(Replica):
 
     @property
     def only_joins(self) -> bool:
-        core, broker = self.core, self.world.broker
-        if self._coming or core.unsettled or core.commits() or not self.wire.is_quiet():
+        """Whether a join waits for parts, at most."""
+        driver = self._driver
+        if driver is None or not driver.idle or self.core.commits() or not self.wire.is_quiet():
             return False
-        return all(
-            next(broker.read((self.topic, partition), position), None) is None
-            for partition, position in self.positions.items()
-        ) and (self.follower is None or self.follower.read_up())
+        return self._input.read_up and (self.follower is None or self.follower.read_up())
+
+
+def _nothing_known(work: Any, value: Any, _now: float) -> Result:
+    raise NotImplementedError(f"a run has no cache: {work}, {value}")
 
 
 class BareProcess(StatelessProcess):
@@ -188,13 +233,11 @@ class BareProcess(StatelessProcess):
     """
 
     instances = 1
+    replays = True
 
     def __init__(self, world: StateWorld, stage: str, replica: int) -> None:
         self.state = model.State()
         super().__init__(world, stage, replica)
-
-    def _load(self, partition: int, committed: int, note: str) -> None:  # noqa: ARG002 (as others do)
-        super()._load(partition, 0, "")
 
     def value(self, item: model.Item) -> str:
         nonce = 0 if self.world.scenario.deterministic else self.world.random.getrandbits(32)

@@ -11,6 +11,8 @@ from spillway.agents.core.input_tail import TAIL_RECORDS, InputTail
 from spillway.agents.core.joins import Rule
 from spillway.agents.core.stage import QUEUE_LIMIT, StageCore
 from spillway.agents.core.stateful_stage import StatefulCore
+from spillway.agents.run.gate import Gate
+from spillway.agents.run.stage import Stage
 from spillway.checkpoint import version_log
 from spillway.checkpoint.inputs import is_lost
 from spillway.checkpoint.leases import Lease
@@ -134,8 +136,10 @@ class Guards:
     """The parts that keep the promises, so that tests can put others in their place."""
 
     stage: type[StageCore] = StageCore
+    driver: type[Stage] = Stage
     stateful: type[StatefulCore] = StatefulCore
     gate: type[GateCore] = GateCore
+    gate_driver: type[Gate] = Gate
     member: type[Member] = Member
     member_logs: type[Logs] = Logs
     stage_logs: type[Logs] = Logs
@@ -147,7 +151,6 @@ class Guards:
     tail: Callable[..., InputTail[Any]] = InputTail
     follower: Callable[..., Any] | None = None  # in place of who reads the version logs
     is_lost: Callable[[int | None, Bounds], bool] = is_lost
-    also_commits: Callable[[set[int]], set[int]] = set  # of partitions that a gate writes to
 
 
 @dataclass(frozen=True, slots=True)

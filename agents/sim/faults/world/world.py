@@ -144,6 +144,13 @@ class StateWorld(World[Record]):
 
     # Processes ---------------------------------------------------------------------------------------------------
 
+    def claim(self, process: Process, partition: int) -> int:
+        """Make a process the owner of a partition, if its group has it so; return where that is committed."""
+        stage, replica = process.stage, process.replica
+        if partition in self.groups.of(stage, replica) and not self.is_replaced(process):
+            return self.broker.own(stage, partition, process.incarnation)[0]
+        return self.broker.committed(stage, partition)[0]
+
     def next_incarnation(self) -> int:
         return next(self._incarnations)
 

@@ -6,7 +6,6 @@ sinks, or a failure); so do the headers. Everything is decoded all the same: wha
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -20,9 +19,9 @@ from spillway.lineage.headers import Headers
 from spillway.lineage.marks import foreign
 from spillway.lineage.message import FAILED, Outcome
 from spillway.lineage.metric_names import GATE
+from spillway.lineage.ports import UNREADABLE
 from spillway.lineage.values.codec import encode_outcome
 from spillway.lineage.values.json_text import MIME, write_outcome
-from spillway.producers.kafka.records import UNREADABLE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
@@ -31,8 +30,8 @@ if TYPE_CHECKING:
     from spillway.agents.core.outcomes import Release
     from spillway.lineage.limits import Limits
     from spillway.lineage.marks import Place
+    from spillway.lineage.ports import Clock, Record
     from spillway.lineage.ports import Headers as Pairs
-    from spillway.lineage.ports import Record
     from spillway.lineage.trace import TraceContext
     from spillway.lineage.values.codec import Decoder
 
@@ -64,7 +63,7 @@ class Poison:
     stand_in: Delivery | None
 
 
-class Wire:
+class GateWire:
     """Reads and writes the gate's messages. `relearn` is asked when a schema is unknown: whether more are known now."""
 
     def __init__(
@@ -72,6 +71,7 @@ class Wire:
         stages: Collection[str],
         decoder: Decoder,
         limits: Limits,
+        clock: Clock,
         relearn: Callable[[], bool] = bool,
         places: Collection[Place] = (),
     ) -> None:
@@ -80,6 +80,7 @@ class Wire:
         self._places = frozenset(places)
         self._decoder = decoder
         self._limits = limits
+        self._clock = clock
         self._relearn = relearn
 
     def read(self, record: Record) -> Delivery | Poison:
@@ -130,7 +131,7 @@ class Wire:
             return encode_outcome(_failed(error), self._limits), carried.headers
 
     def _in_json(self, release: Release) -> bytes:
-        seconds = max(0.0, time.time() - release.source.sent)
+        seconds = max(0.0, self._clock.now() - release.source.sent)
         try:
             return write_outcome(release.outcome, release.request_id, seconds, self._limits.max_message_bytes)
         except Exception as error:  # noqa: BLE001 - whatever it is, it is this outcome's alone
@@ -140,7 +141,7 @@ class Wire:
 
     def letter(self, poison: Poison) -> tuple[bytes, Pairs]:
         request_id = poison.stand_in.request_id if poison.stand_in is not None else ""
-        value = dead_letter(poison.raw, GATE, poison.reason, poison.text, self._limits, time.time())
+        value = dead_letter(poison.raw, GATE, poison.reason, poison.text, self._limits, self._clock.now())
         return value, tuple(letter_headers(GATE, poison.reason, poison.text, request_id))
 
     def _read(self, record: Record, *, values: bool) -> Delivery | Poison:

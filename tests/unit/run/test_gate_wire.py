@@ -6,16 +6,16 @@ from dataclasses import replace
 import pytest
 
 from spillway.agents.core.outcomes import Release
-from spillway.agents.live.gate.wire import Poison, Wire
+from spillway.agents.live.clock import Clock
+from spillway.agents.run.gate_wire import GateWire, Poison
 from spillway.lineage import headers, reasons
 from spillway.lineage.hops import Hop
 from spillway.lineage.limits import Limits
 from spillway.lineage.marks import Mark, Version
 from spillway.lineage.message import FAILED, PREDICTION, Outcome, Query
-from spillway.lineage.ports import Record
+from spillway.lineage.ports import UNREADABLE, Record
 from spillway.lineage.values import codec
 from spillway.lineage.values.codec import Decoder
-from spillway.producers.kafka.records import UNREADABLE
 
 LIMITS = Limits(max_message_bytes=2_000)
 SAID = headers.Headers("r1", 1_000_000, 2_500_000, Hop("a", 0, 3, 7, 5), {"a": ("b",)}, (), None, [("x-user", b"u")])
@@ -34,7 +34,7 @@ def reported(pairs=PAIRS, body=GOOD):
 
 
 def wire(relearn=bool):
-    return Wire(("a", "b"), Decoder(LIMITS), LIMITS, relearn)
+    return GateWire(("a", "b"), Decoder(LIMITS), LIMITS, Clock(), relearn)
 
 
 def release(delivery, outcome=None):
@@ -57,7 +57,7 @@ def test_a_message_becomes_a_delivery_and_goes_on_as_the_very_bytes_it_was():
 def test_a_message_rests_on_shards_that_there_are(place, known):
     hop = Hop("a", 0, 3, 7, 5, (Mark(*place, Version(1, 1)),))
     record = reported(headers.encode(headers.Headers("r1", 1_000_000, 2_500_000, hop)))
-    taken = Wire(("a", "b"), Decoder(LIMITS), LIMITS, places=[("s", 0), ("s", 1)]).read(record)
+    taken = GateWire(("a", "b"), Decoder(LIMITS), LIMITS, Clock(), places=[("s", 0), ("s", 1)]).read(record)
     if known:
         assert taken.hop == hop
     else:
@@ -72,9 +72,9 @@ def test_an_envelope_is_read_without_its_value():
 
 
 def test_what_was_released_is_known_by_its_id_and_time_alone():
-    assert Wire.released(reported(body=None)) == ("r1", 1.0)
+    assert GateWire.released(reported(body=None)) == ("r1", 1.0)
     for pairs in (None, [], [("x-request-id", b"r1")], [("x-request-id", b"\xff"), ("spillway-sent", b"1")]):
-        assert Wire.released(reported(pairs=pairs)) is None
+        assert GateWire.released(reported(pairs=pairs)) is None
 
 
 def test_the_gates_own_outcome_is_encoded():
