@@ -28,8 +28,15 @@ from dataclasses import dataclass
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final
 
+from spillway.agents.core.actions import Ok, Work
+from spillway.agents.core.step import Step
+
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from spillway.agents.core.actions import Failed, Result
     from spillway.agents.core.agreement import Agreement
+    from spillway.agents.core.last_moments import LastMoments
     from spillway.agents.core.workers import Batch
 
 _SEEN: Final = 200  # batches whose durations the quantile is of
@@ -111,8 +118,8 @@ class _Row:
         self.draining: set[int] = set()
 
 
-class Dispatch:
-    """The extras of one lane."""
+class Dispatch(Step):
+    """The extras of one stage's batches, and the answers that are made of theirs; offline batches have none."""
 
     def __init__(
         self,
@@ -125,12 +132,14 @@ class Dispatch:
         room: int = 64,
         paused: str = "",
         agreement: Agreement | None = None,
+        release: LastMoments | None = None,
     ) -> None:
         """`width`: batches of a group; `rows`: extras of a group, each with a pool of its own.
 
         `quantile`: a batch is copied only when it takes longer than this quantile of batches' durations; None: at
         once. `budget`: the most extras, as a share of the batches that started. `paused`: why there are no extras.
-        With an `agreement`, of a code, answers that were made are graded.
+        With an `agreement`, of a code, answers that were made are graded. They wait for exact ones until `release`,
+        a step that the stage has before this one; None: not at all.
         """
         self.agreement = agreement
         self.paused = paused
@@ -150,10 +159,13 @@ class Dispatch:
         self._gradings: list[Recovery] = []
         self._complete = 0  # groups that missed nothing when their extras were answered
         self.stats = DispatchStats()
+        self.release = release
 
     # Batches ----------------------------------------------------------------------------------------------------
 
     def started(self, now: float, batch: Batch) -> None:
+        if batch.offline:
+            return
         self.stats.batches += 1
         if self.agreement is not None and self.paused != VERSION:
             self.paused = FLOOR if self.agreement.paused(now) else ""
@@ -173,6 +185,8 @@ class Dispatch:
             self._later(now + ordered[int(self._quantile * (len(ordered) - 1))], group)
 
     def answered(self, now: float, batch: Batch) -> None:
+        if batch.offline:
+            return
         self._durations.append(now - batch.started)
         group, place = self._of.pop(batch)
         group.answered.add(place)
@@ -182,7 +196,32 @@ class Dispatch:
 
     def lost(self, batch: Batch) -> None:
         """Note that a batch's worker will not answer it; the extras still may."""
-        self._of.pop(batch)
+        if not batch.offline:
+            self._of.pop(batch)
+
+    def recovered(self, now: float, batch: Batch, results: Sequence[Result | None]) -> None:
+        """Take answers that were made for a batch, by place; None where none could be made. Failures are none.
+
+        A query that waits anew, as its worker was lost, waits no more.
+        """
+        settled = False
+        for work, result in zip(batch.requests, results, strict=True):
+            assert isinstance(work, Work)
+            if not isinstance(result, Ok) or work.settled or not work.share.live or work.dead:
+                continue
+            work.made = result
+            if self.release is None or self.release.over(now, work):
+                settled |= self.spare(work, None)
+        if settled:
+            self._stage.take_out(now, lambda work: work.settled)
+            self._stage.follow_up(now)
+
+    def spare(self, work: Work, _failed: Failed | None) -> bool:
+        if work.made is None or work.settled:
+            return False
+        self.stats.recovered += 1
+        self._stage.answer(work, work.made)
+        return True
 
     # Its own workers --------------------------------------------------------------------------------------------
 
@@ -228,7 +267,7 @@ class Dispatch:
             elif group in self._open:
                 self._close(group)
 
-    def next_wake(self) -> float | None:
+    def next_wake(self, _now: float) -> float | None:
         return self._due[0][0] if self._due else None
 
     def take_extras(self) -> list[Extra]:

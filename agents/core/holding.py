@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from sortedcontainers import SortedList
 
+from spillway.agents.core.step import Step
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Mapping
 
@@ -49,13 +51,11 @@ class _Held(NamedTuple):
     wants: tuple[Want, ...]
 
 
-class Holding:
+class Holding(Step):
     """Those of one stage."""
 
-    def __init__(self, versions: Versions, enter: Callable[[float, Work], object]) -> None:
-        """`enter` lets a query go on."""
+    def __init__(self, versions: Versions) -> None:
         self._versions = versions
-        self._enter = enter
         self._came = 0
         self._held: dict[int, _Held] = {}  # by number, in the order in which they came
         self._by_name: dict[Hashable, Any] = {}  # sorted (version that is wanted, number)
@@ -67,7 +67,7 @@ class Holding:
             self._versions.news()  # that of nobody; what comes from now on is of this one
             wants = self._versions.wants(work)
         if not wants:
-            self._enter(now, work)
+            self._onward(now, work)
             return
         self._came += 1
         until = now + min(MOST_SECONDS, max(0.0, work.deadline - now) / 2)
@@ -86,7 +86,7 @@ class Holding:
             wants = () if number in over else self._versions.wants(held.work)
             if not wants:
                 self._forget(number)
-                self._enter(now, held.work)
+                self._onward(now, held.work)
             elif wants != held.wants:
                 self._let_go(number, held)
                 self._hold(number, held._replace(wants=wants))
@@ -95,7 +95,6 @@ class Holding:
         return min(now + _LOOK_SECONDS, self._dues[0][0]) if self._held else None
 
     def remove(self, unwanted: Callable[[Work], bool]) -> int:
-        """Forget those that `unwanted` picks; how many they are."""
         found = [number for number, held in self._held.items() if unwanted(held.work)]
         for number in found:
             self._forget(number)

@@ -122,6 +122,8 @@ _ENDS = {Verdict.TIMEOUT: Loss(FAILED, reasons.JOIN_TIMEOUT, "not all parts came
 class Intake(Gauges):
     """The way in of one replica of one stage."""
 
+    _enter: Callable[[float, Work], object]  # the way to the queue, or to an answer
+
     def __init__(
         self,
         batcher: Batcher,
@@ -133,7 +135,6 @@ class Intake(Gauges):
         """`expected` gives whom a request with that path is heard from. `durability`: None with no state before it."""
         super().__init__(batcher, outbox, {}, queue_limit)
         self._expected = expected
-        self._enter: Callable[[float, Work], object] = batcher.push  # the way to the queue, or to an answer
         self._durability = durability
 
     def deliver(self, now: float, delivery: Delivery) -> None:
@@ -164,7 +165,7 @@ class Intake(Gauges):
                 for work in changes.cancelled:
                     self._outbox.recalled(work)
         if any(changes.cancelled for _, changes in found):
-            self._take_out(now, lambda work: work.dead)
+            self._outbox.unsettled -= self.take_out(now, lambda work: work.dead)
         for share, changes in found:
             for copy in changes.again:
                 self._again(now, share, copy)
@@ -183,11 +184,6 @@ class Intake(Gauges):
             self._drain(now)
 
     # Inside ----------------------------------------------------------------------------------------------------
-
-    def _take_out(self, now: float, unwanted: Callable[[Work], bool]) -> None:
-        """Forget the requests that wait and that `unwanted` picks."""
-        removed = self._batcher.remove(now, lambda request: isinstance(request, Work) and unwanted(request))
-        self._outbox.unsettled -= len(removed)
 
     def _take(self, delivery: Delivery) -> Share | None:
         """Take a record if it is ours and the first copy; a repetition is done at once."""
@@ -285,6 +281,9 @@ class Intake(Gauges):
             self._outbox.lose(work, own, lost)
         else:
             self._outbox.lose(work, _ENDS[verdict], results[0] if results else losses[0][0])
+
+    def take_out(self, now: float, unwanted: Callable[[Work], bool]) -> int:
+        raise NotImplementedError
 
     def _drain(self, now: float) -> None:
         raise NotImplementedError

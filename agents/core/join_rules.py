@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from enum import Enum
-from typing import Literal
+from typing import Final, Literal
+
+PAYLOAD_BYTES: Final = 32 << 20  # of the parts that wait in one process, with what they take beside their values
 
 
 class Verdict(Enum):
@@ -24,6 +26,9 @@ class Rule:
 
     mode: Literal["all", "any"] = "all"
     on_loss: Literal["drop", "partial"] = "drop"
+    _: KW_ONLY
+    payload_bytes: int = PAYLOAD_BYTES
+    """Of the parts that wait in a stage's process; of others the payloads are read again (`joins`)."""
 
 
 _W, _R, _L = Verdict.WAITING, Verdict.READY, Verdict.LOST

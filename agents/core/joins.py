@@ -24,9 +24,9 @@ from __future__ import annotations
 import heapq
 from collections import deque
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
-from spillway.agents.core.join_rules import COMPLETE, OPEN, OVER, TABLES, Rule, Verdict
+from spillway.agents.core.join_rules import COMPLETE, OPEN, OVER, PAYLOAD_BYTES, TABLES, Rule, Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -61,8 +61,6 @@ __all__ = [
 #   queue and in memory.
 # * A record that is gone is told as a loss; its request fails with that reason, whatever its join had made of it.
 # * A request of which a part turns out dead meanwhile is dropped here: its live parts were heard again.
-
-PAYLOAD_BYTES: Final = 32 << 20  # of the parts that wait in one process, with what they take beside their values
 
 
 @dataclass(slots=True, frozen=True)

@@ -47,8 +47,8 @@ class LanedCore(StageCore):
     """One replica of one stage with several lanes."""
 
     def __init__(self, graph: Graph, stage: str, lanes: Lanes, route: Combines, **options: Any) -> None:
-        """`options`: of `StageCore`, without a cache, which is the lanes', or a dispatch."""
-        super().__init__(graph, stage, lanes, **(options | {"holds": True}))  # type: ignore[arg-type] # a facade
+        """`options`: of `StageCore`, whose `steps` are to have last moments, and no cache, which is the lanes'."""
+        super().__init__(graph, stage, lanes, **options)  # type: ignore[arg-type] # a facade
         self.lanes = lanes
         self._route = route
         self._asked_again = 0.0
@@ -147,4 +147,4 @@ class LanedCore(StageCore):
             self._end(work, made)
             return
         work.due = True
-        self._hits.append((work, made))
+        self.hit(work, made)

@@ -15,12 +15,14 @@ from itertools import count
 from typing import TYPE_CHECKING, Final
 
 from spillway.agents.core.estimates.outlook import Outlook
+from spillway.agents.core.step import Step
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from spillway.agents.core.actions import Work
-    from spillway.agents.core.policy import StageState, StageView
+    from spillway.agents.core.policy import StageState
+    from spillway.agents.core.step import Enter, Stage
 
 _SHARE: Final = 0.95
 _DRAWS: Final = 1_000
@@ -29,48 +31,51 @@ _GRAIN: Final = 0.003  # seconds: moments that are this close are one, so that t
 _FEW: Final = 1_000  # entries below which nobody looks for those that are over
 
 
-class LastMoments:
-    """Those of one stage's queries."""
+class LastMoments(Step):
+    """Those of one stage's queries; at each the stage is to spare the query its wait. No offline one has any."""
 
-    def __init__(self, view: StageView) -> None:
-        self._stage = view.stage
-        self._outlook = Outlook(view, _SHARE, _DRAWS)
-        self.rest = self._outlook.later(view.stage).total
-        """Seconds from the stage to the pipeline's end, along the worst path."""
+    def __init__(self) -> None:
         self._entries: list[tuple[float, int, Work]] = []
         self._many = _FEW
         self._numbers = count()
 
-    def watch(self, work: Work) -> None:
-        heapq.heappush(self._entries, (work.deadline, next(self._numbers), work))
-        if len(self._entries) > self._many:
-            self._entries = [entry for entry in self._entries if _open(entry[2])]
-            heapq.heapify(self._entries)
-            self._many = max(_FEW, 2 * len(self._entries))
+    def begin(self, stage: Stage, onward: Enter) -> None:
+        super().begin(stage, onward)
+        self._outlook = Outlook(stage.view, _SHARE, _DRAWS)
+        self.rest = self._outlook.later(stage.stage).total
+        """Seconds from the stage to the pipeline's end, along the worst path."""
+
+    def admit(self, now: float, work: Work) -> None:
+        if not work.offline:
+            heapq.heappush(self._entries, (work.deadline, next(self._numbers), work))
+            if len(self._entries) > self._many:
+                self._entries = [entry for entry in self._entries if _open(entry[2])]
+                heapq.heapify(self._entries)
+                self._many = max(_FEW, 2 * len(self._entries))
+        self._onward(now, work)
 
     def over(self, now: float, work: Work) -> bool:
         return work.deadline - self.rest - _MARGIN <= now
 
-    def due(self, now: float) -> list[Work]:
-        """Give those whose last moment has come, once each; not those that are settled."""
+    def advance(self, now: float) -> None:
+        """Spare those whose last moment has come, once each; not those that are settled."""
         due: list[Work] = []
         if not self._entries or not self.over(now, self._entries[0][2]):
-            return due
+            return
         while self._entries and self.over(now + _GRAIN, self._entries[0][2]):
             work = heapq.heappop(self._entries)[2]
             if _open(work):
                 due.append(work)
-        return due
+        self._stage.spare(now, due)
 
-    def next_wake(self) -> float | None:
-        """When `due` next gives any."""
+    def next_wake(self, _now: float) -> float | None:
         while self._entries and not _open(self._entries[0][2]):
             heapq.heappop(self._entries)
         return self._entries[0][0] - self.rest - _MARGIN if self._entries else None
 
-    def hear(self, now: float, states: Mapping[str, Sequence[StageState]]) -> None:
+    def tick(self, now: float, states: Mapping[str, Sequence[StageState]]) -> None:
         self._outlook.hear(now, states)
-        self.rest = self._outlook.later(self._stage).total
+        self.rest = self._outlook.later(self._stage.stage).total
 
 
 def _open(work: Work) -> bool:

@@ -22,9 +22,13 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Final
 
+from spillway.agents.core.actions import Ok
+from spillway.agents.core.step import Step
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from spillway.agents.core.actions import Result, Work
     from spillway.agents.core.request import Path
 
     Choice = tuple[str, ...]
@@ -115,6 +119,17 @@ class PathPredictor:
     def _worked_out(self, kind: str, share: float) -> Path:
         chances = {stage: self.chances(kind, stage) for stage in self._all}
         return {stage: _covering(each, share) for stage, each in chances.items() if each}
+
+
+class Choices(Step):
+    """Has a predictor learn what its stage chooses."""
+
+    def __init__(self, paths: PathPredictor) -> None:
+        self._paths = paths
+
+    def settled(self, work: Work, result: Result) -> None:
+        if isinstance(result, Ok) and result.chosen is not None and work.share.live and not work.dead:
+            self._paths.observe(work.parts[0].kind, self._stage.stage, tuple(result.chosen))
 
 
 def _covering(chances: Mapping[Choice, float], share: float) -> Choice:

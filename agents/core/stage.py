@@ -32,29 +32,23 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from spillway.agents.core.actions import DEFAULT, DROPPED, Failed, Loss, Ok, Work
-from spillway.agents.core.holding import Holding
+from spillway.agents.core.actions import DROPPED, Failed, Loss, Ok, Work
 from spillway.agents.core.intake import Intake
-from spillway.agents.core.joins import NEVER, PAYLOAD_BYTES, JoinTable, PayloadRoom, Rule
-from spillway.agents.core.last_moments import LastMoments
+from spillway.agents.core.joins import NEVER, JoinTable, PayloadRoom, Rule
 from spillway.agents.core.outbox import Outbox
 from spillway.agents.core.policy import Shortfall
 from spillway.agents.core.share import Share
 from spillway.checkpoint.notes import decode
 from spillway.lineage import reasons
-from spillway.lineage.flags import is_workers_own
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
     from spillway.agents.core.actions import Emit, Result
     from spillway.agents.core.batching import Batch, Batcher
-    from spillway.agents.core.cache import PredictionCache
-    from spillway.agents.core.dispatch import Dispatch
-    from spillway.agents.core.holding import Versions
-    from spillway.agents.core.paths import PathPredictor
     from spillway.agents.core.policy import Refusal, StageState
     from spillway.agents.core.request import Delivery, Request
+    from spillway.agents.core.step import Enter, Step
     from spillway.checkpoint.dedup import Span
     from spillway.checkpoint.durability import Durability
     from spillway.topology.routing import Graph
@@ -81,26 +75,13 @@ class StageCore(Intake):
         rule: Rule | None = None,
         epoch: int = 0,
         queue_limit: int = QUEUE_LIMIT,
-        payload_bytes: int = PAYLOAD_BYTES,
-        paths: PathPredictor | None = None,
         durability: Durability | None = None,
-        cache: PredictionCache[Work] | None = None,
-        key_of: Callable[[Work], bytes] | None = None,
-        dispatch: Dispatch | None = None,
-        default: bool = False,
-        holds: bool = False,
-        awaits: Versions | None = None,
+        steps: Sequence[Step] = (),
     ) -> None:
         """`rule`: how this stage joins; needed if it has several predecessors.
 
-        `payload_bytes`: of the parts that wait (`spillway.agents.core.joins`). `paths` hears of every choice that this
-        stage makes.
-        `durability` is needed behind a stateful stage; its driver then calls `durability_changed`, too. With a `cache`,
-        which needs a `key_of`, the driver drains `take_hits`, too. With a `dispatch` it runs what that asks for after
-        every call, and brings answers that were made by `recovered`; where it `holds`, they wait for the last moment
-        (`spillway.agents.core.last_moments`). With a `default`, what is not answered by then, and what the policy
-        refuses, comes as a hit on `DEFAULT`. `awaits`: what queries may have to wait for before they enter
-        (`spillway.agents.core.holding`).
+        `durability` is needed behind a stateful stage; its driver then calls `durability_changed`, too. `steps`: in the
+        order in which queries come to them (`spillway.agents.core.step`); with any the driver drains `take_hits`, too.
         """
         if graph.is_join(stage) and rule is None:
             raise ValueError(f"stage {stage} joins and needs a join rule")
@@ -110,24 +91,11 @@ class StageCore(Intake):
         self.epoch = epoch
         self._rule = rule if graph.is_join(stage) else None
         self._parks = self._rule is not None
-        self._payloads = PayloadRoom(payload_bytes)
-        self._paths = paths
+        self._payloads = PayloadRoom() if rule is None else PayloadRoom(rule.payload_bytes)
         self._runs: list[Batch] = []
         self._hits: list[tuple[Work, Any]] = []
-        self._cache = cache
-        self.dispatch = dispatch
-        if cache is not None and key_of is not None:
-            self._key_of = key_of
-            self._enter = self._admit
-        self._holding = None if awaits is None else Holding(awaits, self._enter)
-        if self._holding is not None:
-            self._enter = self._holding.admit
-        self._default = default
-        self._holds = holds
-        self._moments = LastMoments(batcher.policy.view) if default or holds else None
-        self.defaults = 0  # queries that were settled by the default answer
-        if self._moments is not None:
-            self._enter = partial(self._watch, self._enter)
+        self._steps = tuple(steps)
+        self._enter = self._way_in(batcher.push)
 
     # Partitions come and go ------------------------------------------------------------------------------------
 
@@ -157,7 +125,7 @@ class StageCore(Intake):
         share.live = False
         if share.joins is not None:
             share.joins.end()
-        self._take_out(now, lambda work: work.share is share)
+        self._outbox.unsettled -= self.take_out(now, lambda work: work.share is share)
         self._outbox.resting -= share.resting
         self._drain(now)
 
@@ -174,12 +142,8 @@ class StageCore(Intake):
 
     def advance(self, now: float) -> None:
         self._batcher.advance(now)
-        if self._holding is not None:
-            self._holding.advance(now)
-        if self.dispatch is not None:
-            self.dispatch.advance(now)
-        if self._moments is not None:
-            self._at_last(now, self._moments.due(now))
+        for step in reversed(self._steps):
+            step.advance(now)
         if self._batcher.depth:
             self._fail_unserved(now)
         if self._rule is not None:
@@ -193,12 +157,8 @@ class StageCore(Intake):
         wake = self._batcher.next_wake(now)
         if self._batcher.depth and not self._batcher.workers:
             wake = now + _LOOK_SECONDS if wake is None else min(wake, now + _LOOK_SECONDS)
-        if self.dispatch is not None:
-            wake = _sooner(now, wake, self.dispatch.next_wake())
-        if self._moments is not None:
-            wake = _sooner(now, wake, self._moments.next_wake())
-        if self._holding is not None:
-            wake = _sooner(now, wake, self._holding.next_wake(now))
+        for step in self._steps:
+            wake = _sooner(now, wake, step.next_wake(now))
         if self._rule is None:
             return wake
         expiry = min((share.next_expiry() for share in self._shares.values()), default=NEVER)
@@ -213,56 +173,30 @@ class StageCore(Intake):
         self._batcher.complete(now, batch.worker, executed)
         for request, result in zip(batch.requests, results, strict=True):
             self._settle(now, request, result)
-        if self.dispatch is not None and not batch.offline:
-            self.dispatch.answered(now, batch)
+        for step in self._steps:
+            step.answered(now, batch)
         self._drain(now)
-
-    def recovered(self, now: float, batch: Batch, results: Sequence[Result | None]) -> None:
-        """Take answers that a dispatch made for a batch, by place; None where none could be made. Failures are none.
-
-        A query that waits anew, as its worker was lost, waits no more.
-        """
-        settled = 0
-        for request, result in zip(batch.requests, results, strict=True):
-            assert isinstance(request, Work)
-            if not isinstance(result, Ok) or request.settled or not request.share.live or request.dead:
-                continue
-            if self._holds and self._moments is not None and not self._moments.over(now, request):
-                request.made = result
-                continue
-            settled += 1
-            self._settle_made(request, result)
-        if settled:
-            for request in self._batcher.remove(now, lambda request: isinstance(request, Work) and request.settled):
-                self._leave(now, request)
-            self._drain(now)
-
-    def _settle_made(self, request: Work, result: Ok) -> None:
-        request.settled = True
-        self._outbox.result(request, result)
-        if self.dispatch is not None:
-            self.dispatch.stats.recovered += 1
 
     def _settle(self, now: float, request: Request, result: Result) -> None:
         assert isinstance(request, Work)  # the core pushed it
-        if request.key:
-            self._learn(now, request, result)
+        for step in self._steps:
+            step.executed(now, request, result)
         self._end(request, result)
 
     def _end(self, request: Work, result: Result) -> None:
         if request.settled:
             return
-        request.settled = True
+        for step in self._steps:
+            step.settled(request, result)
         case, outbox = request.case, self._outbox
         if not request.share.live or (case is not None and case.dead):
+            request.settled = True
             outbox.unsettled -= 1
         elif isinstance(result, Ok):
-            if self._paths is not None and result.chosen is not None:
-                self._paths.observe(request.parts[0].kind, self.stage, tuple(result.chosen))
+            request.settled = True
             outbox.result(request, result)
-        elif request.made is not None:
-            self._settle_made(request, request.made)
-        else:
+        elif not self._ask_steps(request, result):
+            request.settled = True
             outbox.failure(request, result)
 
     # Workers come and go ---------------------------------------------------------------------------------------
@@ -292,8 +226,9 @@ class StageCore(Intake):
         """
         again: list[Request] = []
         batch = self._batcher.lose(now, worker)
-        if batch is not None and self.dispatch is not None and not batch.offline:
-            self.dispatch.lost(batch)
+        if batch is not None:
+            for step in self._steps:
+                step.lost(batch)
         for place, request in enumerate(() if batch is None else batch.requests):
             result = results[place] if place < len(results) else None
             request.deaths += place in blamed
@@ -339,9 +274,8 @@ class StageCore(Intake):
         return hits
 
     def answered(self, now: float, results: Iterable[tuple[Work, Result]]) -> None:
-        """Take the results of requests whose answers were known, or are the default one."""
+        """Take the results of requests whose answers were known."""
         for work, result in results:
-            self.defaults += isinstance(result, Ok) and result.value is DEFAULT and not work.settled
             self._end(work, result)
         self._drain(now)
 
@@ -349,81 +283,34 @@ class StageCore(Intake):
         """Give the messages to produce, in order; every one is answered by `acked`."""
         return self._outbox.take()
 
-    # Predictions that are known (`spillway.agents.core.cache`)
-    # ------------------------------------------------------------
+    # What steps ask for (`spillway.agents.core.step`) -------------------------------------------------------------
 
-    def _admit(self, now: float, work: Work) -> None:
-        assert self._cache is not None
-        if work.offline:  # no online query is to wait for it, and its like do not come again
-            self._batcher.push(now, work)
-            return
-        work.key = self._key_of(work)
-        evaluate, value = self._cache.ask(work)
-        if evaluate:
-            self._batcher.push(now, work)
-        elif value is not None:
-            self._hit(work, value)
-
-    def _hit(self, work: Work, value: Any) -> None:
-        work.key = b""
+    def hit(self, work: Work, value: Any) -> None:
+        """Have a query answered with what is known."""
         self._hits.append((work, value))
 
-    def _learn(self, now: float, work: Work, result: Result) -> None:
-        """Take what a worker answered, even to a request that is gone."""
-        assert self._cache is not None
-        if not (isinstance(result, Ok) and is_workers_own(result.flags)):
-            self._leave(now, work)
-            return
-        self._cache.store(work.key, result.value, result.size)
-        for follower in self._cache.land(work):
-            self._hit(follower, result.value)
+    def answer(self, work: Work, result: Ok) -> None:
+        """Settle a query that nothing has settled with an answer that was made for it."""
+        work.settled = True
+        self._outbox.result(work, result)
 
-    def _leave(self, now: float, request: Request) -> None:
-        if self._cache is not None and isinstance(request, Work) and request.key:
-            follower = self._cache.leave(request)
-            if follower is not None:
-                self._batcher.push(now, follower)
+    def spare(self, now: float, works: Collection[Work]) -> None:
+        """Answer those without their workers that can be; they wait no more."""
+        spared = {id(work) for work in works if not work.dead and self._spare(work)}
+        if spared:
+            self.take_out(now, lambda work: id(work) in spared)
 
-    def _take_out(self, now: float, unwanted: Callable[[Work], bool]) -> None:
-        if self._holding is not None:
-            self._outbox.unsettled -= self._holding.remove(unwanted)
-        if self._cache is None:
-            super()._take_out(now, unwanted)
-            return
-        self._outbox.unsettled -= len(self._cache.forget(unwanted))
+    def take_out(self, now: float, unwanted: Callable[[Work], bool]) -> int:
+        """Have the queries that `unwanted` picks wait no more; how many they are. They stay under way."""
+        count = sum(step.remove(unwanted) for step in self._steps)
         removed = self._batcher.remove(now, lambda request: isinstance(request, Work) and unwanted(request))
-        self._outbox.unsettled -= len(removed)
         for request in removed:
             self._leave(now, request)
+        return count + len(removed)
 
-    # Last moments ------------------------------------------------------------------------------------------------
-
-    def _watch(self, enter: Callable[[float, Work], object], now: float, work: Work) -> None:
-        assert self._moments is not None
-        if not work.offline:
-            self._moments.watch(work)
-        enter(now, work)
-
-    def _at_last(self, now: float, due: list[Work]) -> None:
-        """Settle what may wait no longer, by what was made for it, else by the default answer."""
-        over = {id(work) for work in due if not work.dead and self._spare(work)}
-        if not over:
-            return
-        if self._cache is not None:  # those that follow another's evaluation
-            self._cache.forget(lambda work: id(work) in over)
-        if self._holding is not None:
-            self._holding.remove(lambda work: id(work) in over)
-        for request in self._batcher.remove(now, lambda request: id(request) in over):
-            self._leave(now, request)
-
-    def _spare(self, work: Work) -> bool:
-        """Answer a query without its worker; False where there is no way to."""
-        if work.made is not None and not work.settled:
-            self._settle_made(work, work.made)
-        elif self._default and not work.due:
-            work.due = True
-            self._hits.append((work, DEFAULT))
-        return work.settled or work.due
+    def follow_up(self, now: float) -> None:
+        """Do what follows of a change that none of the driver's calls to the core made."""
+        self._drain(now)
 
     # What policies hear of one another -------------------------------------------------------------------------
 
@@ -433,26 +320,44 @@ class StageCore(Intake):
     def tick(self, now: float, states: Mapping[str, Sequence[StageState]]) -> None:
         """Give the policy the newest states of all stages, once a period; a silent stage is missing."""
         self._batcher.tick(now, states)
-        if self._moments is not None:
-            self._moments.hear(now, states)
+        for step in self._steps:
+            step.tick(now, states)
         self._drain(now)
 
     # Inside ----------------------------------------------------------------------------------------------------
 
+    def _way_in(self, enter: Enter) -> Enter:
+        """Return the way of a query through all steps to `enter`."""
+        for step in reversed(self._steps):
+            step.begin(self, enter)
+            enter = step.admit
+        return enter
+
+    def _spare(self, work: Work) -> bool:
+        """Answer a query without its worker; False where there is no way to."""
+        return self._ask_steps(work) or work.settled or work.due
+
+    def _ask_steps(self, work: Work, failed: Failed | None = None) -> bool:
+        return any(step.spare(work, failed) for step in reversed(self._steps))
+
+    def _leave(self, now: float, request: Request) -> None:
+        if isinstance(request, Work):
+            for step in self._steps:
+                step.left(now, request)
+
     def _drain(self, now: float) -> None:
         batcher = self._batcher
         if batcher.starts:
-            if self.dispatch is not None:
+            for step in self._steps:
                 for batch in batcher.starts:
-                    if not batch.offline:
-                        self.dispatch.started(now, batch)
+                    step.started(now, batch)
             self._runs += batcher.starts
             batcher.starts.clear()
         while batcher.drops:
             drops, batcher.drops = batcher.drops, []
             for request, refusal in drops:
                 assert isinstance(request, Work)  # the core pushed it
-                if request.offline or self._moments is None or not self._spare(request):
+                if request.offline or not self._spare(request):
                     request.settled = True
                     self._outbox.lose(request, _dropped(refusal, batcher.policy.setting), request)
                 self._leave(now, request)

@@ -40,7 +40,6 @@ if TYPE_CHECKING:
     from spillway.agents.core.actions import Emit, Result
     from spillway.agents.core.batching import Batch, Batcher
     from spillway.agents.core.joins import Rule
-    from spillway.agents.core.paths import PathPredictor
     from spillway.agents.core.policy import StageState
     from spillway.agents.core.request import Delivery
     from spillway.checkpoint.dedup import Span
@@ -123,14 +122,13 @@ class StatefulCore(StageCore):
         reign: Reign[Any],
         logs: Logs,
         rule: Rule | None = None,
-        paths: PathPredictor | None = None,
-        **bounds: Any,
+        **options: Any,
     ) -> None:
-        """`logs`: of all stateful stages. `bounds`: as a stage's, `queue_limit` and `payload_bytes`.
+        """`logs`: of all stateful stages. `options`: as a stage's, `queue_limit` and `steps`.
 
         Raises ValueError for a batcher with several instances: a state has one.
         """
-        super().__init__(graph, stage, batcher, rule=rule, epoch=reign.epoch, paths=paths, durability=logs, **bounds)
+        super().__init__(graph, stage, batcher, rule=rule, epoch=reign.epoch, durability=logs, **options)
         self.reign = reign
         self._logs = logs
         outbox: Any = self._outbox
@@ -200,9 +198,9 @@ class StatefulCore(StageCore):
             raise ValueError(f"{len(batch.requests)} requests, {len(results)} results")
         for request, result in zip(batch.requests, results, strict=True):
             assert isinstance(request, Work)  # the core pushed it
+            for step in self._steps:
+                step.settled(request, result)
             if isinstance(result, Ok):
-                if self._paths is not None and result.chosen is not None:
-                    self._paths.observe(request.parts[0].kind, self.stage, tuple(result.chosen))
                 self._out.result(request, result)
             else:
                 self._out.failure(request, result)

@@ -252,11 +252,6 @@ class Stage(Owner):
         self._pump()
         self._metrics.handoff.observe(self._loop.time() - done.ended)
 
-    def recovered(self, batch: Batch, results: Sequence[Result | None]) -> None:
-        """Take results that a dispatch made for a batch."""
-        self._core.recovered(self._now(), batch, results)
-        self._pump()
-
     # Workers come and go --------------------------------------------------------------------------------
 
     def now(self) -> float:
@@ -286,7 +281,7 @@ class Stage(Owner):
         self._pump()
 
     def changed(self, change: Callable[[float], object]) -> None:
-        """Have lanes change, at this time, and do what follows of it."""
+        """Have lanes or steps change, at this time, and do what follows of it."""
         change(self._now())
         self._pump()
 

@@ -57,7 +57,7 @@ class Front:
         """`models`: of its workers, where these are threads. `period`: seconds between two words to the other stages.
 
         `duration`: of a thread's batch of n, in seconds; None: what its model takes. `loaded` is called once the
-        workers that would be processes have loaded their models. `payload_bytes`: as of `StageCore`.
+        workers that would be processes have loaded their models. `payload_bytes`: as of `Rule`.
         """
         self._world, self._process, self._config, self._group = world, process, config, group
         self._models, self._period, self._duration, self._crews = models, period, duration, crews
@@ -105,7 +105,7 @@ class Front:
             crew.begin(stage, work)
         if beside is not None:
             loop = asyncio.get_running_loop()
-            stage.extras = extras = Extras(beside, work, loop, stage.recovered, stage.crashed)
+            stage.extras = extras = Extras(beside, work, loop, stage.changed, stage.crashed)
             extras.begin()
         planner.follow(MemoryLog(world, process))
         planning = asyncio.get_running_loop().create_task(planner.run(output, stage.tick))

@@ -157,7 +157,7 @@ class _Run:
             for place in recovery.places:
                 for request in recovery.group.batches[place].requests:
                     self._later(max(made, request.arrived + (self._setting.held or 0.0)), self._reconstruct, request)
-        due = self._dispatch.next_wake()
+        due = self._dispatch.next_wake(now)
         if due is not None and (not self._events or due < self._events[0][0]):
             self._later(max(now, due), lambda _now, _about: None, None)
 

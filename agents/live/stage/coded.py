@@ -19,6 +19,7 @@ import numpy as np
 from spillway.agents.coding.deployed import load_code, read_parities
 from spillway.agents.core.agreement import Agreement
 from spillway.agents.core.dispatch import VERSION, Dispatch
+from spillway.agents.core.last_moments import LastMoments
 from spillway.agents.live.stage.batch_work import Prepared
 from spillway.agents.models.contract import copied
 from spillway.agents.models.flagged import Flagged
@@ -57,6 +58,7 @@ class Coding:
         spec = self.spec
         paused = VERSION if self.parities.outdated else ""
         more: dict[str, Any] = {"paused": paused, "agreement": Agreement(spec.floor)}
+        more["release"] = LastMoments() if spec.release == "budget" else None
         return Dispatch(width=spec.k, rows=spec.rows, wait=spec.group_wait, room=spec.room, **more)
 
 

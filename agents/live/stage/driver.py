@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
+from spillway.agents.core.cache import PredictionCache
+from spillway.agents.core.cache_step import CacheStep
+from spillway.agents.core.default_answer import DefaultAnswer
+from spillway.agents.core.holding import Holding
 from spillway.agents.core.joins import PAYLOAD_BYTES
+from spillway.agents.core.last_moments import LastMoments
 from spillway.agents.live.groups import group_id
+from spillway.agents.live.stage.cached import Keys
 from spillway.agents.live.stage.member_figures import MemberFigures
 from spillway.agents.live.stage.members import Members, route_of
-from spillway.agents.live.stage.parts import build_cache, build_core, stage_signature
+from spillway.agents.live.stage.parts import build_core, check_remembers, stage_signature
 from spillway.agents.live.stage.variants import reads_needs
 from spillway.agents.live.stage.variants import route_of as variants_route
 from spillway.agents.run.emission import Emission
@@ -24,10 +30,12 @@ from spillway.agents.run.tally import Tally
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
+    from spillway.agents.core.actions import Work
     from spillway.agents.core.laned_stage import LanedCore
     from spillway.agents.core.routes.ensemble import Ensemble
     from spillway.agents.core.routes.variants import Variants
     from spillway.agents.core.stage import StageCore
+    from spillway.agents.core.step import Step
     from spillway.agents.live.stage.batch_work import BatchWork
     from spillway.agents.live.stage.config import StageConfig
     from spillway.agents.live.stage.crew import Crew
@@ -40,6 +48,7 @@ if TYPE_CHECKING:
     from spillway.checkpoint.logs import Logs
     from spillway.lineage.ports import Clock, Spans
     from spillway.lineage.values.codec import Decoder
+    from spillway.topology.spec import StageSpec
 
 
 async def _nothing() -> None:
@@ -69,7 +78,7 @@ class DriverParts:
     """Version logs, where a stage before this one has a state; `read_logs` reads them to their ends."""
     read_logs: Callable[[], Awaitable[None]] = _nothing
     payload_bytes: int = PAYLOAD_BYTES
-    """Of the parts that wait in joins (`StageCore`)."""
+    """Of the parts that wait in joins (`Rule`)."""
     markers: bool = False
     """Whether offsets of its input are those of transactions' markers, too."""
 
@@ -137,17 +146,12 @@ def _route(config: StageConfig, parts: DriverParts) -> Ensemble | Variants | Non
 def _core(config: StageConfig, parts: DriverParts, route: Any) -> StageCore:
     """Build the core, and show its figures; members and their route hear of its lanes."""
     metrics, crew = parts.metrics, parts.crew
-    cache = build_cache(config.spec, parts.known)
-    metrics.cache = cache.get("cache")
-    metrics.dispatch = None if parts.beside is None else parts.beside.dispatch
     core = build_core(
         *(config.pipeline, config.spec, config.replica, config.policy),
         period=parts.period,
         durability=parts.logs,
         threads=parts.threads,
-        cache=cache,
-        dispatch=metrics.dispatch,
-        awaits=parts.lookups,
+        steps=[step for _, build in _STEPS if (step := build(config.spec, parts)) is not None],
         route=route,
         payload_bytes=parts.payload_bytes,
     )
@@ -158,6 +162,49 @@ def _core(config: StageConfig, parts: DriverParts, route: Any) -> StageCore:
     elif config.spec.variants is not None:
         lanes = cast("LanedCore", core).lanes
         route.waits, route.ready = lanes.waits, lanes.ready
-    if config.spec.default is not None:
-        metrics.defaults = lambda: core.defaults
     return core
+
+
+# A stage's steps, built of its sections. They show their figures in its metrics.
+
+
+def _last_moments(spec: StageSpec, parts: DriverParts) -> Step | None:
+    if parts.beside is not None and parts.beside.dispatch.release is not None:
+        return parts.beside.dispatch.release
+    return LastMoments() if spec.default is not None or spec.lanes else None
+
+
+def _default(spec: StageSpec, parts: DriverParts) -> Step | None:
+    if spec.default is None:
+        return None
+    step = DefaultAnswer()
+    parts.metrics.defaults = lambda: step.given
+    return step
+
+
+def _tables(_spec: StageSpec, parts: DriverParts) -> Step | None:
+    return None if parts.lookups is None else Holding(parts.lookups)
+
+
+def _cache(spec: StageSpec, parts: DriverParts) -> Step | None:
+    if spec.cache is None:
+        return None
+    check_remembers(f"stage {spec.name!r}", spec, parts.known)
+    cache: PredictionCache[Work] = PredictionCache(spec.cache.bytes)
+    parts.metrics.cache = cache
+    return CacheStep(cache, Keys(spec.model or "emulated", str(spec.version or parts.known.version)).of)
+
+
+def _dispatch(_spec: StageSpec, parts: DriverParts) -> Step | None:
+    parts.metrics.dispatch = None if parts.beside is None else parts.beside.dispatch
+    return parts.metrics.dispatch
+
+
+_STEPS: Final[tuple[tuple[str, Callable[[StageSpec, DriverParts], Step | None]], ...]] = (
+    ("default, coding.release, ensemble, variants", _last_moments),
+    ("default", _default),
+    ("tables", _tables),
+    ("cache", _cache),
+    ("coding, copies", _dispatch),
+)
+"""By section, in the order in which queries come to them."""

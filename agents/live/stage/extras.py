@@ -1,7 +1,7 @@
 """The workers of a dispatch, beside a stage's own: given extras, whose answers settle what is not settled yet.
 
-The dispatch decides (`spillway.agents.core.dispatch`), and the core hears the answers (`StageCore.recovered`). Answers
-are made into results off the loop.
+The dispatch decides (`spillway.agents.core.dispatch`), and hears the answers. Answers are made into results
+off the loop.
 """
 
 from __future__ import annotations
@@ -116,15 +116,15 @@ class Extras:
         beside: Beside,
         work: BatchWork,
         loop: asyncio.AbstractEventLoop,
-        recovered: Callable[[Batch, list[Result | None]], None],
+        changed: Callable[[Callable[[float], object]], None],
         crashed: Callable[[BaseException], None],
     ) -> None:
-        """`recovered` hears the results that were made for a batch, by place."""
+        """`changed` has something done at this time, and what follows of it (`Stage.changed`)."""
         self._dispatch = beside.dispatch
         self._crews = beside.crews
         self._work = beside.work(work)
         self._loop = loop
-        self._recovered = recovered
+        self._changed = changed
         self._crashed = crashed
         self._told = beside.dispatch.paused
         self._raised = RaisedLog(beside.stage)
@@ -165,7 +165,7 @@ class Extras:
 
     def _made(self, made: Made) -> None:
         for batch, results in made:
-            self._recovered(batch, results)
+            self._changed(partial(self._dispatch.recovered, batch=batch, results=results))
 
     def _graded(self, grades: tuple[int, int]) -> None:
         if self._dispatch.agreement is not None:

@@ -15,7 +15,7 @@ from spillway.agents.core.lane import Ticket
 from spillway.agents.core.laned_stage import LanedCore
 from spillway.agents.core.lanes import Lanes
 from spillway.agents.core.limits import limits
-from spillway.agents.core.paths import PathPredictor
+from spillway.agents.core.paths import Choices, PathPredictor
 from spillway.agents.core.policies import DEFAULT, make, period_of, selected
 from spillway.agents.core.policy import StageFacts, StageView
 from spillway.agents.core.stage import StageCore
@@ -32,12 +32,11 @@ from spillway.lineage.errors import ModelError
 from spillway.topology.variants.variant import variants_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from pathlib import Path
 
-    from spillway.agents.core.dispatch import Dispatch
-    from spillway.agents.core.holding import Versions
     from spillway.agents.core.laned_stage import Combines
+    from spillway.agents.core.step import Step
     from spillway.agents.live.stage.config import StageConfig
     from spillway.agents.live.stage.lookups import Lookups
     from spillway.agents.models.loading import Model
@@ -147,18 +146,6 @@ def _kind_of(spec: StageSpec) -> str:
     return "ensemble" if spec.ensemble is not None else "variants" if spec.variants is not None else "emulated"
 
 
-def build_cache(spec: StageSpec, known: Known) -> dict[str, Any]:
-    """What `StageCore` takes of a cache, where the stage has one.
-
-    Raises ModelError for a model that does not say that it is deterministic.
-    """
-    if spec.cache is None:
-        return {}
-    check_remembers(f"stage {spec.name!r}", spec, known)
-    keys = Keys(spec.model or "emulated", str(spec.version or known.version))
-    return {"cache": PredictionCache(spec.cache.bytes), "key_of": keys.of}
-
-
 def check_remembers(place: str, spec: StageSpec, known: Known) -> None:
     """Raise ModelError for a model with a cache that does not say that it answers equal queries alike."""
     if spec.cache is not None and not known.deterministic:
@@ -182,29 +169,24 @@ def build_core(
     period: float | None = None,
     durability: Durability | None = None,
     threads: int | None = None,
-    cache: Mapping[str, Any] | None = None,
-    dispatch: Dispatch | None = None,
-    awaits: Versions | None = None,
+    steps: Sequence[Step] = (),
     route: Combines | None = None,
     payload_bytes: int = PAYLOAD_BYTES,
 ) -> StageCore:
     """Build the core with its policy; durations start from the stage's profile and are then measured.
 
     `period`: see `build_view`; without one it is as the policies say. `durability` is needed behind a stateful stage.
-    `threads`: workers that are there from the start, where these are not all that the spec names. `cache`: see
-    `build_cache`. `dispatch`: of its copies. `route`: of its ensemble or variants. `awaits` and
-    `payload_bytes`: see `StageCore`.
+    `threads`: workers that are there from the start, where these are not all that the spec names. `steps`: of its
+    sections (`spillway.agents.live.stage.steps`). `route`: of its ensemble or variants. `payload_bytes`: see `Rule`.
     """
-    batcher, rule, paths = _decider(pipeline, spec, replica, policy, period, threads)
-    told: dict[str, Any] = {"rule": rule, "queue_limit": spec.queue, "paths": paths, "durability": durability}
-    told |= {"dispatch": dispatch, "default": spec.default is not None, "awaits": awaits}
-    told["payload_bytes"] = payload_bytes
-    told["holds"] = spec.coding is not None and spec.coding.release == "budget"
-    told |= cache or {}
+    batcher, rule, learns = _decider(pipeline, spec, replica, policy, period, threads)
+    rule = replace(rule, payload_bytes=payload_bytes)
+    options: dict[str, Any] = {"rule": rule, "queue_limit": spec.queue, "durability": durability}
+    options["steps"] = [*steps, *learns]
     if route is None:
-        return StageCore(pipeline.graph, spec.name, batcher, **told)
+        return StageCore(pipeline.graph, spec.name, batcher, **options)
     lanes = _lanes(pipeline, spec, replica, policy, period, route)
-    return LanedCore(pipeline.graph, spec.name, lanes, route, **told)
+    return LanedCore(pipeline.graph, spec.name, lanes, route, **options)
 
 
 def build_stateful_core(
@@ -218,9 +200,9 @@ def build_stateful_core(
     period: float | None = None,
 ) -> StatefulCore:
     """Build the core of one reign over a shard. `logs`: of all stateful stages; the rest as for `build_core`."""
-    batcher, rule, paths = _decider(pipeline, spec, replica, policy, period)
+    batcher, rule, learns = _decider(pipeline, spec, replica, policy, period)
     return StatefulCore(
-        pipeline.graph, spec.name, batcher, reign=reign, logs=logs, rule=rule, paths=paths, queue_limit=spec.queue
+        pipeline.graph, spec.name, batcher, reign=reign, logs=logs, rule=rule, steps=learns, queue_limit=spec.queue
     )
 
 
@@ -232,7 +214,7 @@ def _decider(
     period: float | None,
     threads: int | None = None,
     duration: Callable[[int], float] | None = None,
-) -> tuple[Batcher, Rule, PathPredictor | None]:
+) -> tuple[Batcher, Rule, list[Step]]:
     if period is None:
         period = period_of((policy or stage.policy for stage in pipeline.spec.stages), load_policy)
     paths = PathPredictor() if pipeline.graph.is_chooser(spec.name) else None
@@ -246,7 +228,7 @@ def _decider(
         limits=limits(spec.batching.limit, spec.batching.objective, spec.batching.most),
     )
     rule = Rule(spec.join.mode, spec.join.on_loss) if spec.join is not None else Rule()
-    return batcher, rule, paths
+    return batcher, rule, [] if paths is None else [Choices(paths)]
 
 
 def _lanes(

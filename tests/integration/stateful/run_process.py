@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from spillway.agents.core.input_tail import InputTail
-from spillway.agents.core.stage import StageCore
+from spillway.agents.core.joins import Rule
 from spillway.agents.live.gate import process as gate_process
 from spillway.agents.live.stage import process as stage_process
 from spillway.agents.live.stage.config import StageProcessConfig
@@ -29,7 +29,7 @@ def main() -> int:
     form = "%(asctime)s.%(msecs)03d %(name)s %(levelname)s %(message)s"
     logging.basicConfig(level=logging.INFO, format=form)
     # No settings: bounds that only matter with many thousand records.
-    _bound(StageCore, options, "payload_bytes")
+    _bound(Rule, options, "payload_bytes")
     _bound(InputTail, options, "most_records")
     reading.VALUE_BYTES = options.pop("value_bytes", reading.VALUE_BYTES)
     arm(options.pop("crash", ""))

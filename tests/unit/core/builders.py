@@ -5,10 +5,13 @@ from typing import Any
 
 from spillway.agents.core.actions import Ok
 from spillway.agents.core.batching import Batcher
+from spillway.agents.core.default_answer import DefaultAnswer
+from spillway.agents.core.last_moments import LastMoments
 from spillway.agents.core.policies import make
 from spillway.agents.core.policy import StageView
 from spillway.agents.core.request import Delivery
 from spillway.agents.core.stage import StageCore
+from spillway.agents.core.step import Step
 from spillway.lineage.hops import Hop
 from spillway.lineage.marks import Mark, Version
 from tests.unit.core.shapes import SHAPES
@@ -33,11 +36,28 @@ def delivery(request_id: str, offset: int, sender: str = "", *, sequence: int | 
     return Delivery(request_id=request_id, offset=offset, predecessor=sender, hop=hop, **{**defaults, **more})
 
 
-def stage_core(shape: str, stage: str, *, batch: int = 1, policy: str = "naive", instances: int = 1, **options: Any):
+def stage_core(
+    shape: str,
+    stage: str,
+    *,
+    batch: int = 1,
+    policy: str = "naive",
+    instances: int = 1,
+    payload_bytes: int | None = None,
+    **options: Any,
+):
     batcher = Batcher(make(policy, StageView(stage=stage, instances=instances)), batch, 0.0, instances)
-    core = StageCore(SHAPES[shape].graph(), stage, batcher, rule=SHAPES[shape].rules.get(stage), **options)
+    rule = SHAPES[shape].rules.get(stage)
+    if payload_bytes is not None:
+        rule = replace(rule, payload_bytes=payload_bytes)
+    core = StageCore(SHAPES[shape].graph(), stage, batcher, rule=rule, **options)
     core.assign(0, 0)
     return core
+
+
+def with_default() -> list[Step]:
+    """The steps of a stage with a default answer."""
+    return [LastMoments(), DefaultAnswer()]
 
 
 def finish(core: StageCore, *destinations: str | None, now: float = NOW):

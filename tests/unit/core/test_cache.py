@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from spillway.agents.core.actions import Failed, Ok
 from spillway.agents.core.cache import PredictionCache
+from spillway.agents.core.cache_step import CacheStep
 from spillway.agents.live.stage.cached import Keys, kept
 from spillway.lineage import reasons
 from spillway.lineage.message import Query
@@ -16,7 +17,8 @@ from tests.unit.core.builders import NOW, delivery, stage_core
 
 def core_with(max_bytes=10_000, **options):
     cache = PredictionCache(max_bytes)
-    return stage_core("chain", "b", cache=cache, key_of=lambda work: work.parts[0].payload.encode(), **options), cache
+    step = CacheStep(cache, lambda work: work.parts[0].payload.encode())
+    return stage_core("chain", "b", steps=[step], **options), cache
 
 
 def send(core, *pairs, now=NOW):

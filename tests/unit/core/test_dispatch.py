@@ -14,9 +14,12 @@ from spillway.agents.coding.codes import Sum
 from spillway.agents.core.actions import DEFAULT, Ok
 from spillway.agents.core.agreement import AGAIN, Agreement
 from spillway.agents.core.cache import PredictionCache
+from spillway.agents.core.cache_step import CacheStep
+from spillway.agents.core.default_answer import DefaultAnswer
 from spillway.agents.core.dispatch import FLOOR, Dispatch
+from spillway.agents.core.last_moments import LastMoments
 from spillway.agents.core.policy import StageState
-from tests.unit.core.builders import NOW, delivery, stage_core
+from tests.unit.core.builders import NOW, delivery, stage_core, with_default
 
 QUERIES = 60
 
@@ -42,7 +45,8 @@ class World:
         self.rows = dispatch.get("rows", 1)
         self.width = dispatch.get("width", 1)
         self.workers, self.batch = draw(1, 4), draw(1, 3)
-        self.arguments = {"policy": policy, "default": default, "holds": holds}, dispatch
+        self.arguments = {"policy": policy}, dispatch
+        self.steps = default, holds
         self.now, self.events, self.number = NOW, [], 0
         self.answers = {}
         self.revoked = set()
@@ -54,8 +58,11 @@ class World:
     def start(self):
         """A front and its workers; what the one before had in hand is gone."""
         core, dispatch = self.arguments
-        self.dispatch = Dispatch(**dispatch)
-        self.core = stage_core("chain", "b", batch=self.batch, instances=self.workers, dispatch=self.dispatch, **core)
+        default, holds = self.steps
+        moments, self.default = LastMoments(), DefaultAnswer()
+        self.dispatch = Dispatch(**dispatch, release=moments if holds else None)
+        steps = [moments] * (default or holds) + [self.default] * default + [self.dispatch]
+        self.core = stage_core("chain", "b", batch=self.batch, instances=self.workers, steps=steps, **core)
         for partition in {0, 1} - self.revoked:
             self.core.assign(partition, self.committed[partition])
         self.busy = {}  # worker -> what it runs, of the stage's own and of the dispatch's
@@ -142,7 +149,7 @@ class World:
         for place, values in told.items():
             if values:
                 batch = group.batches[place]
-                self.core.recovered(self.now, batch, [Ok({"c": value}) for value in values[: len(batch.requests)]])
+                self.dispatch.recovered(self.now, batch, [Ok({"c": value}) for value in values[: len(batch.requests)]])
 
     def answer_at(self, batch, n):
         return float(batch.outputs[n]) if n < len(batch.outputs) else 0.0
@@ -312,14 +319,14 @@ def test_at_its_last_moment_a_query_gets_what_there_is(kind):
                 assert at <= deadline + 0.011, (seed, n)
         assert not world.core.load().queued
         assert len(world.core.take_hits()) == 0
-        assert world.core.defaults <= defaults
+        assert world.default.given <= defaults
     assert exact > 0
     assert bool(defaults) == bool(kind.get("default"))
     assert bool(made) == bool(kind.get("holds"))
 
 
 def test_a_default_comes_earlier_by_what_lies_behind_the_stage():
-    core = stage_core("chain", "b", default=True)
+    core = stage_core("chain", "b", steps=with_default())
     heard = {"c": [StageState("c", 0, NOW, duration=0.2)], "gate": [StageState("gate", 0, NOW, hops=[0.05] * 9)]}
     core.deliver(NOW, delivery("1", 0, "a"))
     core.tick(NOW + 0.1, heard)
@@ -334,7 +341,9 @@ def test_a_default_comes_earlier_by_what_lies_behind_the_stage():
 
 def test_followers_of_a_cached_query_have_last_moments_of_their_own():
     cache = PredictionCache(10_000)
-    core = stage_core("chain", "b", default=True, cache=cache, key_of=lambda _work: b"same")
+    default = DefaultAnswer()
+    steps = [LastMoments(), default, CacheStep(cache, lambda _work: b"same")]
+    core = stage_core("chain", "b", steps=steps)
     for n, within in enumerate((1.0, 2.0, 3.0)):
         core.deliver(NOW, delivery(str(n), n, "a", deadline=NOW + within))
     (batch,) = core.take_runs()
@@ -351,13 +360,13 @@ def test_followers_of_a_cached_query_have_last_moments_of_their_own():
     assert (work.request_id, value, len(cache)) == ("2", "v", 1)
     core.answered(NOW + 2.5, [(work, Ok({"c": "exact"}))])
     assert [emit.payload for emit in core.take_emits()] == ["exact"]
-    assert core.defaults == 2
+    assert default.given == 2
 
 
 def started(width, batches, workers, **more):
     """A dispatch with this many batches under way, on these workers."""
     dispatch = Dispatch(width=width, **more)
-    core = stage_core("chain", "b", instances=workers, dispatch=dispatch)
+    core = stage_core("chain", "b", instances=workers, steps=[dispatch])
     for n in range(batches):
         core.deliver(NOW, delivery(str(n), n, "a"))
     return dispatch, core, core.take_runs()
@@ -384,7 +393,7 @@ def test_an_extra_whose_group_is_answered_is_given_up():
 
 def test_only_slow_batches_are_copied():
     dispatch = Dispatch(quantile=0.9)
-    core = stage_core("chain", "b", dispatch=dispatch)
+    core = stage_core("chain", "b", steps=[dispatch])
     dispatch.attach(0, 0)
     now = NOW
     for n in range(30):
@@ -401,7 +410,7 @@ def test_only_slow_batches_are_copied():
     assert extra.group.batches == [batch]
     dispatch.done(extra)
     assert [recovery.places for recovery in dispatch.take_recoveries()] == [(0,)]
-    core.recovered(now + 0.02, batch, [Ok({"c": "copy"})])
+    dispatch.recovered(now + 0.02, batch, [Ok({"c": "copy"})])
     core.complete(now + 9, batch, [Ok({"c": "late"})], 9.0)
     assert [emit.payload for emit in core.take_emits()][-1] == "copy"
 
@@ -418,7 +427,7 @@ def test_a_worker_of_the_dispatch_that_drains_gets_nothing_more():
 def test_made_answers_are_graded_and_too_bad_ones_suspend_the_code():
     agreement = Agreement(0.8)
     dispatch = Dispatch(width=2, agreement=agreement)
-    core = stage_core("chain", "b", instances=2, dispatch=dispatch)
+    core = stage_core("chain", "b", instances=2, steps=[dispatch])
     dispatch.attach(0, 0)
     numbers = iter(range(10_000))
 

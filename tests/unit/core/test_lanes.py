@@ -11,11 +11,12 @@ from spillway.agents.core.batching import Batcher
 from spillway.agents.core.cache import PredictionCache
 from spillway.agents.core.laned_stage import LanedCore
 from spillway.agents.core.lanes import Lanes, number_of, parts_of
+from spillway.agents.core.last_moments import LastMoments
 from spillway.agents.core.policies import make
 from spillway.agents.core.policy import StageView
 from spillway.agents.core.routes.ensemble import Ensemble, Joint, Rules, Weights
 from spillway.agents.learning.selection import POLICIES
-from tests.unit.core.builders import NOW, delivery
+from tests.unit.core.builders import NOW, delivery, with_default
 from tests.unit.core.shapes import SHAPES
 
 QUERIES = 80
@@ -40,7 +41,8 @@ def asks(request):
 def laned(route, *, policy="naive", room=100, queue_limit=None, default=False, members=MEMBERS, cached=()):
     caches = {name: PredictionCache(10_000) for name in cached}
     lanes = Lanes({name: batcher(policy) for name in members}, route, room, caches, asks)
-    core = LanedCore(SHAPES["chain"].graph(), "b", lanes, route, queue_limit=queue_limit or room, default=default)
+    steps = with_default() if default else [LastMoments()]
+    core = LanedCore(SHAPES["chain"].graph(), "b", lanes, route, queue_limit=queue_limit or room, steps=steps)
     core.assign(0, 0)
     return core, lanes
 

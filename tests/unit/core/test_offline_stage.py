@@ -2,10 +2,11 @@
 
 from spillway.agents.core.actions import Ok
 from spillway.agents.core.cache import PredictionCache
+from spillway.agents.core.cache_step import CacheStep
 from spillway.agents.core.dispatch import Dispatch
 from spillway.agents.core.offline import HELD_SECONDS
 from spillway.lineage.reasons import NO_SPARE_TIME
-from tests.unit.core.builders import NOW, delivery, finish, shown, stage_core
+from tests.unit.core.builders import NOW, delivery, finish, shown, stage_core, with_default
 from tests.unit.core.test_variants_route import Stage
 
 
@@ -27,7 +28,7 @@ def test_as_many_as_fit_beside_the_queue_do_not_stop_the_reading():
 
 def test_they_ask_and_fill_no_cache_so_no_online_query_waits_for_one():
     cache = PredictionCache(10_000)
-    core = stage_core("chain", "a", cache=cache, key_of=lambda _: b"same")
+    core = stage_core("chain", "a", steps=[CacheStep(cache, lambda _: b"same")])
     core.deliver(NOW, delivery("first", 0))
     (running,) = core.take_runs()
     core.deliver(NOW, delivery("offline", 1, offline=True))
@@ -42,18 +43,19 @@ def test_they_ask_and_fill_no_cache_so_no_online_query_waits_for_one():
 
 
 def test_their_batches_have_no_copies():
-    core = stage_core("chain", "a", dispatch=Dispatch())
-    core.dispatch.attach(0, 0)
+    dispatch = Dispatch()
+    core = stage_core("chain", "a", steps=[dispatch])
+    dispatch.attach(0, 0)
     core.deliver(NOW, delivery("q", 0, offline=True))
     finish(core, "b")
-    assert core.dispatch.stats.batches == 0
-    assert core.dispatch.take_extras() == []
+    assert dispatch.stats.batches == 0
+    assert dispatch.take_extras() == []
     core.deliver(NOW, delivery("r", 1))
-    assert len(core.dispatch.take_extras()) == 1
+    assert len(dispatch.take_extras()) == 1
 
 
 def test_a_stage_with_a_default_does_not_answer_them_with_it():
-    core = stage_core("chain", "a", instances=0, default=True)
+    core = stage_core("chain", "a", instances=0, steps=with_default())
     core.deliver(NOW, delivery("q", 0, offline=True))
     core.advance(NOW + 5)
     assert core.take_hits() == []

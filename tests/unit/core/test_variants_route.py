@@ -6,6 +6,7 @@ from spillway.agents.core.actions import Failed, Ok
 from spillway.agents.core.batching import Batcher
 from spillway.agents.core.laned_stage import LanedCore
 from spillway.agents.core.lanes import Lanes, number_of
+from spillway.agents.core.last_moments import LastMoments
 from spillway.agents.core.policies import make
 from spillway.agents.core.policy import StageView
 from spillway.agents.core.routes.reports import Reporter
@@ -41,7 +42,9 @@ class Stage:
         lanes = {each.name: Batcher(make("naive", view), each.batch, 0.0, 0, each.duration) for each in variants}
         self.lanes = Lanes(lanes, self.route, room)
         self.route.waits, self.route.ready = self.lanes.waits, self.lanes.ready
-        self.core = LanedCore(SHAPES["chain"].graph(), "b", self.lanes, self.route, queue_limit=room)
+        self.core = LanedCore(
+            SHAPES["chain"].graph(), "b", self.lanes, self.route, queue_limit=room, steps=[LastMoments()]
+        )
         self.core.assign(0, 0)
         self.names = list(lanes)
         self.offset = 0

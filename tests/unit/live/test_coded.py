@@ -320,7 +320,7 @@ def test_another_version_pauses_coding_and_is_not_refused(folder, spoil, said, c
     coding = loaded(folder)
     assert said in coding.parities.outdated
     dispatch = coding.dispatch()
-    core = stage_core("chain", "b", instances=2, dispatch=dispatch)
+    core = stage_core("chain", "b", instances=2, steps=[dispatch])
     dispatch.attach(0, 0)
     for n in range(2):
         core.deliver(NOW, delivery(str(n), n, "a"))

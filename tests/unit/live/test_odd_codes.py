@@ -152,14 +152,14 @@ def test_a_code_that_raises_costs_a_stage_nothing(where, error):
 async def served(where, error):
     asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(1))
     dispatch = Dispatch(width=2, rows=1, agreement=Agreement(0.0))
-    core = stage_core("chain", "b", instances=2, dispatch=dispatch)
+    core = stage_core("chain", "b", instances=2, steps=[dispatch])
     crashed = []
     work, crew = work_of(2, 1, odd_code(where, error, 1.0, random.Random(0))), Unlinked()
     if where == "recover":
         work.recover = work.grade = odd_code("decode", error, 1.0, random.Random(0))(2).decode
     work._queries = lambda group: [[{"x": np.ones(4)}] * 2 for _ in group.batches[0].requests]
     beside = Beside(dispatch, [crew], lambda _: work)
-    extras = Extras(beside, None, asyncio.get_running_loop(), lambda b, r: core.recovered(NOW, b, r), crashed.append)
+    extras = Extras(beside, None, asyncio.get_running_loop(), lambda change: change(NOW), crashed.append)
     extras.begin()
     for n in range(8):
         core.deliver(NOW, delivery(str(n), n, "a"))
