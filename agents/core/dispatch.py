@@ -196,8 +196,7 @@ class Dispatch(Step):
 
     def lost(self, batch: Batch) -> None:
         """Note that a batch's worker will not answer it; the extras still may."""
-        if not batch.offline:
-            self._of.pop(batch)
+        self._of.pop(batch, None)  # an offline one has no group
 
     def recovered(self, now: float, batch: Batch, results: Sequence[Result | None]) -> None:
         """Take answers that were made for a batch, by place; None where none could be made. Failures are none.

@@ -14,13 +14,14 @@ import heapq
 from itertools import count
 from typing import TYPE_CHECKING, Final
 
+from spillway.agents.core.actions import DEFAULT, Ok
 from spillway.agents.core.estimates.outlook import Outlook
 from spillway.agents.core.step import Step
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from spillway.agents.core.actions import Work
+    from spillway.agents.core.actions import Failed, Result, Work
     from spillway.agents.core.policy import StageState
     from spillway.agents.core.step import Enter, Stage
 
@@ -76,6 +77,23 @@ class LastMoments(Step):
     def tick(self, now: float, states: Mapping[str, Sequence[StageState]]) -> None:
         self._outlook.hear(now, states)
         self.rest = self._outlook.later(self._stage.stage).total
+
+
+class DefaultAnswer(Step):
+    """The default answer of a stage, for what is refused or has come to its last moment, not for what has failed."""
+
+    def __init__(self) -> None:
+        self.given = 0  # queries that it settled
+
+    def spare(self, work: Work, failed: Failed | None) -> bool:
+        if failed is not None or work.due:
+            return False
+        work.due = True
+        self._stage.hit(work, DEFAULT)
+        return True
+
+    def settled(self, _work: Work, result: Result) -> None:
+        self.given += isinstance(result, Ok) and result.value is DEFAULT
 
 
 def _open(work: Work) -> bool:

@@ -5,12 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
-from spillway.agents.core.cache import PredictionCache
-from spillway.agents.core.cache_step import CacheStep
-from spillway.agents.core.default_answer import DefaultAnswer
+from spillway.agents.core.cache import CacheStep, PredictionCache
 from spillway.agents.core.holding import Holding
 from spillway.agents.core.joins import PAYLOAD_BYTES
-from spillway.agents.core.last_moments import LastMoments
+from spillway.agents.core.last_moments import DefaultAnswer, LastMoments
 from spillway.agents.live.groups import group_id
 from spillway.agents.live.stage.cached import Keys
 from spillway.agents.live.stage.member_figures import MemberFigures
@@ -151,7 +149,7 @@ def _core(config: StageConfig, parts: DriverParts, route: Any) -> StageCore:
         period=parts.period,
         durability=parts.logs,
         threads=parts.threads,
-        steps=[step for _, build in _STEPS if (step := build(config.spec, parts)) is not None],
+        steps=build_steps(config.spec, parts),
         route=route,
         payload_bytes=parts.payload_bytes,
     )
@@ -165,7 +163,9 @@ def _core(config: StageConfig, parts: DriverParts, route: Any) -> StageCore:
     return core
 
 
-# A stage's steps, built of its sections. They show their figures in its metrics.
+def build_steps(spec: StageSpec, parts: DriverParts) -> list[Step]:
+    """Build the steps of a stage, which show their figures in its metrics. Raises ModelError as `build_driver`."""
+    return [step for _, build in _STEPS if (step := build(spec, parts)) is not None]
 
 
 def _last_moments(spec: StageSpec, parts: DriverParts) -> Step | None:

@@ -5,8 +5,7 @@ from typing import Any
 
 from spillway.agents.core.actions import Ok
 from spillway.agents.core.batching import Batcher
-from spillway.agents.core.default_answer import DefaultAnswer
-from spillway.agents.core.last_moments import LastMoments
+from spillway.agents.core.last_moments import DefaultAnswer, LastMoments
 from spillway.agents.core.policies import make
 from spillway.agents.core.policy import StageView
 from spillway.agents.core.request import Delivery

@@ -6,8 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spillway.agents.core.actions import Failed, Ok
-from spillway.agents.core.cache import PredictionCache
-from spillway.agents.core.cache_step import CacheStep
+from spillway.agents.core.cache import CacheStep, PredictionCache
 from spillway.agents.live.stage.cached import Keys, kept
 from spillway.lineage import reasons
 from spillway.lineage.message import Query

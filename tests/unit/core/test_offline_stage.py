@@ -1,8 +1,7 @@
 """Offline queries through a stage's core: caches, dispatch and default answers are for online ones; so is the room."""
 
 from spillway.agents.core.actions import Ok
-from spillway.agents.core.cache import PredictionCache
-from spillway.agents.core.cache_step import CacheStep
+from spillway.agents.core.cache import CacheStep, PredictionCache
 from spillway.agents.core.dispatch import Dispatch
 from spillway.agents.core.offline import HELD_SECONDS
 from spillway.lineage.reasons import NO_SPARE_TIME
