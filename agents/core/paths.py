@@ -73,8 +73,8 @@ class _Class:
         self.told: dict[float, tuple[Path, int]] = {}  # by share; with the number of choices up to which it stands
 
 
-class PathPredictor:
-    """Learns from choices, and foretells those to come."""
+class PathPredictor(Step):
+    """Learns from choices, as a step those of its stage, and foretells those to come."""
 
     def __init__(self) -> None:
         self._all: dict[str, _Counts] = {}
@@ -93,6 +93,10 @@ class PathPredictor:
                 self._classes.popitem(last=False)
         self._classes.move_to_end(kind)
         known.stages.setdefault(stage, _Counts()).add(choice)
+
+    def settled(self, work: Work, result: Result) -> None:
+        if isinstance(result, Ok) and result.chosen is not None and work.share.live and not work.dead:
+            self.observe(work.parts[0].kind, self._stage.stage, tuple(result.chosen))
 
     def chances(self, kind: str, stage: str) -> Mapping[Choice, float]:
         """How likely each choice of `stage` is for a request of class `kind`; nothing where too little was seen."""
@@ -119,17 +123,6 @@ class PathPredictor:
     def _worked_out(self, kind: str, share: float) -> Path:
         chances = {stage: self.chances(kind, stage) for stage in self._all}
         return {stage: _covering(each, share) for stage, each in chances.items() if each}
-
-
-class Choices(Step):
-    """Has a predictor learn what its stage chooses."""
-
-    def __init__(self, paths: PathPredictor) -> None:
-        self._paths = paths
-
-    def settled(self, work: Work, result: Result) -> None:
-        if isinstance(result, Ok) and result.chosen is not None and work.share.live and not work.dead:
-            self._paths.observe(work.parts[0].kind, self._stage.stage, tuple(result.chosen))
 
 
 def _covering(chances: Mapping[Choice, float], share: float) -> Choice:

@@ -15,7 +15,7 @@ from spillway.agents.core.lane import Ticket
 from spillway.agents.core.laned_stage import LanedCore
 from spillway.agents.core.lanes import Lanes
 from spillway.agents.core.limits import limits
-from spillway.agents.core.paths import Choices, PathPredictor
+from spillway.agents.core.paths import PathPredictor
 from spillway.agents.core.policies import DEFAULT, make, period_of, selected
 from spillway.agents.core.policy import StageFacts, StageView
 from spillway.agents.core.stage import StageCore
@@ -228,7 +228,7 @@ def _decider(
         limits=limits(spec.batching.limit, spec.batching.objective, spec.batching.most),
     )
     rule = Rule(spec.join.mode, spec.join.on_loss) if spec.join is not None else Rule()
-    return batcher, rule, [] if paths is None else [Choices(paths)]
+    return batcher, rule, [] if paths is None else [paths]
 
 
 def _lanes(
