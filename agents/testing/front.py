@@ -59,9 +59,11 @@ class Front:
         clock, spans = MemoryClock(process), MemorySpans(world, process)
         name, topic = pipeline.spec.name, group.topic
         self.metrics = StageMetrics(name, spec.name, replica, queue_limit=spec.queue, instances=len(models))
+        self.metrics.plan_now = world.loop.time
         guard = Guard(spec.name)
         work: BatchWork = build_work(pipeline, spec, models, known, limits, guard)
         cache = build_cache(spec, known)
+        self.metrics.cache = cache.get("cache")
         core: StageCore = build_core(pipeline, spec, replica, None, period=period, threads=len(models), cache=cache)
         decoder = Decoder(limits)
         intake = Intake(

@@ -20,7 +20,10 @@ from spillway.topology import topics
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import Callable, Collection, Mapping
+    from collections.abc import Callable, Collection, Iterable, Mapping
+
+    from prometheus_client import Metric
+    from prometheus_client.registry import Collector
 
     from spillway.agents.memory.processes import Process
     from spillway.topology.load import Pipeline
@@ -35,6 +38,9 @@ _DEATHS: Final = 50  # of a process in a row that ended by an error, before it i
 
 class Served(Protocol):
     """What runs in a process."""
+
+    @property
+    def metrics(self) -> Collector: ...
 
     async def serve(self) -> None: ...
 
@@ -86,6 +92,7 @@ class Service:
             for each, topic in (*zip(self._models, names, strict=True), (GATE, topics.outcomes(spec.name)))
         }
         self._processes: dict[str, Process] = {}
+        self._serving: dict[str, Served] = {}
         self._failures: dict[str, int] = {}
         self.deaths: dict[str, int] = dict.fromkeys(self._groups, 0)
         self.error: BaseException | None = None  # why a process was given up
@@ -96,13 +103,30 @@ class Service:
 
     def kill(self, name: str) -> None:
         """Kill a process now. It is started again a moment later."""
-        if name not in self._groups:
-            raise UsageError(f"there is no stage {name!r} to kill; there are {', '.join(self._groups)}")
-        if self._processes[name].alive:
-            self._processes[name].kill()
+        process = self._process(name, "to kill")
+        if process.alive:
+            process.kill()
             self._died(name)
 
+    def stop(self, name: str) -> None:
+        """Let a process stand still until `go_on`, or until it is killed."""
+        self._process(name, "to stop").stop()
+
+    def go_on(self, name: str) -> None:
+        self._process(name, "to go on").go_on()
+
+    def metrics(self, name: str) -> Iterable[Metric]:
+        """Return what a process counts, or the one before it did where it has just died."""
+        self._process(name, "with metrics")
+        served = self._serving.get(name)
+        return () if served is None else served.metrics.collect()
+
     # Inside ----------------------------------------------------------------------------------------------------
+
+    def _process(self, name: str, purpose: str) -> Process:
+        if name not in self._processes:
+            raise UsageError(f"there is no stage {name!r} {purpose}; there are {', '.join(self._groups)}")
+        return self._processes[name]
 
     def _start(self, name: str) -> None:
         process = self._processes[name] = self.world.process(name)
@@ -117,6 +141,7 @@ class Service:
             served = GateFront(self.world, process, self._pipeline, self._groups[name])
         else:
             served = self._front(name, process)
+        self._serving[name] = served
         await served.serve()
 
     def _front(self, name: str, process: Process) -> Front:

@@ -73,6 +73,28 @@ def test_a_process_can_be_killed_by_hand():
             pipeline.kill("opne")
 
 
+def test_a_process_may_stand_still_and_shows_what_it_counts():
+    with testing.serve(Pipeline.parse(DIAMOND)) as pipeline:
+        pipeline.stop("left")
+        sent = pipeline.submit({"x": 1}, deadline=60.0)
+        pipeline.sleep(5.0)
+        assert sent.outcome is None
+        assert len(pipeline.records("left")) == 1
+        pipeline.go_on("left")
+        assert sent.result().outputs == {"z": closed(1)}
+        assert pipeline.metrics("left")["spillway_received_total"] == 1
+        assert pipeline.metrics("gate", kind="failed")["spillway_latency_seconds_count"] == 0
+        pipeline.produce("ingress", b"rubbish", headers=[("x-request-id", b"r")])
+        pipeline.sleep(1.0)
+        (letter,) = pipeline.records("dead")
+        assert dict(letter.headers)["spillway-reason"] == b"not-avro"
+        assert pipeline.metrics("open", reason="not-avro")["spillway_dead_letters_total"] == 1
+        with pytest.raises(UsageError, match=r"no topic 'p\.deed'; there are p\.close, p\.dead"):
+            pipeline.records("deed")
+        with pytest.raises(UsageError, match="no stage 'lfet' with metrics"):
+            pipeline.metrics("lfet")
+
+
 def test_what_goes_wrong_has_its_outcome():
     with testing.serve(one(f'model: "{MODELS}:Raises"')) as pipeline:
         failed = pipeline.predict({"x": -1})
