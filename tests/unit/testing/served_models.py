@@ -1,6 +1,7 @@
 """Models of the pipelines that tests serve in memory."""
 
 from collections import Counter
+from types import MappingProxyType
 
 RUNS = Counter()
 
@@ -35,12 +36,39 @@ class Raises:
         return [{"x": query["x"]} for query in batch]
 
 
+class Pass:
+    def predict(self, batch):
+        return batch
+
+
+class Square:
+    """Its answer is a function of its input, so that a mix-up shows."""
+
+    def predict(self, batch):
+        return [{"y": query["x"] ** 2, "id": query.request_id} for query in batch]
+
+
+class Fragile:
+    """Does what its inputs say."""
+
+    STRANGE = MappingProxyType({"text": "no mapping", "object": {"y": object()}, "huge": {"y": b"x" * 20_000_000}})
+
+    def predict(self, batch):
+        if any(query.get("act") == "raise" for query in batch):
+            raise ValueError("cannot stand this one")
+        return [self.STRANGE.get(query.get("act"), {"y": query["x"]}) for query in batch if query.get("act") != "short"]
+
+
 class Learns:
     pass
 
 
 def side(outputs):
     return "left" if outputs["x"] % 2 else "right"
+
+
+def by_sign(outputs):
+    return ["left"] if outputs["y"] % 2 else ["right"]
 
 
 def closed(x):
