@@ -189,18 +189,21 @@ class Stage:
         reader.close()
         return {place.partition: place.offset for place in found}
 
-    def metrics(self, stage: str, replica: int = 0) -> dict[str, float]:
-        """Scrape a replica: the sum over labels by sample name, or nothing while it is not there."""
+    def samples(self, stage: str, replica: int = 0) -> list[Any]:
+        """Scrape a replica; nothing while it is not there."""
         try:
             entry = json.loads((self.folder / "run" / self.name / f"{stage}.{replica}.json").read_text())
             with urllib.request.urlopen(f"http://127.0.0.1:{entry['port']}/metrics", timeout=30) as answer:
                 text = answer.read().decode()
         except OSError:
-            return {}
+            return []
+        return [sample for family in text_string_to_metric_families(text) for sample in family.samples]
+
+    def metrics(self, stage: str, replica: int = 0) -> dict[str, float]:
+        """Scrape a replica: the sum over labels by sample name."""
         found: dict[str, float] = {}
-        for family in text_string_to_metric_families(text):
-            for sample in family.samples:
-                found[sample.name] = found.get(sample.name, 0.0) + sample.value
+        for sample in self.samples(stage, replica):
+            found[sample.name] = found.get(sample.name, 0.0) + sample.value
         return found
 
     def close(self) -> None:
