@@ -28,6 +28,7 @@ from tests import waiting
 MODELS = '''
 import os, time
 import numpy as np
+from spillway import Flagged
 
 
 class Square:
@@ -80,7 +81,7 @@ class Fragile:
     def predict(self, batch):
         if any(query.get("act") == "die" for query in batch):
             os._exit(9)
-        return [{"y": query["x"]} for query in batch]
+        return [Flagged({"y": query["x"]}, x=query["x"]) for query in batch]
 
 
 class Slow:

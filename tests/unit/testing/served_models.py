@@ -3,6 +3,10 @@
 from collections import Counter
 from types import MappingProxyType
 
+import numpy as np
+
+from spillway import Flagged
+
 RUNS = Counter()
 
 
@@ -57,6 +61,23 @@ class Fragile:
         if any(query.get("act") == "raise" for query in batch):
             raise ValueError("cannot stand this one")
         return [self.STRANGE.get(query.get("act"), {"y": query["x"]}) for query in batch if query.get("act") != "short"]
+
+
+class Tells:
+    """Flags what it answers with what `tell` says of the query."""
+
+    def __init__(self, tell):
+        self.tell = TELLS[tell]
+
+    def predict(self, batch):
+        return [Flagged({"x": x}, **self.tell(x)) for query in batch for x in [query.get("x", query.get("left.x"))]]
+
+
+TELLS = {
+    "odd": lambda x: {"mine": ["odd", x]} if x % 2 else {},
+    "sure": lambda _x: {"confidence": np.float32(0.5)},
+    "variant": lambda x: {"variant": "small", "default": x == 2},
+}
 
 
 class Learns:

@@ -1,4 +1,4 @@
-"""Policies in memory: what a drop tells, whose clock counts, what stages tell one another, and the page's own policy."""
+"""Policies in memory: what a drop tells, whose clock counts, what stages tell one another, the page's own policy."""
 
 import json
 import re

@@ -134,6 +134,21 @@ stages:
         assert headers.decode(left[0].headers).path == {"square": ("left",)}
 
 
+def test_what_models_say_of_their_answers_reaches_the_outcome_from_both_branches():
+    tells = "\n".join(
+        f'  - {{name: {name}, model: "{MODELS}:Tells", arguments: {{tell: {tell}}}, after: {after}}}'
+        for name, tell, after in (
+            ("open", "odd", "[]"), ("left", "sure", "open"), ("right", "variant", "open"),
+            ("close", "odd", "[left, right]"),
+        )
+    )  # fmt: skip
+    with testing.serve(Pipeline.parse(f"name: p\nslo: 30s\nstages:\n{tells}")) as pipeline:
+        for x, outcome in pipeline.outcomes([{"x": x} for x in range(40)]):
+            odd = {"mine": ["odd", x]}
+            branches = {"left": {"confidence": 0.5}, "right": {"variant": "small", "default": x == 2}}
+            assert outcome.flags == branches | ({"open": odd, "close": odd} if x % 2 else {})
+
+
 def test_a_full_queue_stops_the_reading_and_loses_nothing():
     with testing.serve(one("emulated: {alpha: 2ms, beta: 0.2ms}, batching: {size: 8}, queue: 16")) as pipeline:
         sent = [pipeline.submit({"x": x}) for x in range(400)]
