@@ -81,7 +81,7 @@ class Fragile:
     def predict(self, batch):
         if any(query.get("act") == "die" for query in batch):
             os._exit(9)
-        return [Flagged({"y": query["x"]}, x=query["x"]) for query in batch]
+        return [Flagged({"y": query["x"]}, sure=True) for query in batch]
 
 
 class Slow:

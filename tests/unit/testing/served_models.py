@@ -84,10 +84,6 @@ class Learns:
     pass
 
 
-def side(outputs):
-    return "left" if outputs["x"] % 2 else "right"
-
-
 def by_sign(outputs):
     return ["left"] if outputs["y"] % 2 else ["right"]
 

@@ -11,7 +11,7 @@ from spillway import Pipeline, UsageError, WireError, testing
 from spillway.producers.client.exchange import OutcomeTimeoutError
 
 from . import served_models
-from .served_models import RUNS, closed
+from .served_models import closed
 
 MODELS = f"{served_models.__name__}"
 DIAMOND = f"""
@@ -118,20 +118,7 @@ def test_a_query_that_cannot_make_its_deadline_is_dropped():
         assert timing.executed == 0.2
 
 
-def test_choices_caches_and_defaults():
-    chooses = Pipeline.parse(
-        DIAMOND.replace("partitions: 3", "partitions: 2\nsinks: any")
-        .replace('Opens"}', f'Opens", choose: "{MODELS}:side"}}')
-        .replace(f'  - {{name: close, model: "{MODELS}:Closes", after: [left, right]}}\n', "")
-        .replace(f'"{MODELS}:Doubles"', f'"{MODELS}:Doubles", cache: {{bytes: 1MB}}')
-    )
-    RUNS.clear()
-    with testing.serve(chooses) as pipeline:
-        outcomes = [pipeline.predict({"x": x}) for x in (0, 1, 0, 0)]
-        assert [(outcome.stage, outcome.outputs["y"]) for outcome in outcomes] == [
-            ("left", 2), ("right", 11), ("left", 2), ("left", 2)
-        ]  # fmt: skip
-        assert RUNS["doubles"] == 1
+def test_a_query_that_is_late_gets_the_default():
     late = one("emulated: {alpha: 200ms, beta: 0ms}, default: {label: unknown}", slo="250ms")
     with testing.serve(late) as pipeline:
         outcome = pipeline.predict({"x": 1}, deadline=0.1)
