@@ -1,4 +1,4 @@
-"""Partitions that come to a stage: what it owns goes on while their version logs are read, and what came is set aside."""
+"""Partitions that come to a stage: what it owns goes on while logs are read for them, and what came is set aside."""
 
 import asyncio
 
