@@ -48,6 +48,7 @@ class Gauges:
         self._outbox = outbox
         self._shares = shares
         self._waits = Waits()
+        self._parks = True  # whether requests may wait for payloads that are read again: at a join alone
         self.queue_limit = queue_limit
         self.stats = outbox.stats
 
@@ -56,7 +57,7 @@ class Gauges:
         """Whether more records may be delivered. They may, in any case: nothing is lost, the bound is just passed."""
         if self._batcher.depth + self.parked >= self.queue_limit or not self._few_under_way:
             return False
-        return sum(share.refetch.held for share in self._shares.values()) < PAYLOAD_BYTES
+        return not self._parks or sum(share.refetch.held for share in self._shares.values()) < PAYLOAD_BYTES
 
     @property
     def _few_under_way(self) -> bool:
@@ -84,7 +85,7 @@ class Gauges:
 
     @property
     def parked(self) -> int:
-        return sum(len(share.refetch) for share in self._shares.values())
+        return sum(len(share.refetch) for share in self._shares.values()) if self._parks else 0
 
     @property
     def resting(self) -> int:
@@ -171,7 +172,7 @@ class Intake(Gauges):
 
     def take_fetches(self) -> list[Fetch]:
         """Give the records that are to be read again; every one is answered by `fetched`."""
-        return [fetch for share in self._shares.values() for fetch in share.refetch.take()]
+        return [fetch for share in self._shares.values() for fetch in share.refetch.take()] if self._parks else []
 
     def fetched(self, now: float, fetch: Fetch, payload: Any, loss: Loss | None = None) -> None:
         """Take the payload of a record that was read again; with `loss`, a stand-in for one that is gone."""

@@ -371,7 +371,7 @@ class Lanes:
 
     def _enter(self, now: float, query: Query) -> None:
         """Have a query join lanes; without any with a worker it waits."""
-        for name in [name for name in query.asked if not self._serves(name)]:
+        for name in [name for name in query.asked if name not in query.failed and not self._serves(name)]:
             del query.asked[name]
         if self._join(now, query):
             self._idle.pop(id(query.request), None)

@@ -51,7 +51,7 @@ class Pool:
     def __init__(self, count: int, *, starts: bool = True) -> None:
         """`count`: how many there should be; see `resize`. Without `starts` they come by themselves (`ready`)."""
         self._count = count
-        self._starts = starts
+        self.starts = starts
         self._members: dict[int, _Member] = {}
         self._numbers = 0
         self._failures = 0  # workers lost one after the other that had not settled
@@ -82,7 +82,7 @@ class Pool:
 
         What formed for a worker that drains may start on another one, which is to drain next.
         """
-        if not self._starts:
+        if not self.starts:
             return
         staying = [n for n, member in self._members.items() if member.phase is not Phase.DRAINING]
         if len(staying) < self._count and now >= self._not_before:
@@ -98,7 +98,7 @@ class Pool:
 
     def next_wake(self, now: float) -> float | None:
         """When `take` next has something to do that time alone brings."""
-        if not self._starts:
+        if not self.starts:
             return None
         staying = sum(member.phase is not Phase.DRAINING for member in self._members.values())
         return self._not_before if staying < self._count and now < self._not_before else None
@@ -106,7 +106,7 @@ class Pool:
     def ready(self, now: float, worker: int) -> bool:
         """Note that a worker said Hello; False if it is not wanted any more."""
         if worker not in self._members:
-            if self._starts:
+            if self.starts:
                 return False
             self._members[worker] = _Member(Phase.LOADING, now)
         self._pass(now, worker, "hello")

@@ -31,6 +31,8 @@ class Query:
     answers: dict[str, Any] = field(default_factory=dict)
     ended: Refusal | Failed | None = None
     """How a ticket without an answer ended last; a failure stands before any refusal."""
+    failed: tuple[str, ...] = ()
+    """The lanes that have failed it, which are not asked again."""
     deaths: dict[str, int] = field(default_factory=dict)
     note: Any = None
     """The route's."""
@@ -43,7 +45,10 @@ class Query:
 
     def lost(self, lane: str, why: Refusal | Failed) -> None:
         self.tickets.pop(lane, None)
-        if self.ended is None or not isinstance(why, Refusal):
+        failed = not isinstance(why, Refusal)
+        if failed:
+            self.failed = *self.failed, lane
+        if self.ended is None or failed:
             self.ended = why
 
 

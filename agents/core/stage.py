@@ -109,6 +109,7 @@ class StageCore(Intake):
         self.stage = stage
         self.epoch = epoch
         self._rule = rule if graph.is_join(stage) else None
+        self._parks = self._rule is not None
         self._payloads = PayloadRoom(payload_bytes)
         self._paths = paths
         self._runs: list[Batch] = []
@@ -192,10 +193,12 @@ class StageCore(Intake):
         wake = self._batcher.next_wake(now)
         if self._batcher.depth and not self._batcher.workers:
             wake = now + _LOOK_SECONDS if wake is None else min(wake, now + _LOOK_SECONDS)
-        dues = [None if each is None else each.next_wake() for each in (self.dispatch, self._moments)]
-        for due in (*dues, None if self._holding is None else self._holding.next_wake(now)):
-            if due is not None:
-                wake = max(now, due) if wake is None else max(now, min(wake, due))
+        if self.dispatch is not None:
+            wake = _sooner(now, wake, self.dispatch.next_wake())
+        if self._moments is not None:
+            wake = _sooner(now, wake, self._moments.next_wake())
+        if self._holding is not None:
+            wake = _sooner(now, wake, self._holding.next_wake(now))
         if self._rule is None:
             return wake
         expiry = min((share.next_expiry() for share in self._shares.values()), default=NEVER)
@@ -459,3 +462,9 @@ def _dropped(refusal: Refusal, policy: str) -> Loss:
     text = f"{refusal.text} (dropped by policy {policy}; 'policy: naive' drops nothing)" if policy else refusal.text
     short = refusal.now + refusal.remaining - refusal.deadline if isinstance(refusal, Shortfall) else 0.0
     return Loss(DROPPED, refusal.reason, text, short)
+
+
+def _sooner(now: float, wake: float | None, due: float | None) -> float | None:
+    if due is None:
+        return wake
+    return max(now, due) if wake is None else max(now, min(wake, due))

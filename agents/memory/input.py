@@ -43,6 +43,7 @@ class MemoryInput(Input):
         self._positions: dict[int, int] = {}  # of what is read: a dict of its own for each assignment
         self._generation = -1
         self._closing = False
+        self._committing = asyncio.Lock()  # commits arrive in the order in which they were asked for
         self._tasks: list[asyncio.Task[None]] = []
 
     def start(self) -> None:
@@ -162,11 +163,12 @@ class MemoryInput(Input):
 
     async def commit(self, offsets: Mapping[int, Commit]) -> bool:
         member, generation = self._member, self._generation
-        await asyncio.sleep(self._world.latency())
-        try:
-            self._process.reach(lambda: self._group.commit(member, generation, offsets))
-        except FencedError:
-            return False
+        async with self._committing:
+            await asyncio.sleep(self._world.latency())
+            try:
+                self._process.reach(lambda: self._group.commit(member, generation, offsets))
+            except FencedError:
+                return False
         await asyncio.sleep(self._world.latency())
         return True
 

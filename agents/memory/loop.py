@@ -159,6 +159,13 @@ class VirtualLoop(asyncio.BaseEventLoop):
         if error is not None and not isinstance(error, KilledError):
             self.failures.append(error)
 
+    @property
+    def unheard(self) -> list[BaseException]:
+        """What tasks have raised that nobody has asked for."""
+        done = [task for task in self._tasks if task.done() and task._log_traceback]  # noqa: SLF001
+        raised = [task._exception for task in done]  # noqa: SLF001
+        return [error for error in raised if error is not None and not isinstance(error, KilledError)]
+
     def _write_to_self(self) -> None:
         """Nothing: no thread waits for this loop."""
 

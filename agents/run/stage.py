@@ -19,8 +19,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 from spillway.agents.run.alarm import Alarm
 from spillway.agents.run.emission import about
@@ -30,21 +29,16 @@ from spillway.lineage.errors import SpillwayError
 from spillway.lineage.ports import Commit, Owner
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from spillway.agents.core.actions import Emit, Executed, Result, Work
     from spillway.agents.core.batching import Batch
-    from spillway.agents.core.deaths import Place
     from spillway.agents.core.joins import Fetch
     from spillway.agents.core.policy import StageState
     from spillway.agents.core.request import Loss
     from spillway.agents.core.stage import StageCore
-    from spillway.agents.metrics import StageMetrics
-    from spillway.agents.run.emission import Carried, Emission
-    from spillway.agents.run.inputs import Inputs
-    from spillway.agents.run.intake import Intake
-    from spillway.agents.run.memory import Memory, Rereading
-    from spillway.agents.run.tally import Tally
+    from spillway.agents.run.emission import Carried
+    from spillway.agents.run.stage_context import Context, Dispatch, Workers
     from spillway.lineage.ports import Bounds, Clock, Input, Output, Record
 
 log = logging.getLogger(__name__)
@@ -52,60 +46,6 @@ log = logging.getLogger(__name__)
 _NOTHING: Final = Commit(0, "")  # of a partition for which nothing was committed
 _AT_ONCE: Final = 32  # records decoded before the loop gets to do something else
 _EARLY: Final = 10_000  # records that may wait for partitions which are being taken over
-
-
-class Workers(Protocol):
-    """Who runs batches, and calls `Stage.executed` when one is done."""
-
-    @property
-    def busy(self) -> set[Place]:
-        """The records that they have been running for a while, within their time-out."""
-        ...
-
-    def submit(self, worker: int, batch: Batch, /) -> None: ...
-
-
-class Dispatch(Protocol):
-    """Who runs copies of batches, or parity batches, beside the workers."""
-
-    def pump(self) -> None: ...
-
-
-class Guard(Protocol):
-    """What knows which records a model has been running for a while, or ended its process."""
-
-    @property
-    def busy(self) -> set[Place]: ...
-
-    def look(self, committed: Mapping[int, int]) -> None:
-        """Learn what other processes died of; `committed`: of the partitions that are ours."""
-        ...
-
-
-async def _nothing() -> None:
-    """Read no logs."""
-
-
-@dataclass(slots=True, kw_only=True)
-class Context:
-    """What a stage works with beside its core and its ports."""
-
-    intake: Intake
-    emission: Emission
-    memory: Memory
-    rereading: Rereading
-    metrics: StageMetrics
-    tally: Tally
-    inputs: Inputs
-    guard: Guard
-    remembered: Callable[[Work, Any, float], Result]
-    """Makes the result of a request whose answer was known; called off the loop."""
-    reload_schemas: Callable[[], bool]
-    """Looks for writers' schemas that are not known yet; True if it found one. Called off the loop."""
-    read_logs: Callable[[], Awaitable[None]] = _nothing
-    """Reads the version logs, where the stage goes by any, to the ends that they have from now on."""
-    own: Callable[[Collection[int]], object] = bool
-    """Called with the partitions that are this replica's, before it reads them."""
 
 
 class Stage(Owner):
@@ -259,19 +199,23 @@ class Stage(Owner):
             answering = self._loop.create_task(self._answer(hits))
             self._answering.add(answering)
             answering.add_done_callback(self._answering.discard)
-        for emit in core.take_emits():
-            if not self._emit(output, emit):
-                return
-        self._rereading.ask(core.take_fetches())
-        if not self._room.is_set() and (self._may_accept or self._stopping):
-            self._room.set()
         now = self._now()
+        for emit in core.take_emits():
+            if not self._emit(now, output, emit):
+                return
+        if fetches := core.take_fetches():
+            self._rereading.ask(fetches)
+        self._look_for_room()
         wake = core.next_wake(now)
         if wake is not None:
             self._alarm.within(wake - now)
 
-    def _emit(self, output: Output, emit: Emit) -> bool:
-        self._tally.emitted(self._now(), emit)
+    def _look_for_room(self) -> None:
+        if not self._room.is_set() and (self._may_accept or self._stopping):
+            self._room.set()
+
+    def _emit(self, now: float, output: Output, emit: Emit) -> bool:
+        self._tally.emitted(now, emit)
         try:
             message = self._context.emission.message(emit)
         except SpillwayError as error:
@@ -352,8 +296,9 @@ class Stage(Owner):
         self._pump()
 
     def stored(self, emits: Sequence[Emit]) -> None:
+        """Learn that the broker has these messages, which leads to commits and to room, and to nothing else."""
         self._core.acked_all(emits)
-        self._pump()
+        self._look_for_room()
 
     # The input's owner ----------------------------------------------------------------------------------------------
 

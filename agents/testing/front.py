@@ -6,18 +6,18 @@ import asyncio
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from spillway.agents.core.joins import PAYLOAD_BYTES
+from spillway.agents.live.stage.beside import beside_of
+from spillway.agents.live.stage.driver import DriverParts, build_driver
+from spillway.agents.live.stage.extras import Extras
 from spillway.agents.live.stage.guard import Guard
-from spillway.agents.live.stage.parts import build_cache, build_core, build_work, known_of, stage_signature
+from spillway.agents.live.stage.members import Members
+from spillway.agents.live.stage.parts import build_work, known_of, known_of_hello
+from spillway.agents.live.stage.variants import VariantCrews
 from spillway.agents.memory.input import MemoryInput
 from spillway.agents.memory.ports import MemoryClock, MemoryLog, MemoryOutput, MemorySpans
 from spillway.agents.metrics import StageMetrics
-from spillway.agents.run.emission import Emission
-from spillway.agents.run.inputs import Inputs, of_stage
-from spillway.agents.run.intake import Intake
-from spillway.agents.run.memory import Memory, Rereading
-from spillway.agents.run.planner import Planner, without_words
-from spillway.agents.run.stage import Context, Stage
-from spillway.agents.run.tally import Tally
+from spillway.agents.run.planner import without_words
 from spillway.agents.testing.workers import MemoryWorkers
 from spillway.lineage.values.codec import Decoder
 
@@ -25,14 +25,16 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from spillway.agents.core.stage import StageCore
-    from spillway.agents.live.stage.batch_work import BatchWork
+    from spillway.agents.live.stage.config import StageConfig
+    from spillway.agents.live.stage.crew import Crew, Crews
+    from spillway.agents.live.stage.parts import Known
     from spillway.agents.memory.groups import Group
     from spillway.agents.memory.processes import Process
     from spillway.agents.memory.world import DriverWorld
-    from spillway.topology.load import Pipeline
-    from spillway.topology.spec import StageSpec
+    from spillway.agents.run.stage import Stage
 
 COMMIT_EVERY = 0.5  # seconds
+_LOOK = 0.05  # seconds between two looks whether all is done
 
 
 class Front:
@@ -42,63 +44,101 @@ class Front:
         self,
         world: DriverWorld,
         process: Process,
-        pipeline: Pipeline,
-        spec: StageSpec,
+        config: StageConfig,
         group: Group,
         *,
-        replica: int,
         models: Mapping[int, Any],
         period: float,
         duration: Callable[[int], float] | None,
+        crews: Crews,
+        loaded: Callable[[], object],
+        payload_bytes: int = PAYLOAD_BYTES,
     ) -> None:
-        """`models`: of its workers. `period`: seconds between two words to the other stages.
+        """`models`: of its workers, where these are threads. `period`: seconds between two words to the other stages.
 
-        `duration`: of a batch of n, in seconds; None: what its model takes.
+        `duration`: of a thread's batch of n, in seconds; None: what its model takes. `loaded` is called once the
+        workers that would be processes have loaded their models. `payload_bytes`: as of `StageCore`.
         """
-        known, limits = known_of(models[0]), pipeline.spec.limits.merged()
-        clock, spans = MemoryClock(process), MemorySpans(world, process)
-        name, topic = pipeline.spec.name, group.topic
-        self.metrics = StageMetrics(name, spec.name, replica, queue_limit=spec.queue, instances=len(models))
+        self._world, self._process, self._config, self._group = world, process, config, group
+        self._models, self._period, self._duration, self._crews = models, period, duration, crews
+        name, spec = config.pipeline.spec.name, config.spec
+        self.metrics = StageMetrics(name, spec.name, config.replica, queue_limit=spec.queue, instances=len(models))
         self.metrics.plan_now = world.loop.time
-        guard = Guard(spec.name)
-        work: BatchWork = build_work(pipeline, spec, models, known, limits, guard)
-        cache = build_cache(spec, known)
-        self.metrics.cache = cache.get("cache")
-        core: StageCore = build_core(pipeline, spec, replica, None, period=period, threads=len(models), cache=cache)
-        decoder = Decoder(limits)
-        intake = Intake(
-            predecessors=tuple(pipeline.graph.predecessors[spec.name]),
-            decoder=decoder,
-            signature=None if pipeline.graph.is_join(spec.name) else stage_signature(spec, known),
-            slo=pipeline.spec.slo,
-            metrics=self.metrics,
-        )
-        self._planner = Planner(
-            *(pipeline.spec, core.view, core), clock=clock, decoder=decoder, metrics=self.metrics, reload_schemas=bool
-        )
-        context = Context(
-            intake=intake,
-            emission=Emission(name, spec.name, limits, clock.now),
-            memory=Memory(topic, spans, intake),
-            rereading=Rereading(topic, spans, intake),
-            metrics=self.metrics,
-            tally=Tally(self.metrics, self._planner.observed),
-            inputs=Inputs(topic, of_stage(group.name, topic), self.metrics.stopped),
-            guard=guard,
-            remembered=work.remembered,
-            reload_schemas=bool,
-        )
-        self.stage = stage = Stage(core, clock, context)
-        self._output = MemoryOutput(world, process, partial(without_words, stored=stage.stored))
-        workers = MemoryWorkers(process, stage, work.run, duration)
-        self._input = MemoryInput(world, process, group, f"{group.name}.{replica}", stage, COMMIT_EVERY)
-        stage.start(self._input, self._output, workers)
-        self._log = MemoryLog(world, process)
+        self._loaded, self._payload_bytes = loaded, payload_bytes
+        self._leaving = asyncio.Event()
+        self.stage: Stage  # once it has loaded, as its core
+        self.core: StageCore
 
     async def serve(self) -> None:
-        """Serve until the process dies. Raises SpillwayError where it cannot go on."""
-        self._planner.follow(self._log)
-        planning = asyncio.get_running_loop().create_task(self._planner.run(self._output, self.stage.tick))
-        planning.add_done_callback(self.stage.planning_ended)
-        self._input.start()
-        await self.stage.failed
+        """Serve until the process dies or has left. Raises SpillwayError where it cannot go on."""
+        config, world, process = self._config, self._world, self._process
+        beside = beside_of(config, self._crews)
+        known, crew = await self._begin_workers()
+        if beside is not None:
+            await beside.ready()
+        self._loaded()
+        limits, guard = config.pipeline.spec.limits.merged(), Guard(config.stage)
+        work = build_work(config.pipeline, config.spec, self._models, known, limits, guard)
+        built = build_driver(
+            config,
+            DriverParts(
+                known=known,
+                work=work,
+                guard=guard,
+                metrics=self.metrics,
+                clock=MemoryClock(process),
+                spans=MemorySpans(world, process),
+                decoder=Decoder(limits),
+                period=self._period,
+                threads=len(self._models),
+                crew=crew,
+                beside=beside,
+                payload_bytes=self._payload_bytes,
+            ),
+        )
+        stage, planner, self.core = built.stage, built.planner, built.core
+        self.stage = stage
+        output = MemoryOutput(world, process, partial(without_words, stored=stage.stored))
+        member = f"{self._group.name}.{config.replica}"
+        source = MemoryInput(world, process, self._group, member, stage, COMMIT_EVERY)
+        stage.start(source, output, crew or MemoryWorkers(process, stage, work.run, self._duration))
+        if crew is not None:
+            crew.begin(stage, work)
+        if beside is not None:
+            loop = asyncio.get_running_loop()
+            stage.extras = extras = Extras(beside, work, loop, stage.recovered, stage.crashed)
+            extras.begin()
+        planner.follow(MemoryLog(world, process))
+        planning = asyncio.get_running_loop().create_task(planner.run(output, stage.tick))
+        planning.add_done_callback(stage.planning_ended)
+        source.start()
+        left = asyncio.ensure_future(self._left(source, output))
+        await asyncio.wait([stage.failed, left], return_when=asyncio.FIRST_COMPLETED)
+        if stage.failed.done():
+            stage.failed.result()
+
+    def leave(self) -> None:
+        """Have `serve` end in order, after which other replicas have its partitions."""
+        self._leaving.set()
+
+    async def _left(self, source: MemoryInput, output: MemoryOutput) -> None:
+        await self._leaving.wait()
+        self.stage.stop_taking()
+        while not self.stage.idle:  # noqa: ASYNC110 - what makes it so is many things
+            await asyncio.sleep(_LOOK)
+        await source.close(leave=True)
+        await output.close()
+
+    async def _begin_workers(self) -> tuple[Known, Crew | Members | VariantCrews | None]:
+        """Start the workers that would be processes, and return what their model says of itself."""
+        config, spec = self._config, self._config.spec
+        if spec.ensemble is not None:
+            members = Members(config, self._crews)
+            return await members.first(), members
+        if spec.variants is not None:
+            variants = VariantCrews(config, self._crews)
+            return await variants.first(), variants
+        if config.processes:
+            crew = self._crews.make(f"stage {spec.name!r}", spec, config.workers)
+            return known_of_hello(await crew.first()), crew
+        return known_of(self._models[0]), None

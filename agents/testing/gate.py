@@ -6,6 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from spillway.agents.core.gate import GateCore
+from spillway.agents.core.joins import PAYLOAD_BYTES
 from spillway.agents.live.gate.metrics import GateMetrics
 from spillway.agents.memory.ports import MemoryClock, MemoryExecutor, MemorySpans, MemoryTransactions
 from spillway.agents.memory.pulled_input import MemoryPulledInput
@@ -27,18 +28,31 @@ if TYPE_CHECKING:
 class GateFront:
     """A process of the gate. Make it in that process."""
 
-    def __init__(self, world: DriverWorld, process: Process, pipeline: Pipeline, group: Group) -> None:
+    def __init__(
+        self,
+        world: DriverWorld,
+        process: Process,
+        pipeline: Pipeline,
+        group: Group,
+        *,
+        replica: int = 0,
+        payload_bytes: int = PAYLOAD_BYTES,
+    ) -> None:
+        """`payload_bytes`: as of `GateCore`."""
+        name = f"{group.name}.{replica}"
         spec, limits = pipeline.spec, pipeline.spec.limits.merged()
         names = GateTopics(topics.outcomes(spec.name), topics.egress(spec.name), topics.dead(spec.name))
-        pulled = MemoryPulledInput(world, process, group, f"{group.name}.0")
+        self._leaving = False
+        self._input = pulled = MemoryPulledInput(world, process, group, name)
         spans, executor, clock = MemorySpans(world, process), MemoryExecutor(), MemoryClock(process)
-        self.metrics = GateMetrics(spec.name, 0, spec.slo)
-        self._gate = Gate(
+        self.metrics = GateMetrics(spec.name, replica, spec.slo)
+        self.transactions = MemoryTransactions(world, process, name, group.name, pulled.ticket)
+        self.gate = Gate(
             GateContext(
-                name=f"{spec.name}.0",
+                name=f"{spec.name}.{replica}",
                 topics=names,
                 input=pulled,
-                transactions=MemoryTransactions(world, process, f"{group.name}.0", group.name, pulled.ticket),
+                transactions=self.transactions,
                 spans=spans,
                 clock=clock,
                 sleep=asyncio.sleep,
@@ -47,16 +61,21 @@ class GateFront:
                 wire=GateWire(pipeline.graph.order, Decoder(limits), limits, clock),
                 inputs=Inputs(names.outcomes, of_gate(group.name, names.outcomes), self.metrics.stopped),
                 recorder=self.metrics,
-                core=lambda: GateCore(pipeline.graph, sinks=spec.sinks),
+                core=lambda: GateCore(pipeline.graph, sinks=spec.sinks, payload_bytes=payload_bytes),
                 gather=gather_of(spec.slo),
             )
         )
 
     async def serve(self) -> None:
-        """Serve until the process dies. Raises SpillwayError where it cannot go on."""
-        await self._gate.start()
-        while True:
+        """Serve until the process dies or is to `leave`. Raises SpillwayError where it cannot go on."""
+        await self.gate.start()
+        while not self._leaving:
             try:
-                await self._gate.run(bool)
+                await self.gate.run(lambda: self._leaving)
             except OustedError:
-                await self._gate.rejoin()
+                await self.gate.rejoin()
+        await self._input.close(leave=True)
+
+    def leave(self) -> None:
+        """Have `serve` end in order, after which other replicas have its partitions."""
+        self._leaving = True

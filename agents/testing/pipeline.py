@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from spillway.lineage.ports import Record
     from spillway.producers.client.queries import Prepared
 
+_LOADING = 0.001  # seconds between two looks at whether models are loaded
+
 
 class Pending:
     """A query that was sent. Its outcome comes while the pipeline's time goes on."""
@@ -50,9 +52,11 @@ class ServedPipeline:
     what the stage's profile says, and 1 ms without one.
     """
 
-    def __init__(self, pipeline: Pipeline, *, seed: int, kill: Collection[str], real_time: bool) -> None:
+    def __init__(
+        self, pipeline: Pipeline, *, seed: int, kill: Collection[str], slow: Collection[str], real_time: bool
+    ) -> None:
         self.pipeline = pipeline
-        self._service = Service(pipeline, seed=seed, kill=kill, real_time=real_time)
+        self._service = Service(pipeline, seed=seed, kill=kill, slow=slow, real_time=real_time)
         self._world = self._service.world
         clock = (lambda: self._world.now,) * 2
         self._maker = QueryMaker(pipeline, slo=None, grace=GRACE, clock=clock)
@@ -63,7 +67,11 @@ class ServedPipeline:
         self._closed = False
 
     def __enter__(self) -> Self:
-        self._run(self._begin())
+        try:
+            self._run(self._begin())
+        except BaseException:
+            self.close()
+            raise
         return self
 
     def __exit__(
@@ -86,7 +94,7 @@ class ServedPipeline:
 
     @property
     def deaths(self) -> Mapping[str, int]:
-        """How often the process of each stage, and the gate's, has died."""
+        """How often the process of each stage, the gate's, and workers in processes have died, by name."""
         return dict(self._service.deaths)
 
     def predict(
@@ -145,7 +153,10 @@ class ServedPipeline:
         self._run(asyncio.sleep(seconds))
 
     def kill(self, stage: str) -> None:
-        """Kill a stage's process, or the gate's ("gate"), as SIGKILL does. It is started again 0.1 s later."""
+        """Kill a stage's process, or the gate's ("gate"), as SIGKILL does. It is started again 0.1 s later.
+
+        Of workers ("recognise.workers", as `serve` names them) one is killed, which runs a batch if any does.
+        """
         self._service.kill(stage)
 
     def stop(self, stage: str) -> None:
@@ -220,6 +231,8 @@ class ServedPipeline:
         self._service.start()
         client = self._world.process("client")
         client.start(self._follow(MemoryLog(self._world, client)))
+        while self._service.loading and self._service.error is None:  # noqa: ASYNC110 - once
+            await asyncio.sleep(_LOADING)
 
     async def _follow(self, log: MemoryLog) -> None:
         egress = topics.egress(self.pipeline.spec.name)
@@ -248,22 +261,30 @@ class ServedPipeline:
 
 
 def serve(
-    pipeline: Pipeline | Path | str, *, seed: int = 0, kill: Collection[str] | str = (), real_time: bool = False
+    pipeline: Pipeline | Path | str,
+    *,
+    seed: int = 0,
+    kill: Collection[str] | str = (),
+    slow: Collection[str] | str = (),
+    real_time: bool = False,
 ) -> ServedPipeline:
     """Serve a pipeline of stateless stages in this process: no Kafka, no Java, no other process.
 
     The stages and the gate are those that ship, over a model of Kafka, and the models are the file's own. `seed`
-    chooses delays, and when those die that `kill` names: stages' names, or "gate". Whatever dies, each query has one
-    outcome. In `real_time` a batch takes what its model takes, and the clock is the machine's. Use it as a context::
+    chooses delays, and when those die that `kill` names: stages, "gate", or workers that would be processes. These are
+    `stage.workers`, `stage.NAME` of a member or variant, `stage.copies`, and `stage.parity`. Workers that `slow` names
+    take a hundred times as long for a batch now and then. Whatever dies, each query has one outcome. In `real_time` a
+    batch takes what its model takes, and the clock is the machine's. Use it as a context::
 
         with spillway.testing.serve("pipeline.yaml", kill="recognise") as pipeline:
             assert pipeline.predict({"image": image}).outputs["plate"] == "AB-123"
 
     Raises SpecError for a file that is no pipeline, UsageError for one that cannot be served so, and ModelError for a
-    model that cannot be loaded.
+    model that cannot be loaded; of a worker that would be a process when the context is entered.
     """
     found = pipeline if isinstance(pipeline, Pipeline) else Pipeline.load(pipeline)
     beside = str(found.path.parent.absolute())
     if beside not in sys.path:
         sys.path.append(beside)  # models are found beside the file; last, so that it takes no other module's place
-    return ServedPipeline(found, seed=seed, kill=[kill] if isinstance(kill, str) else kill, real_time=real_time)
+    kill, slow = [[names] if isinstance(names, str) else names for names in (kill, slow)]
+    return ServedPipeline(found, seed=seed, kill=kill, slow=slow, real_time=real_time)

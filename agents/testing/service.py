@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from spillway.agents.core.joins import PAYLOAD_BYTES
 from spillway.agents.core.policies import period_of
+from spillway.agents.live.stage.config import StageConfig
 from spillway.agents.live.stage.parts import load_copy
 from spillway.agents.memory.groups import Group
 from spillway.agents.memory.processes import AFTER, BEFORE
 from spillway.agents.memory.world import DriverWorld, Network
 from spillway.agents.models.loading import TORCH_THREADS, load_policy
+from spillway.agents.testing.conditions import Conditions, name_of, processes_of
 from spillway.agents.testing.front import Front
 from spillway.agents.testing.gate import GateFront
-from spillway.lineage.errors import UsageError
+from spillway.agents.testing.links import Workshop
+from spillway.lineage.errors import ModelError, UsageError
 from spillway.lineage.metric_names import GATE
 from spillway.topology import topics
 
@@ -27,13 +32,14 @@ if TYPE_CHECKING:
 
     from spillway.agents.memory.processes import Process
     from spillway.topology.load import Pipeline
-    from spillway.topology.spec import StageSpec
 
 _RESTART: Final = 0.1  # seconds until a process that died is started again
-_BATCH: Final = 0.001  # seconds that a batch of a model without a profile takes
 _KILLS: Final = 0.02  # share of the calls to Kafka at which a process that is to be killed dies
 _CALM: Final = Network(0.0002, 0.0003, 0.0)
 _DEATHS: Final = 50  # of a process in a row that ended by an error, before it is given up
+
+
+Slot = tuple[str, int]  # a stage, or the gate, and which replica of it
 
 
 class Served(Protocol):
@@ -43,6 +49,8 @@ class Served(Protocol):
     def metrics(self) -> Collector: ...
 
     async def serve(self) -> None: ...
+
+    def leave(self) -> None: ...
 
 
 class _Pace:
@@ -70,142 +78,187 @@ class PassingModel:
 class Service:
     """The processes of one pipeline, in a world of their own."""
 
-    def __init__(self, pipeline: Pipeline, *, seed: int, kill: Collection[str], real_time: bool) -> None:
-        """`kill`: the stages, or "gate", whose processes die now and then.
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        *,
+        seed: int,
+        kill: Collection[str] = (),
+        slow: Collection[str] = (),
+        real_time: bool = False,
+        replicas: Mapping[str, int] | None = None,
+        make_world: Callable[[int, dict[str, int]], DriverWorld] = DriverWorld,
+        payload_bytes: int = PAYLOAD_BYTES,
+    ) -> None:
+        """`kill`: the stages, or "gate", whose processes die now and then, and names of workers that do.
+
+        `slow`: names of workers that straggle (`spillway.agents.testing.conditions`). `replicas`: of each stage and the
+        gate, one where it is not named. `make_world`: of a seed and partitions. `payload_bytes`: of the parts that
+        wait in joins of a process.
 
         Raises UsageError for a pipeline that cannot be served so, and ModelError for a model that cannot be loaded.
         """
-        _refuse(pipeline, kill)
         spec = pipeline.spec
-        self._pipeline, self._kill = pipeline, frozenset(kill)
-        self._models = {stage.name: _models(stage) for stage in spec.stages}
+        _refuse(pipeline)
         self._period = period_of((stage.policy for stage in spec.stages), load_policy)
-        names = [_input(pipeline, stage.name) for stage in spec.stages]
+        self._configs = {
+            stage.name: StageConfig(pipeline=pipeline, stage=stage.name, replica=0, plan_period=self._period)
+            for stage in spec.stages
+        }
+        processes = [name for config in self._configs.values() for name in processes_of(config)]
+        threads = [
+            name_of(name, "") for name, config in self._configs.items() if not (config.spec.lanes or config.processes)
+        ]
+        _check("kill", kill, [*self._configs, GATE, *processes], pipeline)
+        _check("slow", slow, [*threads, *processes], pipeline)
+        if slow and real_time:
+            raise UsageError("slow: in real time a batch takes what its model takes; leave one of the two out")
+        self._pipeline, self._kill = pipeline, frozenset(kill)
+        self._models = {name: _models(config) for name, config in self._configs.items()}
+        names = [config.topic for config in self._configs.values()]
         partitioned = [*names, *(make(spec.name) for make in (topics.outcomes, topics.egress, topics.dead))]
-        self.world = DriverWorld(seed, {**dict.fromkeys(partitioned, spec.partitions), topics.plan(spec.name): 1})
+        self._payload_bytes = payload_bytes
+        self.world = make_world(seed, {**dict.fromkeys(partitioned, spec.partitions), topics.plan(spec.name): 1})
         self.world.network = _CALM
-        self._real = real_time
         if real_time:
             self.world.loop.pace = _Pace(self.world.now).wait
         self._groups = {
             each: Group(self.world, f"{spec.name}.{each}", topic)
             for each, topic in (*zip(self._models, names, strict=True), (GATE, topics.outcomes(spec.name)))
         }
-        self._processes: dict[str, Process] = {}
-        self._serving: dict[str, Served] = {}
-        self._failures: dict[str, int] = {}
-        self.deaths: dict[str, int] = dict.fromkeys(self._groups, 0)
+        counts = replicas or {}
+        self.slots: list[Slot] = [(name, replica) for name in self._groups for replica in range(counts.get(name, 1))]
+        self._processes: dict[Slot, Process] = {}
+        self._serving: dict[Slot, Served] = {}
+        self._failures: dict[Slot, int] = {}
+        self.deaths: dict[str, int] = dict.fromkeys([*self._groups, *processes], 0)
         self.error: BaseException | None = None  # why a process was given up
+        self.loading = {name for name, config in self._configs.items() if processes_of(config)}
+        """Stages whose workers have not loaded their models yet."""
+        conditions = Conditions(pipeline, self.world.random, kill=self._kill, slow=frozenset(slow), real_time=real_time)
+        self._workshop = Workshop(conditions, self._worker_died)
 
     def start(self) -> None:
-        for name in self._groups:
-            self._start(name)
+        for slot in self.slots:
+            self._start(slot)
 
     def kill(self, name: str) -> None:
-        """Kill a process now. It is started again a moment later."""
-        process = self._process(name, "to kill")
-        if process.alive:
-            process.kill()
-            self._died(name)
+        """Kill a process now (of a stage, its first replica's), or a worker. It is started again a moment later."""
+        if name not in self.deaths:
+            raise UsageError(f"there is no stage {name!r} to kill; there are {', '.join(self.deaths)}")
+        if name not in self._groups:
+            self._workshop.kill(name)
+        elif self._processes[name, 0].alive:
+            self._processes[name, 0].kill()
+            self._died((name, 0))
 
     def stop(self, name: str) -> None:
-        """Let a process stand still until `go_on`, or until it is killed."""
-        self._process(name, "to stop").stop()
+        """Let a process (of a stage, its first replica's) stand still until `go_on`, or until it is killed."""
+        self._processes[self._first(name)].stop()
 
     def go_on(self, name: str) -> None:
-        self._process(name, "to go on").go_on()
+        self._processes[self._first(name)].go_on()
 
     def metrics(self, name: str) -> Iterable[Metric]:
-        """Return what a process counts, or the one before it did where it has just died."""
-        self._process(name, "with metrics")
-        served = self._serving.get(name)
+        """Return what a process counts (of a stage, its first replica's); nothing where it has yet to begin."""
+        served = self._serving.get(self._first(name))
         return () if served is None else served.metrics.collect()
 
     # Inside ----------------------------------------------------------------------------------------------------
 
-    def _process(self, name: str, purpose: str) -> Process:
-        if name not in self._processes:
-            raise UsageError(f"there is no stage {name!r} {purpose}; there are {', '.join(self._groups)}")
-        return self._processes[name]
+    def _first(self, name: str) -> Slot:
+        if name not in self._groups:
+            raise UsageError(f"there is no stage {name!r}; there are {', '.join(self._groups)}")
+        return name, 0
 
-    def _start(self, name: str) -> None:
-        process = self._processes[name] = self.world.process(name)
-        if name in self._kill:
-            process.strikes = partial(self._strikes, name)
-        task = process.start(self._serve(name, process))
-        task.add_done_callback(partial(self._ended, name, process))
+    def _start(self, slot: Slot) -> None:
+        process = self._processes[slot] = self._process(slot)
+        task = process.start(self._serve(slot, process))
+        task.add_done_callback(partial(self._ended, slot, process))
 
-    async def _serve(self, name: str, process: Process) -> None:
-        served: Served
-        if name == GATE:
-            served = GateFront(self.world, process, self._pipeline, self._groups[name])
-        else:
-            served = self._front(name, process)
-        self._serving[name] = served
+    def _process(self, slot: Slot) -> Process:
+        process = self.world.process(slot[0])
+        if slot[0] in self._kill:
+            process.strikes = partial(self._strikes, slot)
+        return process
+
+    async def _serve(self, slot: Slot, process: Process) -> None:
+        served = self._serving[slot] = self._served(slot, process)
         await served.serve()
 
-    def _front(self, name: str, process: Process) -> Front:
-        spec = self._pipeline.spec.stage(name)
+    def _served(self, slot: Slot, process: Process) -> Served:
+        name, replica = slot
+        if name == GATE:
+            own = self.world, process, self._pipeline, self._groups[name]
+            return GateFront(*own, replica=replica, payload_bytes=self._payload_bytes)
+        return self._front(name, process, replica)
+
+    def _front(self, name: str, process: Process, replica: int) -> Front:
+        config, models = replace(self._configs[name], replica=replica), self._models[name]
         return Front(
-            *(self.world, process, self._pipeline, spec, self._groups[name]),
-            replica=0,
-            models=self._models[name],
+            *(self.world, process, config, self._groups[name]),
+            models=models,
             period=self._period,
-            duration=self._duration(spec),
+            duration=self._workshop.conditions.duration(config.spec) if models else None,
+            crews=self._workshop.crews(process),
+            loaded=partial(self.loading.discard, name),
+            payload_bytes=self._payload_bytes,
         )
 
-    def _duration(self, spec: StageSpec) -> Callable[[int], float] | None:
-        if self._real and spec.emulated is None:
-            return None
-        known = self._pipeline.durations.get(spec.name)
-        return known if known is not None else lambda _size: _BATCH
-
-    def _strikes(self, name: str, _process: Process) -> str:
+    def _strikes(self, slot: Slot, _process: Process) -> str:
         if self.world.random.random() >= _KILLS:
             return ""
-        self.world.at(self.world.now, partial(self._died, name))
+        self.world.at(self.world.now, partial(self._died, slot))
         return self.world.random.choice((BEFORE, AFTER))
 
-    def _died(self, name: str) -> None:
+    def _worker_died(self, name: str) -> None:
         self.deaths[name] += 1
-        self.world.at(self.world.now + _RESTART, partial(self._start, name))
 
-    def _ended(self, name: str, process: Process, task: asyncio.Task[None]) -> None:
-        """Start a process again that ended by an error, unless it does so over and over."""
+    def _died(self, slot: Slot) -> None:
+        self.deaths[slot[0]] += 1
+        self.world.at(self.world.now + _RESTART, partial(self._start, slot))
+
+    def _ended(self, slot: Slot, process: Process, task: asyncio.Task[None]) -> None:
+        """Start a process again that has ended, unless by errors over and over, or as it cannot load a model."""
         if not process.alive or task.cancelled():
             return
         process.kill()
-        self._failures[name] = self._failures.get(name, 0) + 1
-        if self._failures[name] >= _DEATHS:
-            self.error = task.exception()
+        self._failures[slot] = self._failures.get(slot, 0) + 1
+        error = task.exception()
+        if self._failures[slot] >= _DEATHS or isinstance(error, ModelError):
+            self.error = error
         else:
-            self._died(name)
+            self._died(slot)
 
 
-def _refuse(pipeline: Pipeline, kill: Collection[str]) -> None:
-    spec = pipeline.spec
-    for stage in spec.stages:
-        for section, text in (
-            ("state", "keeps a state"), ("tables", "looks up tables"), ("ensemble", "is an ensemble"),
-            ("variants", "has variants"), ("coding", "is coded"), ("copies", "runs copies"),
+def _refuse(pipeline: Pipeline) -> None:
+    for stage in pipeline.spec.stages:
+        registered = stage.variants is not None and stage.variants.registered
+        for refused, section, text in (
+            (stage.state, "state", "keeps a state"), (stage.tables, "tables", "looks up tables"),
+            (registered, "variants", "has the variants of a registry"),
         ):  # fmt: skip
-            if getattr(stage, section):
+            if refused:
                 raise UsageError(
                     f"{pipeline.path}: stage {stage.name!r} {text} ('{section}'), which is not served in memory; test "
                     "it with 'spillway serve' on the embedded Kafka, or load a pipeline without it"
                 )
-    known = [*(stage.name for stage in spec.stages), GATE]
-    for name in kill:
+
+
+def _check(option: str, names: Iterable[str], known: Collection[str], pipeline: Pipeline) -> None:
+    for name in names:
         if name not in known:
-            raise UsageError(f"kill: there is no stage {name!r} in {pipeline.path}; there are {', '.join(known)}")
+            raise UsageError(
+                f"{option}: there is no {'stage' if option == 'kill' else 'worker'} {name!r} in {pipeline.path}; there "
+                f"are {', '.join(known)}"
+            )
 
 
-def _models(spec: StageSpec) -> Mapping[int, Any]:
+def _models(config: StageConfig) -> Mapping[int, Any]:
+    """Return the models of workers that are threads, by their numbers."""
+    spec = config.spec
+    if config.processes:
+        return {}
     if spec.emulated is not None:
-        return dict.fromkeys(range(spec.workers.of_front(0)), PassingModel())
-    return {number: load_copy(spec, TORCH_THREADS) for number in range(spec.workers.of_front(0))}
-
-
-def _input(pipeline: Pipeline, stage: str) -> str:
-    name = pipeline.spec.name
-    return topics.stage_input(name, stage) if pipeline.graph.predecessors[stage] else topics.ingress(name)
+        return dict.fromkeys(range(config.workers), PassingModel())
+    return {number: load_copy(spec, TORCH_THREADS) for number in range(config.workers)}

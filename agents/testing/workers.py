@@ -6,7 +6,7 @@ import asyncio
 from functools import partial
 from typing import TYPE_CHECKING
 
-from spillway.agents.run.stage import Workers
+from spillway.agents.run.stage_context import Workers
 
 if TYPE_CHECKING:
     from collections.abc import Callable

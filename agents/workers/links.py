@@ -101,9 +101,15 @@ class _Link:
 class Links:
     """The workers of one front. All methods may be called from any thread."""
 
-    def __init__(self, listener: Listener, *, timeout: float) -> None:
-        """`timeout`: seconds of a batch."""
+    def __init__(
+        self, listener: Listener, *, timeout: float, command: Callable[[int], Sequence[str]] | None = None
+    ) -> None:
+        """`timeout`: seconds of a batch.
+
+        `command`: of those that are spawned, their command line for the descriptor that they inherit.
+        """
         self._listener = listener
+        self._command = command
         self._timeout = timeout
         self._front = os.urandom(8)
         self._links: dict[int, _Link] = {}
@@ -122,9 +128,10 @@ class Links:
         self._thread = threading.Thread(target=self._run, name="workers", daemon=True)
         self._thread.start()
 
-    def spawn(self, worker: int, command: Callable[[int], Sequence[str]]) -> None:
-        """Start a local worker; `command` gives its command line for the descriptor that it inherits."""
-        self.adopt(worker, *started(command))
+    def spawn(self, worker: int) -> None:
+        """Start a local worker."""
+        assert self._command is not None  # else they come from other hosts
+        self.adopt(worker, *started(self._command))
 
     def adopt(self, worker: int, connection: socket.socket, process: subprocess.Popen[bytes] | None = None) -> None:
         """Speak to a worker over a connected socket."""

@@ -34,7 +34,7 @@ except ModuleNotFoundError:  # run as a file by an interpreter that has no Spill
     contract = frames.load_by_path("contract", "agents/models/contract.py")
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
 LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"  # as `spillway.agents.cli.log` has it
 ENDS = (SystemExit,)  # what a model may raise to end its process
@@ -162,22 +162,32 @@ def _read(stream: Stream, came: queue.SimpleQueue[dict[str, Any] | None], lost: 
 def _answer(
     stream: Stream, model: Any, batch: dict[str, Any], query: Callable[..., Any], words: Callable[[BaseException], str]
 ) -> None:
-    queries = batch["queries"]
     began = time.perf_counter()
+    for first, answers in answers_of(model, batch["queries"], query, words, singly=bool(batch.get("singly"))):
+        _send(stream, batch, first, answers, time.perf_counter() - began)
+
+
+def answers_of(
+    model: Any,
+    queries: list[dict[str, Any]],
+    query: Callable[..., Any],
+    words: Callable[[BaseException], str],
+    *,
+    singly: bool,
+) -> Iterator[tuple[int, list[contract.Answer]]]:
+    """Run a batch; yield the place of a first query with the answers from there on, as they come.
+
+    `singly`: each query is run by itself, so that one which ends this process is the first without an answer. Raises
+    what is of `ENDS`.
+    """
 
     def make(place: int) -> Any:
         each = queries[place]
         return query(contract.given(each["inputs"]), contract.given(each["parameters"]), each["id"], each["key"])
 
-    def run(places: range) -> None:
-        answers = contract.answers(lambda _, given: model.predict(given), make, places, words, ENDS)
-        _send(stream, batch, places.start, answers, time.perf_counter() - began)
-
-    if not batch.get("singly"):
-        run(range(len(queries)))
-        return
-    for place in range(len(queries)):  # whoever ends this process is the first without an answer
-        run(range(place, place + 1))
+    every = range(len(queries))
+    for places in [range(place, place + 1) for place in every] if singly else [every]:
+        yield places.start, contract.answers(lambda _, given: model.predict(given), make, places, words, ENDS)
 
 
 def _send(stream: Stream, batch: dict[str, Any], first: int, answers: list[contract.Answer], seconds: float) -> None:

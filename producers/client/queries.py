@@ -75,10 +75,10 @@ class QueryMaker:
         *,
         slo: float | None,
         grace: float,
-        clock: tuple[Callable[[], float], Callable[[], float]] = (time.time, time.monotonic),
+        clock: tuple[Callable[[], float], Callable[[], float]] | None = None,
     ) -> None:
-        """`clock`: unix seconds, and seconds for waits."""
-        self._time, self._monotonic = clock
+        """`clock`: unix seconds, and seconds for waits; None: the machine's."""
+        self._time, self._monotonic = clock or (time.time, time.monotonic)
         if isinstance(pipeline, str):
             self.pipeline, self.limits = pipeline, DEFAULT_LIMITS
             self.spec = None

@@ -42,7 +42,7 @@ from spillway.agents.live.registry import Address, serve_metrics
 from spillway.agents.live.spans import KafkaSpans, at_once
 from spillway.agents.metrics import Distribution
 from spillway.agents.run.gate import Gate
-from spillway.agents.run.gate_context import GateContext, GateTopics, gather_of
+from spillway.agents.run.gate_context import POLL_SECONDS, GateContext, GateTopics, gather_of
 from spillway.agents.run.gate_wire import GateWire
 from spillway.agents.run.inputs import Inputs, of_gate, writes_transactions
 from spillway.lineage.errors import OustedError, SpillwayError
@@ -242,6 +242,7 @@ def build(
         tell=tell,
         versions=states,
         gather=gather_of(spec.slo),
+        poll=min(POLL_SECONDS, config.plan_period),  # its word goes out between two rounds
         trace=metrics.traces.offer if metrics.traces is not None else None,
     )
     return Gate(context)

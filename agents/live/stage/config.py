@@ -1,4 +1,4 @@
-"""What a stage's process is told when it starts."""
+"""What a stage is told in any world, and what its process is told when it starts."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Protocol, Self
 
 from spillway.agents.live.registry import Address
 from spillway.agents.models.loading import TORCH_THREADS
+from spillway.topology import topics
 from spillway.topology.ensembles import in_effect
 from spillway.topology.sizes import sized
 
@@ -36,31 +37,26 @@ class Claimed(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StageProcessConfig:
-    """What a stage process needs to know. Durations in seconds."""
+class StageConfig:
+    """What one front of a stage is. Durations in seconds."""
 
     pipeline: Pipeline
     stage: str
     replica: int  # of a standby, until it takes a replica's place: which standby
-    settings: ClientSettings
-    run_dir: Path
     policy: str | None = None  # overrides the stage's
-    drain: float = 10.0  # the longest that queued queries are waited for at SIGTERM
-    commit_interval: float = 0.5
-    torch_threads: int = TORCH_THREADS
     plan_period: float | None = None  # between two words of its state to the other stages; None: as the policies say
-    session: float = 10.0
-    heartbeat: float = 0.3
     standby: bool = False  # wait to be told whose place to take
     cautious: bool = False  # its processes died without any progress: run the model in processes of its own
-    metrics: Address = Address()  # noqa: RUF009 - immutable
-    claims: Callable[[ClientSettings, str, Sequence[str]], Claimed] | None = None
-    """Makes the claim under which a stage's variants are scaled; None: nobody scales them."""
-    member_name: str = ""  # of a stateful stage: what claims and beats call this process; empty: made of its start
 
     @property
     def spec(self) -> StageSpec:
         return self.pipeline.spec.stage(self.stage)
+
+    @property
+    def topic(self) -> str:
+        """The topic of its input."""
+        name, before = self.pipeline.spec.name, self.pipeline.graph.predecessors[self.stage]
+        return topics.stage_input(name, self.stage) if before else topics.ingress(name)
 
     @property
     def workers(self) -> int:
@@ -91,3 +87,20 @@ class StageProcessConfig:
     def taking(self, replica: int) -> Self:
         """What a standby is once it takes a replica's place."""
         return replace(self, replica=replica, standby=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageProcessConfig(StageConfig):
+    """What a stage process needs to know. Durations in seconds."""
+
+    settings: ClientSettings
+    run_dir: Path
+    drain: float = 10.0  # the longest that queued queries are waited for at SIGTERM
+    commit_interval: float = 0.5
+    torch_threads: int = TORCH_THREADS
+    session: float = 10.0
+    heartbeat: float = 0.3
+    metrics: Address = Address()  # noqa: RUF009 - immutable
+    claims: Callable[[ClientSettings, str, Sequence[str]], Claimed] | None = None
+    """Makes the claim under which a stage's variants are scaled; None: nobody scales them."""
+    member_name: str = ""  # of a stateful stage: what claims and beats call this process; empty: made of its start

@@ -9,25 +9,29 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
+from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 from spillway.agents.core.pool import Pool, Start
 from spillway.agents.core.workers import Phase
+from spillway.agents.live.clock import Clock
 from spillway.agents.live.stage.guard import offsets_of
 from spillway.agents.run.alarm import Alarm
 from spillway.agents.workers.links import LOAD_SECONDS, Links
+from spillway.agents.workers.processes import command_of
 from spillway.lineage.errors import ModelError
 
 if TYPE_CHECKING:
-    import ssl
     from collections.abc import Callable, Mapping, Sequence
 
     from spillway.agents.core.actions import Executed, Result
     from spillway.agents.core.deaths import Place
     from spillway.agents.core.request import Request
-    from spillway.agents.live.clock import Clock
     from spillway.agents.live.stage.batch_work import Prepared
+    from spillway.agents.workers.links import Listener
+    from spillway.lineage import ports
+    from spillway.topology.spec import StageSpec
 
 log = logging.getLogger(__name__)
 
@@ -67,22 +71,70 @@ class Driver(Protocol):
     def crashed(self, error: BaseException) -> None: ...
 
 
+class WorkerLinks(Protocol):
+    """What a crew asks of the connections to its workers: `Links`, or those of a world in memory.
+
+    They tell their `Listener` what came of it, on a thread of theirs where they have one.
+    """
+
+    def spawn(self, worker: int) -> None:
+        """Start a worker."""
+        ...
+
+    def send(self, worker: int, job: Any, queries: list[dict[str, Any]], *, singly: bool) -> None:
+        """Give a worker a batch; the listener gets `job` back with what came of it."""
+        ...
+
+    def bye(self, worker: int) -> None:
+        """End a worker that runs nothing; the listener hears nothing more of it."""
+        ...
+
+    def call(self, what: Callable[[], None]) -> None:
+        """Call something where the listener is called."""
+        ...
+
+    def close(self) -> None:
+        """End all workers."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Crews:
+    """Makes the crews of a front, whose workers are all of one world."""
+
+    clock: ports.Clock
+    connect: Callable[[StageSpec, str, Listener], WorkerLinks]
+    """Makes the links to workers that run a spec's model, in a lane. Raises ModelError where there can be none."""
+
+    def make(self, place: str, spec: StageSpec, count: int, lane: str = "") -> Crew:
+        """Make a crew of so many workers; `place` names it in texts. Raises ModelError as `connect` does.
+
+        `lane`: the member or variant whose workers they are, or "copies" or "parity"; empty: the stage's own.
+        """
+        return Crew(place, Pool(count), self.clock, partial(self.connect, spec, lane))
+
+
+def local_crews(torch_threads: int) -> Crews:
+    """Return what makes crews of processes on this host."""
+
+    def connect(spec: StageSpec, _lane: str, listener: Listener) -> Links:
+        return Links(listener, timeout=spec.workers.timeout, command=command_of(spec, torch_threads))
+
+    return Crews(Clock(), connect)
+
+
 class Crew:
-    """The worker processes of one front."""
+    """The workers of one front, or of one lane of it."""
 
-    def __init__(
-        self, place: str, pool: Pool, clock: Clock, command: Callable[[int], Sequence[str]] | None, timeout: float
-    ) -> None:
-        """`place` names the stage in texts; `command` gives a worker's command line (`Links.spawn`).
+    def __init__(self, place: str, pool: Pool, clock: ports.Clock, connect: Callable[[Listener], WorkerLinks]) -> None:
+        """`place` names the stage in texts; `connect` makes the links to its workers, which may call at once.
 
-        None: the workers come from other hosts (`listen`), as many as somebody starts.
+        Workers that the pool does not start come by themselves, as many as somebody starts on other hosts.
         """
         self._place = place
         self._pool = pool
         self._clock = clock
-        self._command = command
         self._loop = asyncio.get_running_loop()
-        self._links = Links(self, timeout=timeout)
         self._alarm = Alarm(self._act)
         self._hello: asyncio.Future[dict[str, Any]] = self._loop.create_future()
         self._driver: Driver | None = None
@@ -92,18 +144,14 @@ class Crew:
         self._seen: dict[str, None] = {}  # versions, in the order in which they came
         self.deaths = 0
         self._running: dict[int, tuple[float, Job]] = {}  # by worker: since when (monotonic), and what
-
-    def listen(self, address: tuple[str, int], context: ssl.SSLContext, model: str | None) -> None:
-        """Wait for workers of other hosts; see `Links.listen`."""
-        self._links.listen(address, context, model)
-        log.info("%s: waiting for workers at %s:%d; start them with 'spillway worker'", self._place, *address)
+        self._links = connect(self)
 
     async def first(self) -> dict[str, Any]:
         """Start the workers; what the first one's Hello says. Raises ModelError where the model cannot be loaded.
 
         Workers of other hosts are waited for without end.
         """
-        if self._command is None:
+        if not self._pool.starts:
             return await self._hello
         self._act()
         try:
@@ -119,8 +167,8 @@ class Crew:
                 driver.attach(worker)
 
     def submit(self, worker: int, job: Job) -> None:
-        self._pool.began(self._clock(), worker)
-        self._running[worker] = (time.monotonic(), job)
+        self._pool.began(self._clock.now(), worker)
+        self._running[worker] = (self._clock.monotonic(), job)
         self._links.call(lambda: self._begin(worker, job))
 
     def resize(self, count: int) -> None:
@@ -140,7 +188,7 @@ class Crew:
     @property
     def busy(self) -> set[Place]:
         """The records that workers have been running for a while, within their time-out."""
-        since = time.monotonic() - _BUSY_SECONDS
+        since = self._clock.monotonic() - _BUSY_SECONDS
         return {
             (request.partition, offset)
             for began, job in self._running.values()
@@ -163,11 +211,10 @@ class Crew:
     # On the loop -----------------------------------------------------------------------------------------------
 
     def _act(self) -> None:
-        now = self._clock()
+        now = self._clock.now()
         for action in self._pool.take(now):
             if isinstance(action, Start):
-                assert self._command is not None  # a pool without one starts nothing
-                self._links.spawn(action.worker, self._command)
+                self._links.spawn(action.worker)
             elif self._driver is None or action.loading or self._driver.drain(action.worker):
                 self._bye(action.worker)
         wake = self._pool.next_wake(now)
@@ -179,7 +226,7 @@ class Crew:
         self._links.bye(worker)
 
     def _is_ready(self, worker: int, hello: dict[str, Any]) -> None:
-        if not self._pool.ready(self._clock(), worker):
+        if not self._pool.ready(self._clock.now(), worker):
             self._bye(worker)
             return
         if not self._hello.done():
@@ -189,12 +236,12 @@ class Crew:
             self._driver.attach(worker)
 
     def _count(self) -> None:
-        if self._command is None:
+        if not self._pool.starts:
             log.info("%s: %d of %d workers are connected", self._place, self._pool.there, self._pool.count)
 
     def _is_executed(self, worker: int, job: Job, done: Executed) -> None:
         self._running.pop(worker, None)
-        bye = self._pool.completed(self._clock(), worker)
+        bye = self._pool.completed(self._clock.now(), worker)
         assert self._driver is not None  # it submitted the batch
         self._driver.executed(job, done)
         if bye:
@@ -209,7 +256,7 @@ class Crew:
         known = self._pool.phases().get(worker)
         log.error("%s: worker %d is lost: %s", self._place, worker, why)
         self._running.pop(worker, None)
-        self._pool.lost(self._clock(), worker)
+        self._pool.lost(self._clock.now(), worker)
         self._count()
         if self._driver is not None and known not in (None, Phase.LOADING):
             self._driver.lose(worker, results, blamed, why, counted=known is not Phase.DRAINING)
@@ -222,7 +269,7 @@ class Crew:
             self._hello.set_exception(error)
 
     def _asks_to_drain(self, worker: int) -> None:
-        for action in self._pool.asked_to_drain(self._clock(), worker):
+        for action in self._pool.asked_to_drain(self._clock.now(), worker):
             if self._driver is None or action.loading or self._driver.drain(action.worker):
                 self._bye(action.worker)
             self._count()
@@ -234,7 +281,7 @@ class Crew:
         assert self._work is not None  # batches come from its driver
         prepared = self._work.prepare(job)
         if not prepared.inputs:
-            self._tell(self._is_executed, worker, job, prepared.executed(0.0, time.monotonic()))
+            self._tell(self._is_executed, worker, job, prepared.executed(0.0, self._clock.monotonic()))
             return
         queries = [
             {"inputs": dict(each), "parameters": each.parameters, "id": each.request_id, "key": each.key}
@@ -264,7 +311,7 @@ class Crew:
         for place, answer in enumerate(results, first):
             job.results[job.places[place]] = self._work.result(job, place, answer, seconds)
         if first + len(results) == len(job.inputs):
-            self._tell(self._is_executed, worker, job.batch, job.executed(seconds, time.monotonic()))
+            self._tell(self._is_executed, worker, job.batch, job.executed(seconds, self._clock.monotonic()))
 
     def lost(self, worker: int, job: Prepared | None, answered: int, why: str, *, failed: bool) -> None:
         results: list[Result | None] = []

@@ -16,18 +16,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 from spillway.agents.core.actions import Failed, Ok
 from spillway.agents.core.lanes import number_of, parts_of
-from spillway.agents.core.pool import Pool
 from spillway.agents.core.routes.ensemble import EVERYWHERE, Ensemble, Rules, Weights
 from spillway.agents.learning.chosen import selection_of
-from spillway.agents.live.clock import Clock
 from spillway.agents.live.stage.cached import size_of
-from spillway.agents.live.stage.crew import Crew
 from spillway.agents.live.stage.lookups import WEIGHTS, key_of
 from spillway.agents.live.stage.parts import Known, check_remembers, known_of_hello, lane_of
 from spillway.agents.models.contract import copied
 from spillway.agents.models.raised import RaisedLog, words_of
 from spillway.agents.run.emission import about
-from spillway.agents.workers.processes import command_of
 from spillway.lineage import reasons
 from spillway.lineage.errors import ModelError, SpillwayError
 
@@ -41,8 +37,8 @@ if TYPE_CHECKING:
     from spillway.agents.core.lanes import Lanes
     from spillway.agents.core.request import Request
     from spillway.agents.live.stage.batch_work import BatchWork, Prepared
-    from spillway.agents.live.stage.config import StageProcessConfig
-    from spillway.agents.live.stage.crew import Driver
+    from spillway.agents.live.stage.config import StageConfig
+    from spillway.agents.live.stage.crew import Crew, Crews, Driver
     from spillway.agents.live.stage.lookups import Lookups
     from spillway.agents.run.stage import Stage
     from spillway.topology.ensembles import Served
@@ -132,27 +128,27 @@ class MemberWork:
 
 
 class Members:
-    """The workers of all members of one front (`spillway.agents.run.stage.Workers`).
+    """The workers of all members of one front (`spillway.agents.run.stage_context.Workers`).
 
     Members come and go while it serves, as the table of sizes says (`follow`). A new one is a lane once a worker of its
     has loaded; until then, and where it does not load, the others go on without it. One that is gone from the table
     finishes what it has.
     """
 
-    def __init__(self, config: StageProcessConfig) -> None:
+    def __init__(self, config: StageConfig, crews: Crews) -> None:
         """Call in a running loop. Raises ModelError where a member names an interpreter that is not there."""
         ensemble = config.spec.ensemble
         assert ensemble is not None  # the caller has looked
         self._answer = ensemble.answer
         self._specs = {name: config.spec.member(name) for name in ensemble.members}
-        self._crews = {name: _crew(config, name) for name in ensemble.members}
+        self._config, self._maker = config, crews
+        self._crews = {name: self._crew(name) for name in ensemble.members}
         self._numbers = {name: number for number, name in enumerate(ensemble.members)}
         self._by_lane = dict(enumerate(self._crews.values()))  # those that finish, too
         self._joining: dict[str, asyncio.Task[None]] = {}
         self._leaving: set[asyncio.Task[None]] = set()
         self._closed = False
         self._epoch: int | None = None
-        self._config = config
         self.troubles: dict[str, str] = {}
         """Why members do not serve, by name."""
         self.record: Served | None = None
@@ -176,6 +172,10 @@ class Members:
             self._say(name, error)
         said = next(each for each in hellos if not isinstance(each, BaseException))
         return Known(signature=known_of_hello(said).signature)
+
+    def _crew(self, name: str) -> Crew:
+        spec = self._config.spec.member(name)
+        return self._maker.make(f"stage {spec.name!r}, member {name!r}", spec, _count(self._config, name), name)
 
     async def _loaded(self, name: str) -> dict[str, Any]:
         hello = await self._crews[name].first()
@@ -221,7 +221,7 @@ class Members:
 
     # Members come and go -------------------------------------------------------------------------------------------
 
-    def follow(self, config: StageProcessConfig, record: Served | None) -> None:
+    def follow(self, config: StageConfig, record: Served | None) -> None:
         """Have the members, counts and rules of the config, which `record` says. Call on the loop."""
         self._config = config
         ensemble, stage = config.spec.ensemble, config.stage
@@ -258,7 +258,7 @@ class Members:
     def _add(self, name: str) -> None:
         self._specs[name] = self._config.spec.member(name)
         try:
-            self._crews[name] = _crew(self._config, name)
+            self._crews[name] = self._crew(name)
         except ModelError as error:  # no such interpreter; it is looked for again when the table says something next
             self._say(name, error)
         else:
@@ -278,7 +278,7 @@ class Members:
                     await asyncio.to_thread(self._crews[name].close, 1.0)
                     await asyncio.sleep(pause)
                     pause = min(_LONGEST, 2 * pause)
-                    self._crews[name] = _crew(self._config, name)
+                    self._crews[name] = self._crew(name)
                 await self._loaded(name)
             except ModelError as error:
                 self._say(name, error)
@@ -325,14 +325,7 @@ class Members:
         log.error("%s: member %s does not serve: %s", self._config.stage, name, error)
 
 
-def _crew(config: StageProcessConfig, name: str) -> Crew:
-    spec = config.spec.member(name)
-    place = f"stage {spec.name!r}, member {name!r}"
-    pool = Pool(_count(config, name))
-    return Crew(place, pool, Clock(), command_of(spec, config.torch_threads), spec.workers.timeout)
-
-
-def _count(config: StageProcessConfig, name: str) -> int:
+def _count(config: StageConfig, name: str) -> int:
     return config.spec.member(name).workers.of_front(0 if config.standby else config.replica)
 
 

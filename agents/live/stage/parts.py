@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from spillway.agents.core.batching import Batcher
 from spillway.agents.core.cache import PredictionCache
 from spillway.agents.core.durations import estimate_of
-from spillway.agents.core.joins import Rule
+from spillway.agents.core.joins import PAYLOAD_BYTES, Rule
 from spillway.agents.core.lane import Ticket
 from spillway.agents.core.laned_stage import LanedCore
 from spillway.agents.core.lanes import Lanes
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from spillway.agents.core.dispatch import Dispatch
     from spillway.agents.core.holding import Versions
     from spillway.agents.core.laned_stage import Combines
-    from spillway.agents.live.stage.config import StageProcessConfig
+    from spillway.agents.live.stage.config import StageConfig
     from spillway.agents.live.stage.lookups import Lookups
     from spillway.agents.models.loading import Model
     from spillway.checkpoint.durability import Durability
@@ -87,7 +87,7 @@ def build_guard(spec: StageSpec, folder: Path) -> Guard:
     """What finds batches that hang, and, of a stage with a state, which queries its processes died of.
 
     `folder` has what earlier processes had under way. A stage without a state needs none: after two deaths its workers
-    are processes (`StageProcessConfig.processes`), and it is these that die.
+    are processes (`StageConfig.processes`), and it is these that die.
     """
     noted = folder if spec.state is not None else None
     return Guard(
@@ -186,16 +186,19 @@ def build_core(
     dispatch: Dispatch | None = None,
     awaits: Versions | None = None,
     route: Combines | None = None,
+    payload_bytes: int = PAYLOAD_BYTES,
 ) -> StageCore:
     """Build the core with its policy; durations start from the stage's profile and are then measured.
 
     `period`: see `build_view`; without one it is as the policies say. `durability` is needed behind a stateful stage.
     `threads`: workers that are there from the start, where these are not all that the spec names. `cache`: see
-    `build_cache`. `dispatch`: of its copies. `route`: of its ensemble or variants. `awaits`: see `StageCore`.
+    `build_cache`. `dispatch`: of its copies. `route`: of its ensemble or variants. `awaits` and
+    `payload_bytes`: see `StageCore`.
     """
     batcher, rule, paths = _decider(pipeline, spec, replica, policy, period, threads)
     told: dict[str, Any] = {"rule": rule, "queue_limit": spec.queue, "paths": paths, "durability": durability}
     told |= {"dispatch": dispatch, "default": spec.default is not None, "awaits": awaits}
+    told["payload_bytes"] = payload_bytes
     told["holds"] = spec.coding is not None and spec.coding.release == "budget"
     told |= cache or {}
     if route is None:
@@ -280,7 +283,7 @@ def _lane(
     return batcher, None if own.cache is None else PredictionCache[Ticket](own.cache.bytes)
 
 
-def lane_of(config: StageProcessConfig, own: StageSpec) -> tuple[Batcher, PredictionCache[Ticket] | None]:
+def lane_of(config: StageConfig, own: StageSpec) -> tuple[Batcher, PredictionCache[Ticket] | None]:
     """What makes a lane of a member (`own`: it as a stage by itself) that comes while its stage serves."""
     return _lane(config.pipeline, own, config.replica, config.policy, config.plan_period)
 

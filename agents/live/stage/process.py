@@ -13,7 +13,7 @@ import time
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
 from spillway.agents.core.policies import period_of
 from spillway.agents.core.pool import Pool
@@ -35,15 +35,13 @@ from spillway.agents.live.stage.beginning import (
 )
 from spillway.agents.live.stage.beside import beside_of
 from spillway.agents.live.stage.config import StageProcessConfig
-from spillway.agents.live.stage.crew import Crew
+from spillway.agents.live.stage.crew import Crew, local_crews
+from spillway.agents.live.stage.driver import DriverParts, build_driver
 from spillway.agents.live.stage.extras import Extras
 from spillway.agents.live.stage.guard import folder_of
 from spillway.agents.live.stage.lookups import Lookups
-from spillway.agents.live.stage.member_figures import MemberFigures
-from spillway.agents.live.stage.members import Members, route_of
+from spillway.agents.live.stage.members import Members
 from spillway.agents.live.stage.parts import (
-    build_cache,
-    build_core,
     build_guard,
     build_work,
     known_of,
@@ -52,28 +50,20 @@ from spillway.agents.live.stage.parts import (
     load_copy,
     note_sizes,
     pause_of,
-    stage_signature,
 )
 from spillway.agents.live.stage.renewing import Renewing, registered
 from spillway.agents.live.stage.scaling import Scaling, counts
 from spillway.agents.live.stage.threads import Threads
 from spillway.agents.live.stage.variant_figures import VariantFigures
-from spillway.agents.live.stage.variants import VariantCrews, reads_needs
-from spillway.agents.live.stage.variants import route_of as variants_route
+from spillway.agents.live.stage.variants import VariantCrews
 from spillway.agents.live.stage.waiting import wait_to_take
 from spillway.agents.live.states.log_reader import LogsFeed
 from spillway.agents.metrics import StageMetrics, marks_histogram
 from spillway.agents.models.loading import load_policy
-from spillway.agents.run.emission import Emission
-from spillway.agents.run.inputs import Inputs, of_stage
-from spillway.agents.run.intake import Intake
-from spillway.agents.run.memory import Memory, Rereading
-from spillway.agents.run.planner import Planner, without_words
-from spillway.agents.run.stage import Context, Stage
-from spillway.agents.run.tally import Tally
+from spillway.agents.run.planner import without_words
 from spillway.agents.workers.forks import isolate_children
 from spillway.agents.workers.identity import model_hash
-from spillway.agents.workers.processes import command_of
+from spillway.agents.workers.links import Links
 from spillway.agents.workers.tls import context_of
 from spillway.lineage.errors import SpillwayError
 from spillway.lineage.values.codec import Decoder
@@ -91,11 +81,16 @@ if TYPE_CHECKING:
     from spillway.agents.core.policy import StageFacts
     from spillway.agents.core.routes.variants import Variants
     from spillway.agents.live.stage.batch_work import BatchWork
+    from spillway.agents.live.stage.crew import Crews
     from spillway.agents.live.stage.extras import Beside
     from spillway.agents.live.stage.guard import Guard
     from spillway.agents.live.stage.parts import Known
     from spillway.agents.models.execution import Runner
     from spillway.agents.models.loading import Model
+    from spillway.agents.run.memory import Rereading
+    from spillway.agents.run.planner import Planner
+    from spillway.agents.run.stage import Stage
+    from spillway.agents.workers.links import Listener
     from spillway.checkpoint.logs import Logs
     from spillway.producers.models import Models
 
@@ -152,14 +147,15 @@ async def _serve(
     crew: Crew | Members | VariantCrews | None = None
     beside: Beside | None = None
     known = known_of(copies[0][1] if copies else None)
+    crews = local_crews(config.torch_threads)
     try:
-        beside = beside_of(config)
+        beside = beside_of(config, crews)
         if config.spec.ensemble is not None:
-            crew = Members(config)
+            crew = Members(config, crews)
             record = sizes.ensembles(0.0).get(record_key(config.stage))
             known = await crew.first(all_load=record is None or not record.changed)
         elif config.spec.variants is not None:
-            crew = VariantCrews(config, registry)
+            crew = VariantCrews(config, crews, registry)
             known = await crew.first()
         elif config.processes:
             if config.cautious:
@@ -167,7 +163,7 @@ async def _serve(
                     "%s: its processes died twice without progress; the model now runs in worker processes",
                     config.stage,
                 )
-            crew = _crew(config)
+            crew = _crew(config, crews)
             known = known_of_hello(await crew.first())
         if beside is not None:
             await beside.ready()
@@ -186,18 +182,23 @@ async def _serve(
             await asyncio.to_thread(beside.close)
 
 
-def _crew(config: StageProcessConfig) -> Crew:
+def _crew(config: StageProcessConfig, crews: Crews) -> Crew:
     """The workers of a front, to be started or, where they come from other hosts, waited for."""
     spec, place = config.spec, f"stage {config.stage!r}"
     workers = spec.workers
     if workers.listen is None or workers.tls is None:
-        command = command_of(spec, config.torch_threads)
-        return Crew(place, Pool(config.workers), Clock(), command, workers.timeout)
+        return crews.make(place, spec, config.workers)
     tls = Path(workers.tls)
     context = context_of(tls if tls.is_dir() else config.pipeline.path.parent / tls, front=True)
-    crew = Crew(place, Pool(config.workers, starts=False), Clock(), None, workers.timeout)
-    crew.listen(host_and_port(workers.listen), context, model_hash(str(spec.model), spec.arguments))
-    return crew
+    address, model = host_and_port(workers.listen), model_hash(str(spec.model), spec.arguments)
+
+    def connect(listener: Listener) -> Links:
+        links = Links(listener, timeout=workers.timeout)
+        links.listen(address, context, model)
+        log.info("%s: waiting for workers at %s:%d; start them with 'spillway worker'", place, *address)
+        return links
+
+    return Crew(place, Pool(config.workers, starts=False), crews.clock, connect)
 
 
 class StageProcess(Serving):
@@ -233,10 +234,8 @@ class StageProcess(Serving):
         self._beside = beside
         self._lookups = lookups
         self._name = config.pipeline.spec.name
-        self._predecessors = tuple(config.pipeline.graph.predecessors[config.stage])
         stages = config.pipeline.spec.stages
         self._period = config.plan_period or period_of((config.policy or stage.policy for stage in stages), load_policy)
-        self._topic = topics.stage_input(self._name, config.stage) if self._predecessors else topics.ingress(self._name)
         self._limits = config.pipeline.spec.limits.merged()
         self._metrics = StageMetrics(
             self._name, config.stage, config.replica, queue_limit=config.spec.queue, instances=len(copies)
@@ -247,6 +246,7 @@ class StageProcess(Serving):
             self._metrics.versions = crew.versions
         self._clock = Clock()
         self._facts: dict[str, StageFacts]
+        self._rereading: Rereading
         self._scaling: Scaling | None = None
         self._renewing: Renewing | None = None
         self._versions: KafkaLog
@@ -285,7 +285,7 @@ class StageProcess(Serving):
             work=work.run,
             pause=pause_of(config.spec),
         )
-        app = build(self._topic, self._membership(), driver, self._config.commit_interval)
+        app = build(config.topic, self._membership(), driver, self._config.commit_interval)
         driver.start(FaustInput(app), output, workers)
         if self._crew is not None:
             self._crew.begin(driver, work)
@@ -385,70 +385,34 @@ class StageProcess(Serving):
 
     def _driver(self, schemas: SchemaLog, logs: Logs | None, guard: Guard, work: BatchWork) -> tuple[Stage, Planner]:
         config = self._config
-        more: Any = {"period": self._period, "durability": logs, "threads": len(self._models)}
-        needs = None
+        built = build_driver(
+            config,
+            DriverParts(
+                known=self._known,
+                work=work,
+                guard=guard,
+                metrics=self._metrics,
+                clock=self._clock,
+                spans=KafkaSpans(config.settings.confluent()),
+                decoder=Decoder(self._limits, schemas.book),
+                period=self._period,
+                threads=len(self._models),
+                crew=self._crew,
+                beside=self._beside,
+                reload_schemas=schemas.relearn,
+                lookups=self._lookups,
+                logs=logs,
+                read_logs=self._read_logs,
+                markers=transacted(config),
+            ),
+        )
+        self._rereading = built.rereading
+        self._facts = cast("dict[str, StageFacts]", built.core.view.facts)  # which `build_core` has made
         if config.spec.variants is not None:
-            more["route"] = variants_route(config.spec)
-            needs = reads_needs(more["route"], config.spec.variants.app)
-        signature = stage_signature(config.spec, self._known)
-        joins = config.pipeline.graph.is_join(config.stage)
-        decoder = Decoder(self._limits, schemas.book)
-        intake = Intake(
-            predecessors=self._predecessors,
-            decoder=decoder,
-            signature=None if joins else signature,
-            slo=config.pipeline.spec.slo,
-            metrics=self._metrics,
-            places=config.pipeline.spec.places,
-            needs=needs,
-        )
-        spans = KafkaSpans(config.settings.confluent())
-        where = (config.pipeline, config.spec, config.replica)
-        more["cache"] = cache = build_cache(config.spec, self._known)
-        self._metrics.cache = cache.get("cache")
-        more["dispatch"] = self._metrics.dispatch = None if self._beside is None else self._beside.dispatch
-        more["awaits"] = self._lookups
-        if config.spec.ensemble is not None:
-            more["route"] = route_of(config.spec, config.replica, self._lookups)
-        core = build_core(*where, config.policy, **more)
-        if config.spec.ensemble is not None:
-            assert isinstance(self._crew, Members)
-            self._crew.serve(cast("LanedCore", core).lanes, more["route"])
-            self._metrics.lanes = MemberFigures(cast("LanedCore", core).lanes, more["route"].stats, self._crew)
-        if config.spec.variants is not None:
-            lanes, route = cast("LanedCore", core).lanes, more["route"]
-            route.waits, route.ready = lanes.waits, lanes.ready
-            self._scale(cast("LanedCore", core), route)
-        if config.spec.default is not None:
-            self._metrics.defaults = lambda: core.defaults
-        self._facts = cast("dict[str, StageFacts]", core.view.facts)  # which `build_core` has made
-        planner = Planner(
-            *(config.pipeline.spec, core.view, core),
-            clock=self._clock,
-            decoder=decoder,
-            metrics=self._metrics,
-            reload_schemas=schemas.relearn,
-        )
-        group = group_id(self._name, config.stage)
-        self._rereading = Rereading(self._topic, spans, intake)
-        context = Context(
-            intake=intake,
-            emission=Emission(self._name, config.stage, self._limits, self._clock.now),
-            memory=Memory(self._topic, spans, intake),
-            metrics=self._metrics,
-            tally=Tally(self._metrics, planner.observed),
-            inputs=Inputs(self._topic, of_stage(group, self._topic), self._metrics.stopped, markers=transacted(config)),
-            rereading=self._rereading,
-            guard=guard,
-            remembered=work.remembered,
-            reload_schemas=schemas.relearn,
-            read_logs=self._read_logs,
-            own=bool if self._lookups is None else self._lookups.own,
-        )
-        driver = Stage(core, self._clock, context)
+            self._scale(cast("LanedCore", built.core), built.route)
         if self._scaling is not None:
-            self._scaling.begin(driver.planning_ended)
-        return driver, planner
+            self._scaling.begin(built.stage.planning_ended)
+        return built.stage, built.planner
 
     def _scale(self, core: LanedCore, route: Variants) -> None:
         """Have the stage's variants scaled and renewed, if they are to be, and shown."""

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from spillway.agents.core.lanes import Lanes
     from spillway.agents.core.routes.variants import Variants
     from spillway.agents.live.sizes import Sizes
-    from spillway.agents.live.stage.config import StageProcessConfig
+    from spillway.agents.live.stage.config import StageConfig, StageProcessConfig
     from spillway.agents.live.stage.variants import VariantCrews
     from spillway.topology.ensembles import Served
     from spillway.topology.variant_sections import VariantsSpec
@@ -62,7 +62,7 @@ def standing(stage: str, names: Iterable[str], newest: Mapping[bytes, Size]) -> 
     return {name: size for name, size in found.items() if size is not None}
 
 
-def counts(config: StageProcessConfig, names: Iterable[str], newest: Mapping[bytes, Size]) -> dict[str, int]:
+def counts(config: StageConfig, names: Iterable[str], newest: Mapping[bytes, Size]) -> dict[str, int]:
     """The workers that each variant is to have, as the table says; without those of which it says nothing."""
     digest, found = config.pipeline.frame, standing(config.stage, names, newest)
     return {name: size.count for name, size in found.items() if size.digest == digest}

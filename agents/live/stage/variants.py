@@ -13,13 +13,9 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from spillway.agents.core.actions import Failed, Ok
 from spillway.agents.core.lanes import parts_of
-from spillway.agents.core.pool import Pool
 from spillway.agents.core.routes.variants import Answered, Variants
-from spillway.agents.live.clock import Clock
-from spillway.agents.live.stage.crew import Crew
 from spillway.agents.live.stage.members import CrewLane
 from spillway.agents.live.stage.parts import Known, known_of_hello
-from spillway.agents.workers.processes import command_of
 from spillway.lineage import reasons
 from spillway.lineage.errors import UsageError, WireError
 from spillway.lineage.flags import checked
@@ -34,7 +30,8 @@ if TYPE_CHECKING:
     from spillway.agents.core.deaths import Place
     from spillway.agents.core.request import Request
     from spillway.agents.live.stage.batch_work import BatchWork, Prepared
-    from spillway.agents.live.stage.config import StageProcessConfig
+    from spillway.agents.live.stage.config import StageConfig
+    from spillway.agents.live.stage.crew import Crew, Crews
     from spillway.agents.run.stage import Stage
     from spillway.lineage.message import Query
     from spillway.producers.models import Models
@@ -122,15 +119,15 @@ class VariantLane(CrewLane):
 
 
 class VariantCrews:
-    """The workers of all variants of the stage's front (`spillway.agents.run.stage.Workers`)."""
+    """The workers of all variants of the stage's front (`spillway.agents.run.stage_context.Workers`)."""
 
-    def __init__(self, config: StageProcessConfig, registry: Models | None = None) -> None:
+    def __init__(self, config: StageConfig, crews: Crews, registry: Models | None = None) -> None:
         """Call in a running loop. `registry`: the table that the variants are of.
 
         Raises ModelError where a variant names an interpreter that is not there.
         """
         assert config.spec.variants is not None  # the caller has looked
-        self._config, self.registry = config, registry
+        self._config, self._maker, self.registry = config, crews, registry
         self.section = config.spec.variants
         """The variants that serve."""
         self._crews = {name: self._crew(config.spec, name) for name in config.spec.lanes}
@@ -145,10 +142,9 @@ class VariantCrews:
         """Batches that have run, since somebody took them."""
 
     def _crew(self, stage: StageSpec, name: str) -> Crew:
-        config, spec = self._config, stage.variant(name)
+        spec = stage.variant(name)
         place = f"stage {spec.name!r}, variant {name!r}"
-        pool = Pool(spec.workers.of_front(config.replica))
-        return Crew(place, pool, Clock(), command_of(spec, config.torch_threads), spec.workers.timeout)
+        return self._maker.make(place, spec, spec.workers.of_front(self._config.replica), name)
 
     async def first(self) -> Known:
         """Start the workers; what one says of its inputs. Raises ModelError where a variant cannot be loaded."""

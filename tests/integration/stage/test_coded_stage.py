@@ -10,9 +10,9 @@ import pytest
 
 from spillway.agents.chaos.schedule import Kind, Load, Often, schedule
 from spillway.agents.chaos.strikes import Strikes, model_of
-from spillway.agents.coding.card import Card, Tensor, digest_of, weights_file, write_card, write_reference
 from spillway.agents.live.sizes import Sizes
 from spillway.topology.sizes import Size, key_of
+from tests.parity_models import write_parity
 
 PIPELINE = """
 partitions: 4
@@ -30,25 +30,7 @@ QUERIES, SECONDS = 800, 10.0
 
 
 def parity_of(folder):
-    folder.mkdir()
-    np.savez(weights_file(folder, 0), w=W)
-    write_card(
-        folder,
-        Card(
-            model="stage_models:Linear",
-            model_hash=None,
-            k=2,
-            row=0,
-            encoder="sum",
-            architecture="stage_models:Linear",
-            arguments={},
-            inputs={"x": Tensor(dtype="float64", shape=(4,))},
-            outputs={"y": Tensor(dtype="float64", shape=(3,))},
-            weights=digest_of(weights_file(folder, 0)),
-            degraded=0.9,
-        ),
-    )
-    write_reference(folder, {"x": np.ones(4)}, {"y": W @ np.ones(4)})
+    write_parity(folder, "stage_models:Linear", W)
 
 
 def workers_of(process, model="stage_models:Linear"):

@@ -34,7 +34,9 @@ def links(heard):
 
 
 def spawned(links, heard, **workers):
-    links.spawn(0, processes.command_of(StageSpec(name="s", model=MODEL, workers=WorkersSpec(**workers)), 1))
+    links.adopt(
+        0, *processes.started(processes.command_of(StageSpec(name="s", model=MODEL, workers=WorkersSpec(**workers)), 1))
+    )
     return psutil.Process(heard.next("ready")[1]["pid"])
 
 

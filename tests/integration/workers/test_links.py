@@ -12,7 +12,7 @@ import pytest
 
 from spillway.agents.workers import frames
 from spillway.agents.workers.links import Links
-from spillway.agents.workers.processes import command_of
+from spillway.agents.workers.processes import command_of, started
 from spillway.lineage.errors import ModelError
 from spillway.topology.sections import WorkersSpec
 from spillway.topology.spec import StageSpec
@@ -67,7 +67,7 @@ def query(**inputs):
 
 
 def spawned(links, heard, worker=0):
-    links.spawn(worker, command())
+    links.adopt(worker, *started(command()))
     return heard.next("ready")[1]
 
 
@@ -136,7 +136,7 @@ def test_a_worker_survives_its_answers(links, heard):
 
 
 def test_a_model_that_cannot_be_loaded_is_told_with_its_cause(links, heard):
-    links.spawn(0, command("Broken"))
+    links.adopt(0, *started(command("Broken")))
     _, job, _, why, failed = heard.next("lost")
     assert job is None
     assert failed
@@ -197,7 +197,7 @@ def test_a_model_that_returns_a_wrong_number_is_told_so_for_each_query(links, he
 
 
 def test_a_worker_has_the_threads_that_its_stage_says(links, heard):
-    links.spawn(0, command(threads=3))
+    links.adopt(0, *started(command(threads=3)))
     heard.next("ready")
     links.send(0, "job", [query(env="OPENBLAS_NUM_THREADS")], singly=False)
     assert heard.next("answered")[3][0]["outputs"]["env"] == "3"
@@ -225,7 +225,7 @@ def test_an_interpreter_of_its_own_needs_numpy_and_msgpack_alone(links, heard, t
     )
     monkeypatch.chdir(tmp_path)
     spec = StageSpec(name="s", model="alone:Alone", arguments={"times": 3}, workers=WorkersSpec(python=str(python)))
-    links.spawn(0, command_of(spec, 1))
+    links.adopt(0, *started(command_of(spec, 1)))
     heard.next("ready")
     links.send(0, "job", [query(n=2)], singly=False)
     outputs = heard.next("answered")[3][0]["outputs"]
@@ -241,7 +241,7 @@ def test_sigterm_asks_for_a_drain_and_bye_ends_the_worker(links, heard):
     links.send(0, "last", [query(n=1)], singly=False)
     assert heard.next("answered")[1] == "last"
     links.bye(0)
-    links.spawn(1, command())
+    links.adopt(1, *started(command()))
     heard.next("ready")  # and nothing was heard of the first one's end
 
 

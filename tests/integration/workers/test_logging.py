@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from spillway.agents.workers import links as links_module
-from spillway.agents.workers.processes import command_of
+from spillway.agents.workers.processes import command_of, started
 from spillway.topology.sections import WorkersSpec
 from spillway.topology.spec import StageSpec
 from tests.integration.workers.test_links import SECONDS, Heard, query
@@ -49,7 +49,7 @@ def test_logging_arrives_as_a_threads_does(tmp_path, monkeypatch, capfd, own):
     workers = WorkersSpec(where="process", python=sys.executable if own else None)
     heard = Heard()
     links = links_module.Links(heard, timeout=SECONDS)
-    links.spawn(0, command_of(StageSpec(name="s", model="said_models:Says", workers=workers), 1))
+    links.adopt(0, *started(command_of(StageSpec(name="s", model="said_models:Says", workers=workers), 1)))
     heard.next("ready")
     links.send(0, "job", [query(n=1)], singly=False)
     heard.next("answered")

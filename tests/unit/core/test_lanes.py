@@ -312,6 +312,19 @@ def test_a_member_that_is_down_is_not_drawn_and_a_full_one_stops_nothing():
     assert {parts_of(batch.worker)[0] for batch in core.take_runs()} == {0, 1}
 
 
+def test_a_query_that_a_lane_died_of_is_not_asked_there_again():
+    core, lanes = laned(route(), members=("linear",))
+    core.attach(NOW, number_of(0, 0))
+    core.deliver(NOW, delivery("0", 0, "a"))
+    for death in range(3):
+        (batch,) = core.take_runs()
+        core.lose(NOW, batch.worker, [], [0], "it died")  # the only worker of the lane, which serves nobody then
+        core.attach(NOW, number_of(0, death + 1))
+    assert core.take_runs() == []
+    assert {emit.loss.reason for emit in core.take_emits()} == {"model-died"}
+    assert not lanes.depth
+
+
 def test_below_the_threshold_the_default_is_the_answer():
     core = started(laned(route(threshold=0.6), default=True)[0])
     deliver(core, 0)

@@ -11,11 +11,10 @@ from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import pytest
-from confluent_kafka import KafkaError, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from spillway.agents.core import gate
 from spillway.agents.core.gate import GateCore
 from spillway.agents.core.joins import Fetch
 from spillway.agents.core.request import Delivery
@@ -26,7 +25,7 @@ from spillway.agents.live.gate.pulled_input import KafkaPulledInput
 from spillway.agents.run import background
 from spillway.agents.run.gate import Gate
 from spillway.agents.run.gate_context import GateContext, GateTopics
-from spillway.lineage.errors import AbortedError, BrokerError
+from spillway.lineage.errors import AbortedError, BrokerError, OustedError
 from spillway.lineage.headers import ACCEPT
 from spillway.lineage.hops import Hop
 from spillway.lineage.marks import Mark, Version
@@ -194,7 +193,6 @@ class Bench:
     """A gate that holds everything until `known` says that its state is durable; ten outcomes are all it may hold."""
 
     def __init__(self, monkeypatch):
-        monkeypatch.setattr(gate, "HELD_LIMIT", 10)
         self.known, self.writer = Known(), Writer()
         self.consumer = Consumer({0: 30, 1: 30})
         monkeypatch.setattr(pulled_input, "Consumer", lambda _settings, logger: self.consumer)
@@ -215,7 +213,7 @@ class Bench:
             wire=self.wire,
             inputs=endless(),
             recorder=GateMetrics("p", 0),
-            core=lambda: GateCore(SHAPES["chain"].graph(), sinks=None, durability=self.known),
+            core=lambda: GateCore(SHAPES["chain"].graph(), sinks=None, durability=self.known, held_limit=10),
             versions=Versions(),
         )
         self.gate = Gate(context)
@@ -245,7 +243,7 @@ LONG = 1 << 20
 
 
 def test_a_long_conversion_holds_nobody_but_its_partition(bench, monkeypatch):
-    monkeypatch.setattr(gate, "HELD_LIMIT", 100)
+    bench.gate._core._held_limit = 100
     free, written = threading.Event(), []
 
     def long(taken):
@@ -478,6 +476,28 @@ def test_what_cannot_be_read_again_ends_the_gate(bench, monkeypatch):
 
 
 @pytest.mark.skipif(not mock_cluster.available(), reason="this system does not tell which libraries are loaded")
+@pytest.mark.parametrize("found", [[], [message(0, 3)]], ids=["nothing", "a record"])
+def test_what_is_revoked_while_nothing_is_waited_for_is_left_out(bench, monkeypatch, found):
+    def consume(_most, _seconds):
+        bench.take(0)
+        return found
+
+    monkeypatch.setattr(bench.consumer, "consume", consume)
+    assert complete(bench.gate._input.take(10, 0)) == []
+
+
+@pytest.mark.parametrize(
+    ("code", "raised"), [(KafkaError.FENCED_INSTANCE_ID, OustedError), (KafkaError._STATE, BrokerError)]
+)
+def test_what_the_client_raises_ends_the_reading_by_an_error_of_ours(bench, monkeypatch, code, raised):
+    def poll(_seconds):
+        raise KafkaException(KafkaError(code))
+
+    monkeypatch.setattr(bench.consumer, "poll", poll)
+    with pytest.raises(raised, match=r"p\.gate\.0"):
+        complete(bench.gate._input.take(10, 1))
+
+
 def test_librdkafka_keeps_a_pause_beyond_the_assignment():
     program = subprocess.run(
         [sys.executable, "-c", PAUSED], cwd=Path(__file__).parents[3], capture_output=True, text=True, timeout=300,

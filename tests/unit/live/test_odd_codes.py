@@ -14,6 +14,7 @@ from spillway.agents.core.actions import Ok
 from spillway.agents.core.agreement import Agreement
 from spillway.agents.core.dispatch import Dispatch, Extra, Group, Recovery
 from spillway.agents.core.workers import Batch
+from spillway.agents.live.clock import Clock
 from spillway.agents.live.stage.crew import Crew
 from spillway.agents.live.stage.extras import Beside, Extras
 from tests.unit.core.builders import NOW, delivery, stage_core
@@ -127,7 +128,7 @@ class Unlinked(Crew):
 
     def __init__(self):
         self._links, self._running, self._versions, self._closed = Links(), {}, {}, False
-        self._work, self._driver = None, None
+        self._work, self._driver, self._clock = None, None, Clock()
         self._loop = asyncio.get_running_loop()
 
     def submit(self, worker, job):

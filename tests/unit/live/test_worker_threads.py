@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spillway.agents.core.pool import Pool
+from spillway.agents.live.clock import Clock
 from spillway.agents.live.stage import crew as crew_module
 from spillway.agents.live.stage.crew import Crew
 from spillway.agents.live.stage.parts import build_core, note_sizes
@@ -157,13 +158,12 @@ def test_a_copy_that_cannot_be_loaded_is_tried_again_and_stops_nothing(caplog):
     run(test)
 
 
-def test_a_worker_process_that_is_over_while_it_loads_is_ended_without_the_core(monkeypatch):
+def test_a_worker_process_that_is_over_while_it_loads_is_ended_without_the_core():
     async def test():
         said = []
-        links = SimpleNamespace(spawn=lambda worker, _command: said.append(("spawn", worker)), close=lambda: None)
+        links = SimpleNamespace(spawn=lambda worker: said.append(("spawn", worker)), close=lambda: None)
         links.bye = lambda worker: said.append(("bye", worker))
-        monkeypatch.setattr(crew_module, "Links", lambda *_arguments, **_options: links)
-        crew, driver = Crew("stage 's'", Pool(1), time.monotonic, lambda _fd: [], 1.0), Driver()
+        crew, driver = Crew("stage 's'", Pool(1), Clock(), lambda _crew: links), Driver()
         driver.attached = set()
         crew._act()
         crew._is_ready(0, {})
@@ -184,10 +184,10 @@ def test_workers_are_counted_by_the_version_of_their_model_and_each_new_one_is_l
 
     async def test():
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(crew_module, "Links", lambda *_arguments, **_options: SimpleNamespace(bye=int))
             warned = []
             patch.setattr(crew_module.log, "warning", lambda *words: warned.append(words[3]))
-            crew, there, seen = Crew("stage 's'", Pool(0), time.monotonic, lambda _fd: [], 1.0), {}, []
+            links, there, seen = SimpleNamespace(bye=int), {}, []
+            crew = Crew("stage 's'", Pool(0), Clock(), lambda _crew: links)
             crew._driver = SimpleNamespace(lose=lambda *_arguments, **_options: None)
             for worker, turn in enumerate(turns):
                 if isinstance(turn, str):

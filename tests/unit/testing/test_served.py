@@ -91,7 +91,7 @@ def test_a_process_may_stand_still_and_shows_what_it_counts():
         assert pipeline.metrics("open", reason="not-avro")["spillway_dead_letters_total"] == 1
         with pytest.raises(UsageError, match=r"no topic 'p\.deed'; there are p\.close, p\.dead"):
             pipeline.records("deed")
-        with pytest.raises(UsageError, match="no stage 'lfet' with metrics"):
+        with pytest.raises(UsageError, match="no stage 'lfet'; there are open, left"):
             pipeline.metrics("lfet")
 
 

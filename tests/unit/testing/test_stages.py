@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from spillway import Pipeline, testing
-from spillway.agents.core.stage import StageCore
+from spillway.agents.testing.service import Service
 from spillway.lineage import headers, reasons
 from spillway.lineage import metric_names as names
 from spillway.lineage.keys import partition_for
@@ -93,7 +93,7 @@ def test_a_diamond_joins_what_belongs_together_and_hears_of_losses(on_loss):
 
 def test_a_branch_that_is_away_costs_no_answers_but_those_whose_waiting_parts_retention_took(monkeypatch):
     """What waits keeps no payloads: they are read again when the branch comes; what it loses is heard of."""
-    monkeypatch.setitem(StageCore.__init__.__kwdefaults__, "payload_bytes", 0)
+    monkeypatch.setitem(Service.__init__.__kwdefaults__, "payload_bytes", 0)
     with testing.serve(Pipeline.parse(DIAMOND.replace("ON_LOSS", "drop"))) as pipeline:
         pipeline.stop("left")
         sent = [pipeline.submit(inputs, deadline=60.0) for inputs in some_raise(300)]

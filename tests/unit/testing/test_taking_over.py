@@ -5,7 +5,6 @@ import asyncio
 import pytest
 
 from spillway import Pipeline
-from spillway.agents.testing.front import Front
 from spillway.lineage import metric_names as names
 from spillway.lineage.keys import partition_for
 
@@ -19,18 +18,16 @@ class TwoFronts:
         self.pipeline, self.free = pipeline, asyncio.Event()
         self.begin()
         pipeline.sleep(5.0)
-        self.stage = pipeline._service._serving["a"].stage
+        self.stage = pipeline._service._serving["a", 0].stage
         self.kept = set(self.stage._positions)
         self.stage._context.read_logs = self.free.wait
 
     def begin(self):
-        service, spec = self.pipeline._service, self.pipeline.pipeline.spec.stage("a")
+        service = self.pipeline._service
         process = self.other = service.world.process("a.1")
-        options = {"models": service._models["a"], "period": 1.0, "duration": lambda _size: 0.001}
 
         async def serve():
-            group = service._groups["a"]
-            await Front(service.world, process, self.pipeline.pipeline, spec, group, replica=1, **options).serve()
+            await service._front("a", process, 1).serve()
 
         process.start(serve())
 

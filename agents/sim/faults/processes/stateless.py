@@ -12,7 +12,7 @@ from spillway.agents.core.policy import StageView
 from spillway.agents.metrics import StageMetrics
 from spillway.agents.run.intake import PoisonError
 from spillway.agents.run.memory import Memory, Rereading
-from spillway.agents.run.stage import Context, Stage
+from spillway.agents.run.stage_context import Context
 from spillway.agents.run.tally import Tally
 from spillway.agents.sim.faults.processes.living import Replica, delivery_of, item_of, result_of, told
 from spillway.agents.sim.faults.processes.ports import ProcessClock, RunInput, RunInputs, RunOutput, RunSpans
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from spillway.agents.core.deaths import Place
     from spillway.agents.core.joins import Fetch
     from spillway.agents.core.request import Delivery, Loss, Request
+    from spillway.agents.run.stage import Stage
     from spillway.agents.sim.faults.processes.ports import Arrival
     from spillway.agents.sim.faults.world.world import StateWorld
     from spillway.checkpoint.dedup import Span

@@ -225,7 +225,7 @@ def random_topology(random: Random, partitions: int) -> Topology:
     if random.random() < _ROWS:
         row: Edges = {name: tuple(_NAMES[max(0, index - 1) : index]) for index, name in enumerate(_NAMES[:4])}
         return Topology(DRAWN, row, ("c",) if random.random() < 0.5 else ("c", "d"))  # noqa: PLR2004 (a share)
-    edges = _edges(random, random.choice((2, 3, 3, 4, 4, 4, 5, 6)))
+    edges = random_edges(random, random.choice((2, 3, 3, 4, 4, 4, 5, 6)))
     joins = [name for name, before in edges.items() if len(before) > 1]
     first = random.choice(joins if joins and random.random() < 0.5 else list(edges))  # noqa: PLR2004 (a share)
     others = [name for name in edges if name != first]
@@ -239,13 +239,13 @@ def random_topology(random: Random, partitions: int) -> Topology:
         states,
         {name: random.choice(_RULES) for name in joins},
         sinks,
-        _choices(random, edges),
+        random_choices(random, edges),
         {name: random.randint(1, partitions) for name in states if random.random() < 0.3},  # noqa: PLR2004 (a share)
         tuple(name for name in states if random.random() < 0.3),  # noqa: PLR2004 (a share)
     )
 
 
-def _edges(random: Random, count: int) -> Edges:
+def random_edges(random: Random, count: int) -> Edges:
     """Draw who comes after whom: often in a row, so that states rest on states, and often in branches that meet."""
     edges: Edges = {_NAMES[0]: ()}
     for name in _NAMES[1:count]:
@@ -261,7 +261,7 @@ def _edges(random: Random, count: int) -> Edges:
     return edges
 
 
-def _choices(random: Random, edges: Edges) -> Choices:
+def random_choices(random: Random, edges: Edges) -> Choices:
     choices: Choices = {}
     for name, successors in dag.reverse(edges).items():
         if not successors or random.random() > 0.4 or not may_choose(edges, (*choices, name)):  # noqa: PLR2004 (a share)

@@ -1,0 +1,163 @@
+"""A stage's driver, built of its section and of what its world gives it: the same live and in memory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
+
+from spillway.agents.core.joins import PAYLOAD_BYTES
+from spillway.agents.live.groups import group_id
+from spillway.agents.live.stage.member_figures import MemberFigures
+from spillway.agents.live.stage.members import Members, route_of
+from spillway.agents.live.stage.parts import build_cache, build_core, stage_signature
+from spillway.agents.live.stage.variants import reads_needs
+from spillway.agents.live.stage.variants import route_of as variants_route
+from spillway.agents.run.emission import Emission
+from spillway.agents.run.inputs import Inputs, of_stage
+from spillway.agents.run.intake import Intake
+from spillway.agents.run.memory import Memory, Rereading
+from spillway.agents.run.planner import Planner
+from spillway.agents.run.stage import Stage
+from spillway.agents.run.stage_context import Context
+from spillway.agents.run.tally import Tally
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from spillway.agents.core.laned_stage import LanedCore
+    from spillway.agents.core.routes.ensemble import Ensemble
+    from spillway.agents.core.routes.variants import Variants
+    from spillway.agents.core.stage import StageCore
+    from spillway.agents.live.stage.batch_work import BatchWork
+    from spillway.agents.live.stage.config import StageConfig
+    from spillway.agents.live.stage.crew import Crew
+    from spillway.agents.live.stage.extras import Beside
+    from spillway.agents.live.stage.guard import Guard
+    from spillway.agents.live.stage.lookups import Lookups
+    from spillway.agents.live.stage.parts import Known
+    from spillway.agents.live.stage.variants import VariantCrews
+    from spillway.agents.metrics import StageMetrics
+    from spillway.checkpoint.logs import Logs
+    from spillway.lineage.ports import Clock, Spans
+    from spillway.lineage.values.codec import Decoder
+
+
+async def _nothing() -> None:
+    """Read no logs."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DriverParts:
+    """What a stage's driver is built of, beside its config."""
+
+    known: Known
+    work: BatchWork
+    guard: Guard
+    metrics: StageMetrics
+    clock: Clock
+    spans: Spans
+    decoder: Decoder
+    period: float
+    """Seconds between two words of its state to the other stages."""
+    threads: int
+    """Workers that are there from the start."""
+    crew: Crew | Members | VariantCrews | None = None
+    beside: Beside | None = None
+    reload_schemas: Callable[[], bool] = bool
+    lookups: Lookups | None = None
+    logs: Logs | None = None
+    """Version logs, where a stage before this one has a state; `read_logs` reads them to their ends."""
+    read_logs: Callable[[], Awaitable[None]] = _nothing
+    payload_bytes: int = PAYLOAD_BYTES
+    """Of the parts that wait in joins (`StageCore`)."""
+    markers: bool = False
+    """Whether offsets of its input are those of transactions' markers, too."""
+
+
+class Built(NamedTuple):
+    """A driver, and what whoever changes it while it serves has to know."""
+
+    stage: Stage
+    planner: Planner
+    core: StageCore
+    route: Any  # of an ensemble or of variants
+    rereading: Rereading
+
+
+def build_driver(config: StageConfig, parts: DriverParts) -> Built:
+    """Build the driver of one front. Call in a running loop, in its process.
+
+    Raises UsageError for an ensemble's selection that is none, and ModelError for a model that cannot have its cache.
+    """
+    pipeline, spec, metrics, work = config.pipeline, config.spec, parts.metrics, parts.work
+    name, limits = pipeline.spec.name, pipeline.spec.limits.merged()
+    route = _route(config, parts)
+    intake = Intake(
+        predecessors=tuple(pipeline.graph.predecessors[config.stage]),
+        decoder=parts.decoder,
+        signature=None if pipeline.graph.is_join(config.stage) else stage_signature(spec, parts.known),
+        slo=pipeline.spec.slo,
+        metrics=metrics,
+        places=pipeline.spec.places,
+        needs=None if spec.variants is None else reads_needs(cast("Variants", route), spec.variants.app),
+    )
+    core = _core(config, parts, route)
+    planner = Planner(
+        *(pipeline.spec, core.view, core),
+        clock=parts.clock,
+        decoder=parts.decoder,
+        metrics=metrics,
+        reload_schemas=parts.reload_schemas,
+    )
+    rereading = Rereading(config.topic, parts.spans, intake)
+    inputs = of_stage(group_id(name, config.stage), config.topic)
+    context = Context(
+        intake=intake,
+        emission=Emission(name, config.stage, limits, parts.clock.now),
+        memory=Memory(config.topic, parts.spans, intake),
+        metrics=metrics,
+        tally=Tally(metrics, planner.observed),
+        inputs=Inputs(config.topic, inputs, metrics.stopped, markers=parts.markers),
+        rereading=rereading,
+        guard=parts.guard,
+        remembered=work.remembered,
+        reload_schemas=parts.reload_schemas,
+        read_logs=parts.read_logs,
+        own=bool if parts.lookups is None else parts.lookups.own,
+    )
+    return Built(Stage(core, parts.clock, context), planner, core, route, rereading)
+
+
+def _route(config: StageConfig, parts: DriverParts) -> Ensemble | Variants | None:
+    if config.spec.ensemble is not None:
+        return route_of(config.spec, config.replica, parts.lookups)
+    return None if config.spec.variants is None else variants_route(config.spec)
+
+
+def _core(config: StageConfig, parts: DriverParts, route: Any) -> StageCore:
+    """Build the core, and show its figures; members and their route hear of its lanes."""
+    metrics, crew = parts.metrics, parts.crew
+    cache = build_cache(config.spec, parts.known)
+    metrics.cache = cache.get("cache")
+    metrics.dispatch = None if parts.beside is None else parts.beside.dispatch
+    core = build_core(
+        *(config.pipeline, config.spec, config.replica, config.policy),
+        period=parts.period,
+        durability=parts.logs,
+        threads=parts.threads,
+        cache=cache,
+        dispatch=metrics.dispatch,
+        awaits=parts.lookups,
+        route=route,
+        payload_bytes=parts.payload_bytes,
+    )
+    if isinstance(crew, Members):
+        lanes = cast("LanedCore", core).lanes
+        crew.serve(lanes, route)
+        metrics.lanes = MemberFigures(lanes, route.stats, crew)
+    elif config.spec.variants is not None:
+        lanes = cast("LanedCore", core).lanes
+        route.waits, route.ready = lanes.waits, lanes.ready
+    if config.spec.default is not None:
+        metrics.defaults = lambda: core.defaults
+    return core

@@ -1,0 +1,200 @@
+"""A pipeline and what goes wrong with it, drawn by a seed."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from enum import Enum
+from random import Random
+from typing import TYPE_CHECKING, Any, Final
+
+from spillway.agents.core.joins import PAYLOAD_BYTES
+from spillway.agents.sim.faults.schedule.drawing import random_choices, random_edges
+from spillway.lineage.metric_names import GATE
+from spillway.topology import dag
+from spillway.topology.load import Pipeline
+
+if TYPE_CHECKING:
+    from spillway.agents.sim.faults.schedule.drawing import Choices, Edges
+
+_MODULE: Final = "spillway.agents.proof.models"
+_PATIENT: Final = 600.0  # seconds until the deadline of queries that no policy drops
+_RULES: Final = (("all", "drop"), ("all", "partial"), ("all", "partial"), ("any", "drop"))
+RESTARTS: Final = (0.02, 0.1, 0.1, 0.6, 1.5)  # seconds until who died is started again
+
+
+class Kind(Enum):
+    """What goes wrong."""
+
+    KILL = "is killed"
+    STOP = "stands still"
+    REPLACE = "stands still, and another takes its place"
+    LEAVE = "leaves in order"
+    AWAY = "the broker is away"
+    LATE = "reads late"
+    SLOW = "sends slowly"
+    RETAIN = "loses input by retention"
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """One thing that goes wrong. `at` and `seconds`: from the start, and how long."""
+
+    kind: Kind
+    at: float
+    name: str = ""  # of a stage, or the gate
+    replica: int = 0
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True)
+class Case:
+    """One schedule. What is not drawn is calm."""
+
+    spec: dict[str, Any]  # of the pipeline, as a file says it
+    replicas: dict[str, int] = field(default_factory=dict)
+    durations: dict[str, float] = field(default_factory=dict)  # of a batch of one, in seconds
+    deadline: float = _PATIENT
+    queries: int = 20
+    rate: float = 40.0  # queries in a second
+    repeats: float = 0.0  # share of queries that are sent again, in the same partition
+    poison: float = 0.0  # share of records that are no queries
+    json: float = 0.0  # share of queries that ask for their outcome in JSON
+    payload_bytes: int = PAYLOAD_BYTES  # of the parts that wait in a process; of the others the payloads are read again
+    gaps: int = 0
+    kills: float = 0.0  # share of calls of ports at which a process dies
+    breaks: float = 0.0  # share of transactions that come to nothing
+    slow: float = 0.0  # share of messages with a long delay
+    skew: float = 0.0  # seconds that clocks are ahead, at most
+    faults: tuple[Fault, ...] = ()
+
+    @property
+    def patient(self) -> bool:
+        """Whether no query is ever late."""
+        return self.deadline >= _PATIENT
+
+    @property
+    def loses(self) -> bool:
+        """Whether an input loses records that nobody has read."""
+        return any(fault.kind is Kind.RETAIN for fault in self.faults)
+
+    def pipeline(self) -> Pipeline:
+        return Pipeline.parse(json.dumps(self.spec))
+
+
+def drawn(seed: int) -> Case:
+    random = Random(f"pipeline {seed}")  # noqa: S311 (a simulation)
+    patient = random.random() < 0.7  # noqa: PLR2004 (a share)
+    deadline = _PATIENT if patient else random.choice((0.1, 0.3, 1.0))
+    edges = random_edges(random, random.choice((1, 2, 2, 3, 3, 4, 4, 5, 6)))
+    spec = _pipeline(random, edges, deadline)
+    names = [*edges, GATE]
+    most = spec["partitions"]
+    replicas = {name: min(random.choice((1, 1, 2, 3)), most) for name in edges} | {GATE: random.choice((1, 1, 2))}
+    for stage in spec["stages"]:
+        fronts = replicas[stage["name"]]
+        stage["workers"] = {"fronts": fronts, "count": fronts * random.choice((1, 2))}
+    chance = random.choice
+    durations = {name: chance((0.001, 0.005, 0.02, 0.08)) for name in edges}
+    faults = _faults(random, names, replicas)
+    shared, rate = [name for name in names if replicas[name] > 1], chance((15.0, 40.0, 200.0))
+    if shared and random.random() < 0.35:  # noqa: PLR2004 (a share)
+        faults, rate = _moves(random, chance(shared), spec, durations, replicas), 200.0
+    return Case(
+        spec=spec,
+        replicas=replicas,
+        durations=durations,
+        deadline=deadline,
+        queries=random.randint(8, 30),
+        rate=rate,
+        repeats=chance((0.0, 0.0, 0.2)),
+        poison=chance((0.0, 0.0, 0.1)),
+        json=chance((0.0, 0.0, 0.5)),
+        payload_bytes=chance((PAYLOAD_BYTES, PAYLOAD_BYTES, 0, 10_000)),
+        gaps=chance((0, 0, 1, 3)),
+        kills=chance((0.0, 0.002, 0.005, 0.01)),
+        breaks=chance((0.0, 0.0, 0.1)),
+        slow=chance((0.0, 0.04, 0.15)),
+        skew=chance((0.0, 0.0, 0.5)),
+        faults=tuple(faults),
+    )
+
+
+# The pipeline --------------------------------------------------------------------------------------------------
+
+
+def _pipeline(random: Random, edges: Edges, deadline: float) -> dict[str, Any]:
+    successors = dag.reverse(edges)
+    choices = random_choices(random, edges)
+    several = sum(not behind for behind in successors.values()) > 1
+    spec: dict[str, Any] = {
+        "name": "p",
+        "slo": f"{round(1000 * deadline)}ms",
+        "partitions": random.choice((1, 2, 3, 4)),
+        "policy": random.choice(("naive", "pard")),
+        "stages": [_stage(random, name, edges, successors[name], choices) for name in edges],
+    }
+    if several:
+        spec["sinks"] = random.choice(("any", "all"))
+    return spec
+
+
+def _stage(random: Random, name: str, edges: Edges, behind: tuple[str, ...], choices: Choices) -> dict[str, Any]:
+    splits = len(behind) > 1 and random.random() < 0.3  # noqa: PLR2004 (a share)
+    options = choices.get(name) or ((behind,) if splits else ())
+    pad = random.choice((0, 0, 0, 9_000)) if not behind else 0  # what is long becomes JSON beside the gate's rounds
+    arguments = {"stage": name, "options": options, "raises": random.choice((0, 0, 0, 7)), "pad": pad}
+    stage: dict[str, Any] = {"name": name, "model": f"{_MODULE}:Hashes", "arguments": arguments}
+    stage["after"] = list(edges[name])
+    if len(edges[name]) > 1:
+        mode, on_loss = random.choice(_RULES)
+        stage["join"] = {"mode": mode, "on_loss": on_loss}
+    if name in choices:
+        stage["choose"] = f"{_MODULE}:choose"
+    if splits:
+        stage["split"] = f"{_MODULE}:split"
+    size = random.choice((1, 2, 4, 64))
+    stage["batching"] = {"limit": random.choice(("fixed", "aimd")), "max": size, "delay": random.choice(("0ms", "2ms"))}
+    if random.random() < 0.3:  # noqa: PLR2004 (a share)
+        stage["queue"] = random.choice((size, size + 1))
+    if random.random() < 0.3:  # noqa: PLR2004 (a share)
+        stage["cache"] = {"bytes": random.choice(("1kB", "1MB"))}
+    if random.random() < 0.25:  # noqa: PLR2004 (a share)
+        stage["default"] = {"v": f"default-{name}", **({"to": list(options[0])} if options else {})}
+    return stage
+
+
+# What goes wrong -----------------------------------------------------------------------------------------------
+
+
+def _faults(random: Random, names: list[str], replicas: dict[str, int]) -> list[Fault]:
+    kinds = random.choices(
+        (Kind.KILL, Kind.STOP, Kind.REPLACE, Kind.LEAVE, Kind.AWAY, Kind.LATE, Kind.SLOW),
+        (6, 4, 3, 4, 1, 2, 1),
+        k=random.choice((0, 1, 2, 3, 5)),
+    )
+    faults = []
+    for kind in kinds:
+        name = random.choice(names)
+        seconds = random.choice((0.05, 0.3, 0.8, 1.6))
+        faults.append(Fault(kind, random.uniform(0.0, 1.5), name, random.randrange(replicas[name]), seconds))
+    if random.random() < 0.03:  # noqa: PLR2004 (a share)
+        faults.append(Fault(Kind.RETAIN, random.uniform(0.1, 1.0), random.choice(names)))
+    return faults
+
+
+def _moves(
+    random: Random, name: str, spec: dict[str, Any], durations: dict[str, float], replicas: dict[str, int]
+) -> list[Fault]:
+    """Have partitions come and go again and again while their stage has much to do, and little room."""
+    for stage in spec["stages"]:
+        if stage["name"] == name:
+            stage["batching"]["max"] = stage["queue"] = random.choice((1, 2))
+            stage["workers"]["count"] = stage["workers"]["fronts"]
+            durations[name] = random.choice((0.02, 0.1, 0.4))
+    at, faults, mover = random.uniform(0.05, 0.4), [], random.randrange(replicas[name])
+    for _ in range(random.randint(3, 7)):
+        kind = random.choice((Kind.LEAVE, Kind.LEAVE, Kind.LEAVE, Kind.STOP, Kind.KILL))
+        faults.append(Fault(kind, at, name, mover, random.choice((0.3, 0.7, 1.2))))
+        at += random.uniform(0.03, 0.4)
+    return faults

@@ -1,0 +1,283 @@
+"""One run of a case: the clients, the processes with what happens to them, and the end."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from functools import partial
+from hashlib import sha256
+from typing import TYPE_CHECKING, Final
+
+from spillway.agents.memory.ports import ABORTED
+from spillway.agents.memory.processes import AFTER, BEFORE
+from spillway.agents.memory.records import kept
+from spillway.agents.memory.world import START, Network
+from spillway.agents.proof.case import RESTARTS, Kind
+from spillway.agents.proof.watched import WatchedWorld
+from spillway.agents.testing.conditions import Conditions
+from spillway.agents.testing.gate import GateFront
+from spillway.agents.testing.service import Service
+from spillway.lineage import headers
+from spillway.lineage.errors import BrokerError, SpillwayError
+from spillway.lineage.keys import partition_for
+from spillway.lineage.ports import Outgoing
+from spillway.lineage.trace import TraceContext
+from spillway.producers.client.queries import GRACE, QueryMaker
+from spillway.topology import topics
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from random import Random
+
+    from spillway.agents.memory.processes import Process
+    from spillway.agents.proof.case import Case, Fault
+    from spillway.agents.testing.front import Front
+    from spillway.agents.testing.service import Served, Slot
+    from spillway.topology.load import Pipeline
+    from spillway.topology.spec import StageSpec
+
+_LOOK: Final = 0.25  # seconds between two looks whether all is done
+_CALM: Final = 1.5  # seconds that a run goes on when all is done: what comes twice comes then
+_MOST: Final = 90.0  # seconds after the last fault until which all is done
+_LEFT: Final = 30.0  # the same where an input has lost records: longer than joins wait
+_STRIKES: Final = 3.0  # seconds from the start in which processes die at calls of ports
+
+
+class EndlessError(SpillwayError):
+    """A run does not come to an end."""
+
+
+class _Drawn(Conditions):
+    """How long batches take in a case."""
+
+    def __init__(self, pipeline: Pipeline, case: Case, random: Random) -> None:
+        super().__init__(pipeline, random, kill=(), slow=(), real_time=False)
+        self._durations = case.durations
+
+    def duration(self, spec: StageSpec, lane: str = "") -> Callable[[int], float]:  # noqa: ARG002 - all lanes are alike
+        base = self._durations.get(spec.name, 0.001)
+        return lambda size: base * (0.5 + 0.5 * size) * (1.0 + self.random.random())
+
+
+class Play(Service):
+    """Runs a case. The same case and seed make the same run."""
+
+    def __init__(self, case: Case, seed: int) -> None:
+        self.case, self.proof = case, WatchedWorld(seed, {}, gaps=case.gaps)
+        self.pipeline = case.pipeline()
+        super().__init__(
+            self.pipeline,
+            seed=seed,
+            replicas=case.replicas,
+            make_world=self._world,
+            payload_bytes=case.payload_bytes,
+        )
+        self._workshop.conditions = _Drawn(self.pipeline, case, self.proof.random)
+        self.proof.network = Network(slow=case.slow)
+        self.random = self.proof.random
+        self._ahead = {slot: case.skew * self.random.uniform(-1.0, 1.0) for slot in self.slots}
+        self._maker = QueryMaker(self.pipeline, slo=None, grace=GRACE, clock=(lambda: self.proof.now,) * 2)
+        self.served: dict[Slot, Served] = {}  # those of now
+        self.all_served: list[Served] = []
+        self.asked: dict[str, int] = {}  # queries, with their partitions
+        self.unreadable: set[str] = set()  # those of them whose values are none
+        self.struck: Counter[str] = Counter()
+        self.errors: list[BaseException] = []  # that ended a process and should not have
+        self.failed: list[BaseException] = []
+        self.ends = START  # when nothing is to happen any more
+        self.rested = False  # whether all was done at the end
+
+    def run(self) -> Play:
+        self.proof.run_until(self._play())
+        return self
+
+    def _raised(self) -> list[BaseException]:
+        """What ended a process and should not have, and what callbacks and tasks have raised."""
+        return [*self.errors, *self.proof.loop.failures, *self.proof.loop.unheard]
+
+    @property
+    def digest(self) -> str:
+        """What came of the run, in short: another run of it has the same."""
+        broker, made = self.proof.watched, sha256()
+        for place, record in broker.order:
+            made.update(repr((place, record.offset, record.appended, record.key, record.value)).encode())
+        made.update(repr((broker.commits, self.struck)).encode())
+        return made.hexdigest()
+
+    @property
+    def seconds(self) -> float:
+        return self.proof.now - START
+
+    def group(self, name: str) -> str:
+        return self._groups[name].name
+
+    def input(self, name: str) -> str:
+        return self._groups[name].topic
+
+    # The run ---------------------------------------------------------------------------------------------------
+
+    async def _play(self) -> None:
+        self._schedule_queries()
+        for fault in self.case.faults:
+            self._schedule(fault)
+        self.start()
+        calm = 0.0
+        while calm < _CALM:
+            await asyncio.sleep(_LOOK)
+            self.failed = self._raised()
+            if self.failed:
+                return
+            if self.proof.now > self.ends + (_LEFT if self.case.loses else _MOST):
+                return
+            done = self.proof.now > self.ends and self._is_done()
+            calm = calm + _LOOK if done else 0.0
+        self.rested = True
+
+    def _is_done(self) -> bool:
+        broker, stopped = self.proof.broker, self.stopped
+        return all(
+            broker.committed(group.name, partition)[0] >= broker.end((group.topic, partition))
+            or (name, partition) in stopped
+            for name, group in self._groups.items()
+            for partition in range(self.proof.partitions[group.topic])
+        )
+
+    @property
+    def stopped(self) -> set[tuple[str, int]]:
+        """What partitions of which stages, or of the gate, were said to have lost what comes next."""
+        fronts: list[Front | GateFront] = self.all_served  # type: ignore[assignment]
+        return {(front.metrics.stage, partition) for front in fronts for partition in front.metrics.stopped}
+
+    def _schedule_queries(self) -> None:
+        when = START
+        for number in range(self.case.queries):
+            when += self.random.expovariate(self.case.rate)
+            self.at(when, partial(self._ask, f"q{number}"))
+            if self.random.random() < self.case.repeats:
+                self.at(when + self.random.uniform(0.0, 1.5), partial(self._ask, f"q{number}"))
+
+    def at(self, when: float, what: Callable[[], None]) -> None:
+        self.ends = max(self.ends, when)
+        self.proof.at(when, what)
+
+    def _ask(self, request_id: str) -> None:
+        extra = {headers.ACCEPT: "application/json"} if self.random.random() < self.case.json else None
+        trace = TraceContext(f"{self.random.getrandbits(128):032x}", f"{self.random.getrandbits(64):016x}")
+        query = self._maker.prepare({"v": request_id}, None, self.case.deadline, request_id, None, trace, extra)
+        name = self.pipeline.spec.name
+        place = topics.ingress(name), partition_for(query.key, self.pipeline.spec.partitions)
+        value = query.value
+        poison = self.random.random() < self.case.poison
+        if poison and self.random.random() < 0.5:  # noqa: PLR2004 (a share)
+            self.proof.broker.append(place, kept(Outgoing(*place, None, b"nobody's", [])))
+        elif poison and request_id not in self.asked:
+            self.unreadable.add(request_id)
+        if request_id in self.unreadable:
+            value = b"no query"
+        self.asked[request_id] = place[1]
+        self.proof.broker.append(place, kept(Outgoing(*place, query.key, value, query.headers)))
+
+    # Processes -------------------------------------------------------------------------------------------------
+
+    def _world(self, _seed: int, partitions: dict[str, int]) -> WatchedWorld:
+        self.proof.partitions = partitions
+        return self.proof
+
+    def _process(self, slot: Slot) -> Process:
+        process = self.proof.process(f"{slot[0]}.{slot[1]}", ahead=self._ahead[slot])
+        process.strikes = partial(self._strike, slot)
+        return process
+
+    def _served(self, slot: Slot, process: Process) -> Served:
+        served = super()._served(slot, process)
+        if isinstance(served, GateFront):
+            served.transactions.breaks = self._breaks
+        self.served[slot] = served
+        self.all_served.append(served)
+        return served
+
+    def _strike(self, slot: Slot, process: Process) -> str:
+        if self.proof.now > START + _STRIKES or self.random.random() >= self.case.kills:
+            return ""
+        self.proof.at(self.proof.now, partial(self._died_at_call, slot, process))
+        return self.random.choice((BEFORE, AFTER))
+
+    def _died_at_call(self, slot: Slot, process: Process) -> None:
+        self.struck["dies at a call"] += 1
+        if self._processes[slot] is process:
+            self._died(slot)
+
+    def _breaks(self) -> str:
+        if self.proof.now > START + _STRIKES or self.random.random() >= self.case.breaks:
+            return ""
+        self.struck["transaction breaks"] += 1
+        return self.random.choice((ABORTED, BEFORE, AFTER))
+
+    def _died(self, slot: Slot) -> None:
+        self.deaths[slot[0]] += 1
+        self.at(self.proof.now + self.random.choice(RESTARTS), partial(self._start, slot))
+
+    def _ended(self, slot: Slot, process: Process, task: asyncio.Task[None]) -> None:
+        if not process.alive or task.cancelled():
+            return
+        process.kill()
+        error = task.exception()
+        if error is not None and not isinstance(error, BrokerError):
+            self.errors.append(error)
+        if self._processes[slot] is process:
+            self._died(slot)
+
+    # What goes wrong -------------------------------------------------------------------------------------------
+
+    def _schedule(self, fault: Fault) -> None:
+        at = START + fault.at
+        if fault.kind is Kind.AWAY:
+            self.proof.away(at, at + fault.seconds)
+            self.struck[fault.kind.value] += 1
+            self.ends = max(self.ends, at + fault.seconds)
+        elif fault.kind is Kind.LATE:
+            self.proof.late(f"{fault.name}.{fault.replica}", at, at + fault.seconds)
+            self.struck[fault.kind.value] += 1
+            self.ends = max(self.ends, at + fault.seconds)
+        elif fault.kind is Kind.RETAIN:
+            self.at(at, partial(self._lose_input, fault))
+        else:
+            self.at(at, partial(self._strike_process, fault))
+
+    def _strike_process(self, fault: Fault) -> None:
+        slot = fault.name, fault.replica
+        process = self._processes[slot]
+        if not process.alive or process.withheld is not None or slot not in self.served:
+            return
+        self.struck[fault.kind.value] += 1
+        if fault.kind is Kind.KILL:
+            process.kill()
+            self._died(slot)
+        elif fault.kind is Kind.LEAVE:
+            process.start(self._leave(self.served[slot]))
+        elif fault.kind is Kind.SLOW:
+            for wire in process.wires:
+                wire.slow = fault.seconds / 4  # type: ignore[attr-defined] # a process has no other links
+        else:
+            process.stop()
+            self.at(self.proof.now + fault.seconds, lambda: process.go_on() if process.alive else None)
+            if fault.kind is Kind.REPLACE:
+                self._died(slot)
+
+    @staticmethod
+    async def _leave(served: Served) -> None:
+        served.leave()
+
+    def _lose_input(self, fault: Fault) -> None:
+        """Delete what a reader has not committed from its input.
+
+        Where it has committed nothing it begins at what is there, and nobody knows that there was more.
+        """
+        topic, broker = self.input(fault.name), self.proof.broker
+        for partition in range(self.proof.partitions[topic]):
+            committed, _ = broker.committed(self.group(fault.name), partition)
+            place, end = (topic, partition), broker.end((topic, partition))
+            if 0 < committed < end and not broker.is_open(place):
+                self.struck[fault.kind.value] += 1
+                broker.delete_before(place, self.random.randint(committed + 1, end))
+                return

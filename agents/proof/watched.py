@@ -1,0 +1,59 @@
+"""A memory world that keeps what its broker did, in order, and in which processes read late now and then."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from spillway.agents.memory.broker import Broker
+from spillway.agents.memory.records import Kept
+from spillway.agents.memory.world import DriverWorld
+
+if TYPE_CHECKING:
+    from spillway.agents.memory.broker import Place
+    from spillway.agents.memory.processes import Process
+
+
+class Committed(NamedTuple):
+    """A commit that the broker took. `moment`: how many records it had been sent by then, of all topics."""
+
+    group: str
+    partition: int
+    offset: int
+    moment: int
+
+
+class WatchedBroker(Broker[Kept]):
+    """A broker whose commits are kept, and the order of all records."""
+
+    order: list[tuple[Place, Kept]]
+    commits: list[Committed]
+
+    def append(self, place: Place, record: Kept) -> int:
+        self.order.append((place, record))
+        return super().append(place, record)
+
+    def commit(self, group: str, member: int, offsets: dict[int, tuple[int, str]]) -> None:
+        super().commit(group, member, offsets)
+        moment = len(self.order)
+        self.commits += [Committed(group, partition, place[0], moment) for partition, place in offsets.items()]
+
+
+class WatchedWorld(DriverWorld):
+    """A world with such a broker."""
+
+    def __init__(self, seed: int, partitions: dict[str, int], *, gaps: int) -> None:
+        super().__init__(seed, partitions, gaps=gaps)
+        self.watched = WatchedBroker(lambda: self.now, self.wake, self.gap)
+        self.watched.order, self.watched.commits = [], []
+        self.broker = self.watched
+        self._late: list[tuple[str, float, float]] = []  # processes by name, from when till when
+
+    def late(self, name: str, start: float, end: float) -> None:
+        """Have the processes of this name read nothing from `start` till `end`."""
+        self._late.append((name, start, end))
+
+    def reads_at(self, process: Process, place: Place, when: float) -> float:
+        for name, start, end in self._late:
+            if name == process.name and start <= when < end:
+                return end
+        return super().reads_at(process, place, when)

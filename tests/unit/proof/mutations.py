@@ -1,0 +1,297 @@
+"""Faults planted in the drivers, each of which the oracle must find: what a mutation replaces, and where.
+
+`python -m tests.unit.proof.mutations` searches the first seed that shows each, and writes pins.json.
+"""
+
+import json
+import logging
+import sys
+from contextlib import contextmanager
+from pathlib import Path
+from unittest.mock import patch
+
+from spillway.agents.live.stage import driver
+from spillway.agents.memory.groups import Ticket
+from spillway.agents.memory.pulled_input import MemoryPulledInput
+from spillway.agents.proof.case import drawn
+from spillway.agents.proof.oracle import judged
+from spillway.agents.run.alarm import Alarm
+from spillway.agents.run.gate import Gate
+from spillway.agents.run.stage import Stage
+from spillway.agents.testing import gate
+from spillway.lineage.errors import SilentError
+from spillway.lineage.ports import Commit
+
+MOST = 300  # schedules in which a mutation is to be found
+FILE = Path(__file__).parent / "pins.json"
+
+MUTATIONS = {}  # by name: a function that returns a context manager which plants it
+
+
+def mutation(function):
+    MUTATIONS[function.__name__.replace("_", " ")] = function
+    return function
+
+
+def stage(kind):
+    return patch.object(driver, "Stage", kind)
+
+
+def gates(kind):
+    return patch.object(gate, "Gate", kind)
+
+
+# The stage -------------------------------------------------------------------------------------------------------
+
+
+@mutation
+def a_commit_after_revoke():
+    """What it has done of partitions that went stays its own: it commits it when they come back."""
+
+    class Mutant(Stage):
+        def _let_go(self, now, partition):
+            pass
+
+    return stage(Mutant)
+
+
+@mutation
+def a_partition_that_others_had_is_kept():
+    class Mutant(Stage):
+        async def assigned(self, partitions):
+            self._committed |= dict.fromkeys(self._ready, 1 << 60)
+            return await super().assigned(partitions)
+
+    return stage(Mutant)
+
+
+@mutation
+def a_chunk_of_an_old_assignment_is_delivered():
+    class Mutant(Stage):
+        _assignment = property(lambda self: 0, lambda self, value: None)
+
+    return stage(Mutant)
+
+
+@mutation
+def a_commit_before_send():
+    """A message counts as stored once it is made."""
+
+    class Mutant(Stage):
+        def _emit(self, output, emit):
+            self._core.acked_all([emit])
+            return super()._emit(output, emit)
+
+    return stage(Mutant)
+
+
+@mutation
+def a_commit_of_what_was_taken():
+    class Mutant(Stage):
+        def commits(self):
+            found = super().commits()
+            return found | {p: Commit(self._positions[p], found[p].metadata) for p in found if p in self._positions}
+
+    return stage(Mutant)
+
+
+@mutation
+def a_hit_settled_twice():
+    class Mutant(Stage):
+        async def _answer(self, hits):
+            await super()._answer(hits)
+            for work, _ in hits:
+                work.settled = False
+
+    return stage(Mutant)
+
+
+@mutation
+def an_alarm_lost():
+    """The moment that is set is kept, though an earlier one is asked for."""
+
+    class Late(Alarm):
+        def within(self, seconds):
+            if self._timer is None:
+                super().within(seconds)
+
+    return patch("spillway.agents.run.stage.Alarm", Late)
+
+
+@mutation
+def what_is_early_is_forgotten_in_a_take_over():
+    class Mutant(Stage):
+        async def _accept_early(self, partition, early):
+            pass
+
+    return stage(Mutant)
+
+
+@mutation
+def what_is_early_counts_as_taken_in_a_drain():
+    class Mutant(Stage):
+        def stop_taking(self):
+            for partition, chunks in self._early.items():
+                share = self._core._shares.get(partition)
+                for record in (one for _, some in chunks for one in some):
+                    if share is not None and share.offsets.taken(record.offset):
+                        share.offsets.done(record.offset)
+            super().stop_taking()
+
+    return stage(Mutant)
+
+
+@mutation
+def an_acknowledgement_counted_twice():
+    class Mutant(Stage):
+        def stored(self, emits):
+            works = [(emit, emit.work) for emit in emits]
+            self._core.acked_all(emits)
+            for emit, work in works:
+                if work is not None and work.pending:
+                    emit.work = work
+            super().stored(emits)
+
+    return stage(Mutant)
+
+
+@mutation
+def no_memory_is_read_in_a_take_over():
+    class Nothing:
+        async def read(self, partition, spans):
+            return
+            yield
+
+    class Mutant(Stage):
+        def __init__(self, core, clock, context):
+            context.memory = Nothing()
+            super().__init__(core, clock, context)
+
+    return stage(Mutant)
+
+
+@mutation
+def a_stage_waits_for_room_for_ever():
+    class Mutant(Stage):
+        def _wake(self):
+            pass
+
+        def stored(self, emits):
+            self._core.acked_all(emits)
+
+    return stage(Mutant)
+
+
+@mutation
+def lost_input_is_passed_over():
+    return patch("spillway.agents.run.inputs.Inputs.admits", lambda self, partition, position, bounds: True)
+
+
+# The gate --------------------------------------------------------------------------------------------------------
+
+
+@mutation
+def offsets_of_another_generation():
+    """Offsets go with whatever generation the group has now."""
+
+    def ticket(self):
+        member, broker, group = self._member, self._world.broker, self._group
+
+        def check(partitions):
+            for partition in partitions:
+                broker.own(group.name, partition, member.number)
+
+        return Ticket(member.number, check)
+
+    return patch.object(MemoryPulledInput, "ticket", ticket)
+
+
+@mutation
+def an_unknown_commit_taken_for_done():
+    class Mutant(Gate):
+        async def start(self):
+            write, open_anew = self._transactions.write, self._transactions.open
+
+            async def written(records, offsets):
+                try:
+                    return await write(records, offsets)
+                except SilentError:
+                    await open_anew()
+                    return [(1 << 40, 0)] * len(records)
+
+            self._transactions.write = written
+            await super().start()
+
+    return gates(Mutant)
+
+
+@mutation
+def an_unknown_commit_taken_for_nothing():
+    class Mutant(Gate):
+        async def _begin_again(self):
+            self._core.stats.duplicates += 0
+            await self._input.read_on({p: commit.offset for p, commit in self._standing.items()})
+
+    return gates(Mutant)
+
+
+@mutation
+def what_was_released_is_forgotten():
+    class Mutant(Gate):
+        async def start(self):
+            read = self._context.spans.read
+            self._context.spans.read = lambda topic, spans, **options: read(
+                topic, {} if topic == self._topics.egress else spans, **options
+            )
+            await super().start()
+
+    return gates(Mutant)
+
+
+@mutation
+def offsets_are_left_out():
+    class Mutant(Gate):
+        async def start(self):
+            write = self._transactions.write
+            self._transactions.write = lambda records, offsets: write(records, {} if records else offsets)
+            await super().start()
+
+    return gates(Mutant)
+
+
+@mutation
+def a_gate_that_is_ousted_keeps_what_it_knows():
+    class Mutant(Gate):
+        async def revoked(self, partitions):
+            pass
+
+    return gates(Mutant)
+
+
+@contextmanager
+def planted(name):
+    with MUTATIONS[name]():
+        yield
+
+
+def found(name, seed):
+    """Return what the oracle says of a schedule that is played with a mutation."""
+    with planted(name):
+        return judged(drawn(seed), seed)[1]
+
+
+def first(name, most=MOST):
+    """Return the first schedule that shows a mutation; None where none does."""
+    return next((seed for seed in range(most) if found(name, seed)), None)
+
+
+def pins():
+    return json.loads(FILE.read_text()) if FILE.exists() else {}
+
+
+if __name__ == "__main__":
+    logging.disable(logging.CRITICAL)
+    for each in sys.argv[1:] or MUTATIONS:
+        seed = first(each)
+        print(each, seed, *(found(each, seed)[:2] if seed is not None else ()), flush=True)
+        FILE.write_text(json.dumps(pins() | {each: seed}, indent=2, sort_keys=True) + "\n")
