@@ -70,7 +70,7 @@ class Fragile:
 class Tells:
     """Flags what it answers with what `tell` says of the query."""
 
-    def __init__(self, tell):
+    def __init__(self, tell="sure"):
         self.tell = TELLS[tell]
 
     def predict(self, batch):
@@ -82,6 +82,20 @@ TELLS = {
     "sure": lambda _x: {"confidence": np.float32(0.5)},
     "variant": lambda x: {"variant": "small", "default": x == 2},
 }
+
+
+class Counts:
+    """Its second answer would be another one."""
+
+    deterministic = True
+
+    def __init__(self, away=0):
+        self.ran = away
+
+    def predict(self, batch):
+        assert not any(query.request_id or query.key for query in batch)
+        self.ran += len(batch)
+        return [{"label": f"{query['x']}-{self.ran}"} for query in batch]
 
 
 class Learns:
