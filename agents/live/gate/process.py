@@ -33,6 +33,7 @@ from spillway.agents.live.clock import Clock
 from spillway.agents.live.gate.blocking import block, complete, in_thread
 from spillway.agents.live.gate.hanging import Mender
 from spillway.agents.live.gate.metrics import GateMetrics
+from spillway.agents.live.gate.nobodys import GroupWatch
 from spillway.agents.live.gate.pulled_input import KafkaPulledInput, leave, member_settings
 from spillway.agents.live.gate.states import GateStates
 from spillway.agents.live.gate.trace_exporter import TraceExporter
@@ -158,12 +159,15 @@ def serve(config: GateProcessConfig, stopping: Callable[[], bool]) -> None:
     if config.otlp is not None:
         metrics.traces = TraceExporter(config.otlp, name, config.replica, config.trace_sample)
     gate = build(config, pulled, writer, metrics, teller.tell, states)
-    leaving = False
+    leaving, watch = False, None
     try:
         if states is not None:
             metrics.hold = Distribution()
             complete(states.await_ends(stopping))
         complete(gate.start())
+        watch = GroupWatch(
+            config.settings.confluent(), group_id(name, GATE), config.pipeline.spec.partitions, pulled.leave
+        )
         registration = serve_metrics(config.run_dir, metrics, config.metrics, gate.what_hangs, metrics.recent)
         work(gate, lambda: stopping() or bool(gate.partitions) or bool(metrics.stopped))
         registration.mark_ready()
@@ -171,6 +175,8 @@ def serve(config: GateProcessConfig, stopping: Callable[[], bool]) -> None:
         work(gate, stopping)
         leaving = True
     finally:
+        if watch is not None:
+            watch.close()
         teller.close()
         writer.close()
         if states is not None:

@@ -126,6 +126,12 @@ class KafkaPulledInput(PulledInput):
         """Return what fences a transaction by the group, as confluent-kafka takes it."""
         return self._consumer.consumer_group_metadata()
 
+    def leave(self) -> None:
+        """Leave the group, which the consumer joins again as a new member when it hears of it. From any thread."""
+        consumer = self._consumer
+        if consumer is not None and (member_id := consumer.memberid()):
+            self._leave(member_id)
+
     async def close(self, *, leave: bool) -> None:
         if self._consumer is None:
             return
