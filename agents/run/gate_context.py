@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 GATHER_SECONDS: Final = 0.02  # between two transactions, at most
 _GATHER_SHARE: Final = 0.05  # of the SLO, at most
-POLL_SECONDS: Final = 0.1
+POLL_SECONDS: Final = 0.5
 HELD_POLL_SECONDS: Final = 0.001
 
 
