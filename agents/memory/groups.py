@@ -5,6 +5,7 @@ the order of the instance ids. As in Kafka with the eager protocol a member lets
 cooperative one keeps it: then nobody else is dealt that, and a member that is to lose something lets it go and asks for
 another round. Whoever has not joined again in time is left out. An offset is committed by a member of the current
 generation alone. A member that comes under an instance id that is in use takes its place: the one before is fenced.
+What a cooperative member was to give up as it died is nobody's then, until somebody looks, as gates do.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
 SESSION: Final = 0.5  # seconds of silence after which a member is out
 _LOOK: Final = 0.05
+_NOBODYS: Final = 5.0  # seconds until partitions that are nobody's are dealt anew
 
 
 @dataclass(eq=False)
@@ -57,6 +59,7 @@ class Group:
         self._members: dict[str, Member] = {}
         self._numbers = count(1)
         self._deadline = 0.0
+        self._whole = world.now  # when all partitions were somebody's, or on their way
         world.at(world.now + _LOOK, self._look)
 
     # For members -----------------------------------------------------------------------------------------------
@@ -159,4 +162,9 @@ class Group:
             if late or now - member.heard > SESSION:
                 self._remove(member)
                 self._prepare()
+        dealt = sum(len(member.partitions) for member in self._members.values())
+        if self.preparing or not self._members or dealt == self._world.partitions[self.topic]:
+            self._whole = now
+        elif now - self._whole > _NOBODYS:
+            self._prepare()
         self._world.at(now + _LOOK, self._look)

@@ -138,8 +138,9 @@ class MemoryPulledInput(PulledInput):
             self._fresh.clear()
             records = self._fetched(most)
             left = until - loop.time()
-            if records or left <= 0:
+            if records:
                 await asyncio.sleep(self._world.latency())
+            if records or left <= 0:
                 return records
             self._process.after(left, self._fresh.set)
             await self._fresh.wait()

@@ -39,7 +39,7 @@ def processes_of(config: StageConfig) -> list[str]:
 
 
 class Conditions:
-    """What `serve` was asked of workers, and how often they have died."""
+    """What `serve` was asked of workers, drawn by the world's chance."""
 
     def __init__(
         self, pipeline: Pipeline, random: Random, *, kill: Collection[str], slow: Collection[str], real_time: bool

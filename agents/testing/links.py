@@ -193,5 +193,5 @@ def _answers(model: Any, queries: list[dict[str, Any]], *, singly: bool) -> tupl
         for first, answers in answers_of(model, queries, Inputs, words_of, singly=singly) if queries else ():
             made.append((first, answers))
     except SystemExit as error:
-        return made, f"its process ended (exit code {error.code})"
+        return made, f"its process ended (exit code {error.code or 0})"
     return made, ""

@@ -1,7 +1,10 @@
 """The gate is killed, replaced while it sleeps, and shared: still one outcome per query."""
 
+import json
 import random
 import signal
+import subprocess
+import sys
 import threading
 import time
 from collections import Counter
@@ -120,6 +123,34 @@ def test_two_gates_share_the_partitions_and_hand_them_over(make_gate):
     stream.go_on(100)
     stream.assert_one_outcome_each()
     bench.stop(third)
+
+
+DIES_GIVING_UP = """
+import json, os, sys
+from confluent_kafka import Consumer
+settings, topic = json.loads(sys.argv[1]), sys.argv[2]
+consumer = Consumer(settings)
+consumer.subscribe([topic], on_assign=lambda _consumer, places: print(len(places), flush=True),
+                   on_revoke=lambda *_: os._exit(9))
+while True:
+    consumer.poll(0.1)
+"""
+
+
+def test_what_a_gate_gave_up_as_it_died_is_dealt_again(make_gate):
+    """It restarts within its session, gets what it was to keep without a rebalance, and the rest was nobody's."""
+    bench = make_gate()
+    settings = json.dumps(member_settings(bench.settings, bench.name, 0))
+    first = subprocess.Popen(
+        [sys.executable, "-c", DIES_GIVING_UP, settings, topics.outcomes(bench.name)], stdout=subprocess.PIPE
+    )
+    assert int(first.stdout.readline()) == PARTITIONS
+    bench.gate(1)
+    assert first.wait(120) == 9
+    bench.gate(0)
+    stream = Stream(bench, 8)
+    stream.go_on(100)
+    stream.assert_one_outcome_each()
 
 
 def test_a_gate_that_lost_its_place_to_no_successor_takes_it_again(make_gate):

@@ -33,6 +33,7 @@ from spillway.agents.live.clock import Clock
 from spillway.agents.live.gate.blocking import block, complete, in_thread
 from spillway.agents.live.gate.hanging import Mender
 from spillway.agents.live.gate.metrics import GateMetrics
+from spillway.agents.live.gate.nobodys import GroupWatch
 from spillway.agents.live.gate.pulled_input import KafkaPulledInput, leave, member_settings
 from spillway.agents.live.gate.states import GateStates
 from spillway.agents.live.gate.trace_exporter import TraceExporter
@@ -42,7 +43,7 @@ from spillway.agents.live.registry import Address, serve_metrics
 from spillway.agents.live.spans import KafkaSpans, at_once
 from spillway.agents.metrics import Distribution
 from spillway.agents.run.gate import Gate
-from spillway.agents.run.gate_context import GateContext, GateTopics, gather_of
+from spillway.agents.run.gate_context import POLL_SECONDS, GateContext, GateTopics, gather_of
 from spillway.agents.run.gate_wire import GateWire
 from spillway.agents.run.inputs import Inputs, of_gate, writes_transactions
 from spillway.lineage.errors import OustedError, SpillwayError
@@ -158,12 +159,15 @@ def serve(config: GateProcessConfig, stopping: Callable[[], bool]) -> None:
     if config.otlp is not None:
         metrics.traces = TraceExporter(config.otlp, name, config.replica, config.trace_sample)
     gate = build(config, pulled, writer, metrics, teller.tell, states)
-    leaving = False
+    leaving, watch = False, None
     try:
         if states is not None:
             metrics.hold = Distribution()
             complete(states.await_ends(stopping))
         complete(gate.start())
+        watch = GroupWatch(
+            config.settings.confluent(), group_id(name, GATE), config.pipeline.spec.partitions, pulled.leave
+        )
         registration = serve_metrics(config.run_dir, metrics, config.metrics, gate.what_hangs, metrics.recent)
         work(gate, lambda: stopping() or bool(gate.partitions) or bool(metrics.stopped))
         registration.mark_ready()
@@ -171,6 +175,8 @@ def serve(config: GateProcessConfig, stopping: Callable[[], bool]) -> None:
         work(gate, stopping)
         leaving = True
     finally:
+        if watch is not None:
+            watch.close()
         teller.close()
         writer.close()
         if states is not None:
@@ -242,6 +248,7 @@ def build(
         tell=tell,
         versions=states,
         gather=gather_of(spec.slo),
+        poll=min(POLL_SECONDS, config.plan_period),  # its word goes out between two rounds
         trace=metrics.traces.offer if metrics.traces is not None else None,
     )
     return Gate(context)

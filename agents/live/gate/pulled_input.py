@@ -13,7 +13,7 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, Any
 
-from confluent_kafka import Consumer, KafkaError, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from spillway.agents.live.gate.blocking import complete
 from spillway.agents.live.gate.fencing import UnheardError, is_fencing, ousted
@@ -126,6 +126,12 @@ class KafkaPulledInput(PulledInput):
         """Return what fences a transaction by the group, as confluent-kafka takes it."""
         return self._consumer.consumer_group_metadata()
 
+    def leave(self) -> None:
+        """Leave the group, which the consumer joins again as a new member when it hears of it. From any thread."""
+        consumer = self._consumer
+        if consumer is not None and (member_id := consumer.memberid()):
+            self._leave(member_id)
+
     async def close(self, *, leave: bool) -> None:
         if self._consumer is None:
             return
@@ -144,17 +150,25 @@ class KafkaPulledInput(PulledInput):
     # Reading ---------------------------------------------------------------------------------------------------
 
     async def take(self, most: int, within: float) -> Sequence[Record]:
-        consumer, found = self._consumer, []
         self._gone.clear()
-        if within > 0:
-            first = consumer.poll(within)
-            if first is None:
-                return []
-            found.append(first)
-        found += consumer.consume(most - len(found), 0)
-        if self._gone and found[0].partition() in self._gone:  # librdkafka leaves out the others of an old assignment
+        try:
+            found = self._found(most, within)
+        except KafkaException as error:
+            raise self._failure(error.args[0]) from error
+        if found and found[0].partition() in self._gone:  # librdkafka leaves out the others of an old assignment
             del found[0]
         return [record for message in found if (record := self._record(message)) is not None]
+
+    def _found(self, most: int, within: float) -> list[Any]:
+        if within <= 0:
+            return self._consumer.consume(most, 0)  # type: ignore[no-any-return]
+        first = self._consumer.poll(within)
+        return [] if first is None else [first, *self._consumer.consume(most - 1, 0)]
+
+    def _failure(self, error: KafkaError) -> BrokerError:
+        if is_fencing(error):
+            return ousted(self._name, error)
+        return BrokerError(f"gate {self._name} cannot read {self._topic}: {error.str()} ({error.name()})")
 
     def _record(self, message: Any) -> Record | None:
         partition, error = message.partition(), message.error()
@@ -166,12 +180,10 @@ class KafkaPulledInput(PulledInput):
         if error.code() == KafkaError._AUTO_OFFSET_RESET:  # noqa: SLF001 (librdkafka's local codes have underscores)
             if partition in self._read:
                 self._judge(partition, message.offset())
-        elif is_fencing(error):
-            raise ousted(self._name, error)
-        elif passes(error) or error.code() == KafkaError._MAX_POLL_EXCEEDED:  # noqa: SLF001 (it joins again)
+        elif not is_fencing(error) and (passes(error) or error.code() == KafkaError._MAX_POLL_EXCEEDED):  # noqa: SLF001 (it joins again)
             log.info("gate %s: %s", self._name, error.str())
         else:
-            raise BrokerError(f"gate {self._name} cannot read {self._topic}: {error.str()} ({error.name()})")
+            raise self._failure(error)
         return None
 
     def _judge(self, partition: int, position: int) -> None:
@@ -209,10 +221,13 @@ class KafkaPulledInput(PulledInput):
     # Partitions come and go ------------------------------------------------------------------------------------
 
     async def read_on(self, starts: Mapping[int, int]) -> None:
-        self._resume(self._read)
-        self._consumer.incremental_unassign(self._places(self._read))
-        self._read.clear()
-        self._begin(starts)
+        try:
+            self._resume(self._read)
+            self._consumer.incremental_unassign(self._places(self._read))
+            self._read.clear()
+            self._begin(starts)
+        except KafkaException as error:
+            raise self._failure(error.args[0]) from error
 
     def _assigned(self, _consumer: Consumer, partitions: list[TopicPartition]) -> None:
         self._begin(complete(self._owner.assigned(frozenset(place.partition for place in partitions))))

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import pytest
-from confluent_kafka import KafkaError, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -25,7 +25,7 @@ from spillway.agents.live.gate.pulled_input import KafkaPulledInput
 from spillway.agents.run import background
 from spillway.agents.run.gate import Gate
 from spillway.agents.run.gate_context import GateContext, GateTopics
-from spillway.lineage.errors import AbortedError, BrokerError
+from spillway.lineage.errors import AbortedError, BrokerError, OustedError
 from spillway.lineage.headers import ACCEPT
 from spillway.lineage.hops import Hop
 from spillway.lineage.marks import Mark, Version
@@ -476,6 +476,28 @@ def test_what_cannot_be_read_again_ends_the_gate(bench, monkeypatch):
 
 
 @pytest.mark.skipif(not mock_cluster.available(), reason="this system does not tell which libraries are loaded")
+@pytest.mark.parametrize("found", [[], [message(0, 3)]], ids=["nothing", "a record"])
+def test_what_is_revoked_while_nothing_is_waited_for_is_left_out(bench, monkeypatch, found):
+    def consume(_most, _seconds):
+        bench.take(0)
+        return found
+
+    monkeypatch.setattr(bench.consumer, "consume", consume)
+    assert complete(bench.gate._input.take(10, 0)) == []
+
+
+@pytest.mark.parametrize(
+    ("code", "raised"), [(KafkaError.FENCED_INSTANCE_ID, OustedError), (KafkaError._STATE, BrokerError)]
+)
+def test_what_the_client_raises_ends_the_reading_by_an_error_of_ours(bench, monkeypatch, code, raised):
+    def poll(_seconds):
+        raise KafkaException(KafkaError(code))
+
+    monkeypatch.setattr(bench.consumer, "poll", poll)
+    with pytest.raises(raised, match=r"p\.gate\.0"):
+        complete(bench.gate._input.take(10, 1))
+
+
 def test_librdkafka_keeps_a_pause_beyond_the_assignment():
     program = subprocess.run(
         [sys.executable, "-c", PAUSED], cwd=Path(__file__).parents[3], capture_output=True, text=True, timeout=300,

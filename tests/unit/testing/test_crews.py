@@ -7,7 +7,7 @@ from spillway import ModelError, Pipeline, UsageError, testing
 from tests.parity_models import write_parity
 
 from . import served_models
-from .served_models import MATRIX
+from .served_models import MATRIX, RUNS
 
 MODELS = served_models.__name__
 ENSEMBLE = f"""
@@ -141,12 +141,17 @@ def test_in_real_time_a_batch_takes_what_its_model_takes():
 
 
 def test_a_query_that_ends_its_workers_fails_and_its_neighbours_do_not():
-    with testing.serve(one(f'model: "{MODELS}:Ends"\nworkers: {{count: 2, where: process}}')) as pipeline:
-        outcomes = [each for _, each in pipeline.outcomes([{"x": x} for x in (1, -1, 2, 3)], deadline=60.0)]
+    """Two batches end with it, then it is run singly: what was answered before it stands."""
+    RUNS.clear()
+    ends = f'model: "{MODELS}:Ends"\nworkers: {{where: process}}\nbatching: {{limit: fixed, size: 4, delay: 20ms}}'
+    with testing.serve(one(ends)) as pipeline:
+        queries = [{"x": x} for x in (1, -1, 2, 3)]
+        outcomes = [each for _, each in pipeline.outcomes(queries, key=lambda _: "k", deadline=60.0)]
         assert [each.outputs for each in outcomes if each.kind == "prediction"] == [{"x": 1}, {"x": 2}, {"x": 3}]
         assert (outcomes[1].kind, outcomes[1].reason) == ("failed", "model-died")
         assert "exit code 3" in outcomes[1].text
         assert pipeline.deaths == {"f": 0, "gate": 0, "f.workers": 3}
+    assert [RUNS["ends", x] for x in (1, -1, 2, 3)] == [3, 3, 3, 3]
 
 
 def test_a_batch_that_takes_longer_than_its_workers_timeout_is_given_up():

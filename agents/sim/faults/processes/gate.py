@@ -10,7 +10,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 from spillway.agents.core.gate import GATE
-from spillway.agents.run.gate_context import GateContext, GateTopics
+from spillway.agents.run.gate_context import POLL_SECONDS, GateContext, GateTopics
 from spillway.agents.sim.faults.processes.living import DEAD_LETTERS, Replica, report_of
 from spillway.agents.sim.faults.processes.ports import ProcessClock, RunInputs, RunSpans, arrival, positions_of
 from spillway.agents.sim.faults.world.follower import Follower
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from spillway.lineage.ports import Commit, PulledOwner
 
 ABORTED, UNKNOWN = "aborted", "of unknown result"
-_POLL: Final = 0.5  # seconds
 _CHUNK: Final = 8  # records of a partition at once
 
 
@@ -249,8 +248,7 @@ class GateProcess(Replica):
                 world.graph, sinks=scenario.topology.sinks, durability=durability, held_limit=scenario.held_limit
             ),
             versions=self if places else None,
-            poll=_POLL,
-            held_poll=_POLL,  # versions end a wait in `take`
+            held_poll=POLL_SECONDS,  # versions end a wait in `take`
         )
         gate = scenario.guards.gate_driver(context)
         if places:

@@ -1,0 +1,82 @@
+"""Partitions that are nobody's, though the gates' group rests: they are found, and dealt anew.
+
+With the cooperative protocol a member that is to give partitions up does so, and then joins again, which has them dealt
+to others. A static member that dies between the two gets back what it was to keep, without a rebalance, when it
+restarts within its session; what it was to give up nobody reads until the next rebalance, whenever that is (seen with
+Kafka 4.3; it takes a SIGKILL in the milliseconds after a gate was added or came back).
+
+So a gate looks at its group once, some seconds after it has started. If there are such partitions it leaves the group,
+which it joins again at once, as a new member: that has them all dealt.
+"""
+
+from __future__ import annotations
+
+import logging
+import struct
+import threading
+from typing import TYPE_CHECKING, Any, Final
+
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+log = logging.getLogger(__name__)
+
+_START_SECONDS: Final = 5.0  # until a group that the gate has joined rests
+_SURE_SECONDS: Final = 2.0  # longer than a rebalance takes in which everybody answers
+_ANSWER_SECONDS: Final = 5.0
+
+
+class GroupWatch:
+    """Looks at the gates' group from a thread of its own, until `close`."""
+
+    def __init__(self, settings: Mapping[str, Any], group: str, partitions: int, leave: Callable[[], object]) -> None:
+        """`partitions`: of the topic. `leave` leaves the group in the gate's name, so that it joins anew."""
+        self._settings, self._group = settings, group
+        self._partitions, self._leave = partitions, leave
+        self._closing = threading.Event()
+        threading.Thread(target=self._run, name="group", daemon=True).start()
+
+    def close(self) -> None:
+        self._closing.set()
+
+    def _run(self) -> None:
+        if self._closing.wait(_START_SECONDS):
+            return
+        client = AdminClient(self._settings, logger=log)
+        try:
+            found = self._nobodys(client)
+            if not found or self._closing.wait(_SURE_SECONDS) or not (found := found & self._nobodys(client)):
+                return
+        except KafkaException as error:
+            log.warning("the group %s was not looked at: %s", self._group, error.args[0].str())
+            return
+        log.warning("partitions %s of the group %s are nobody's; leaving it to have them dealt", found, self._group)
+        self._leave()
+
+    def _nobodys(self, client: AdminClient) -> frozenset[int]:
+        """Return the partitions that no member has; none where the group does not rest, or has one member."""
+        (group,) = client.list_groups(self._group, _ANSWER_SECONDS)
+        members = group.members
+        if group.error is not None or group.state != "Stable" or len(members) < 2:  # noqa: PLR2004 - one has them all
+            return frozenset()
+        dealt = frozenset().union(*(assigned(member.assignment) for member in members))
+        return frozenset(range(self._partitions)) - dealt
+
+
+def assigned(assignment: bytes) -> frozenset[int]:
+    """Return the partitions in an assignment of Kafka's consumer protocol, of whichever topic."""
+    if not assignment:
+        return frozenset()
+    found: list[int] = []
+    (topics,) = struct.unpack_from(">i", assignment, 2)
+    at = 6
+    for _ in range(topics):
+        (length,) = struct.unpack_from(">h", assignment, at)
+        at += 2 + length
+        (count,) = struct.unpack_from(">i", assignment, at)
+        found += struct.unpack_from(f">{count}i", assignment, at + 4)
+        at += 4 + 4 * count
+    return frozenset(found)
