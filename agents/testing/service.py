@@ -27,6 +27,9 @@ if TYPE_CHECKING:
     import asyncio
     from collections.abc import Callable, Collection, Iterable, Mapping
 
+    from prometheus_client import Metric
+    from prometheus_client.registry import Collector
+
     from spillway.agents.memory.processes import Process
     from spillway.topology.load import Pipeline
 
@@ -41,6 +44,9 @@ Slot = tuple[str, int]  # a stage, or the gate, and which replica of it
 
 class Served(Protocol):
     """What runs in a process."""
+
+    @property
+    def metrics(self) -> Collector: ...
 
     async def serve(self) -> None: ...
 
@@ -123,6 +129,7 @@ class Service:
         counts = replicas or {}
         self.slots: list[Slot] = [(name, replica) for name in self._groups for replica in range(counts.get(name, 1))]
         self._processes: dict[Slot, Process] = {}
+        self._serving: dict[Slot, Served] = {}
         self._failures: dict[Slot, int] = {}
         self.deaths: dict[str, int] = dict.fromkeys([*self._groups, *processes], 0)
         self.error: BaseException | None = None  # why a process was given up
@@ -145,7 +152,24 @@ class Service:
             self._processes[name, 0].kill()
             self._died((name, 0))
 
+    def stop(self, name: str) -> None:
+        """Let a process (of a stage, its first replica's) stand still until `go_on`, or until it is killed."""
+        self._processes[self._first(name)].stop()
+
+    def go_on(self, name: str) -> None:
+        self._processes[self._first(name)].go_on()
+
+    def metrics(self, name: str) -> Iterable[Metric]:
+        """Return what a process counts (of a stage, its first replica's); nothing where it has yet to begin."""
+        served = self._serving.get(self._first(name))
+        return () if served is None else served.metrics.collect()
+
     # Inside ----------------------------------------------------------------------------------------------------
+
+    def _first(self, name: str) -> Slot:
+        if name not in self._groups:
+            raise UsageError(f"there is no stage {name!r}; there are {', '.join(self._groups)}")
+        return name, 0
 
     def _start(self, slot: Slot) -> None:
         process = self._processes[slot] = self._process(slot)
@@ -159,7 +183,8 @@ class Service:
         return process
 
     async def _serve(self, slot: Slot, process: Process) -> None:
-        await self._served(slot, process).serve()
+        served = self._serving[slot] = self._served(slot, process)
+        await served.serve()
 
     def _served(self, slot: Slot, process: Process) -> Served:
         name, replica = slot
