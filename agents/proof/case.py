@@ -99,7 +99,7 @@ def drawn(seed: int) -> Case:
     faults = _faults(random, names, replicas)
     shared, rate = [name for name in names if replicas[name] > 1], chance((15.0, 40.0, 200.0))
     if shared and random.random() < 0.35:  # noqa: PLR2004 (a share)
-        faults, rate = _moves(random, chance(shared), spec, durations, replicas), 200.0
+        faults, rate = _moves(random, chance(shared), spec, durations, replicas), chance((20.0, 60.0, 200.0))
     return Case(
         spec=spec,
         replicas=replicas,
@@ -178,8 +178,10 @@ def _faults(random: Random, names: list[str], replicas: dict[str, int]) -> list[
         name = random.choice(names)
         seconds = random.choice((0.05, 0.3, 0.8, 1.6))
         faults.append(Fault(kind, random.uniform(0.0, 1.5), name, random.randrange(replicas[name]), seconds))
-    if random.random() < 0.03:  # noqa: PLR2004 (a share)
-        faults.append(Fault(Kind.RETAIN, random.uniform(0.1, 1.0), random.choice(names)))
+    if random.random() < 0.06:  # noqa: PLR2004 (a share)
+        name, at = random.choice(names), random.uniform(0.5, 1.5)
+        faults.append(Fault(Kind.RETAIN, at, name))
+        faults += [Fault(Kind.KILL, at + random.uniform(0.0, 0.1), name, replica) for replica in range(replicas[name])]
     return faults
 
 
@@ -191,10 +193,13 @@ def _moves(
         if stage["name"] == name:
             stage["batching"]["max"] = stage["queue"] = random.choice((1, 2))
             stage["workers"]["count"] = stage["workers"]["fronts"]
-            durations[name] = random.choice((0.02, 0.1, 0.4))
+            durations[name] = random.choice((0.02, 0.1, 0.4, 1.2, 1.2))
+    spec["partitions"] = max(spec["partitions"], 3)
     at, faults, mover = random.uniform(0.05, 0.4), [], random.randrange(replicas[name])
+    if random.random() < 0.5:  # noqa: PLR2004 (a share: partitions come back from it as they went)
+        faults.append(Fault(Kind.LATE, 0.0, name, mover, 6.0))
     for _ in range(random.randint(3, 7)):
         kind = random.choice((Kind.LEAVE, Kind.LEAVE, Kind.LEAVE, Kind.STOP, Kind.KILL))
         faults.append(Fault(kind, at, name, mover, random.choice((0.3, 0.7, 1.2))))
-        at += random.uniform(0.03, 0.4)
+        at += random.uniform(0.03, 0.4) + durations.get(name, 0.0) * random.random()
     return faults

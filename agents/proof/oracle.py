@@ -41,7 +41,7 @@ class Judge:
     def __init__(self, play: Play) -> None:
         self._play = play
         self._graph = play.pipeline.graph
-        self._meaning = Meaning(play.case, play.pipeline)
+        self._meaning = Meaning(play.case, play.pipeline, play.seconds)
         self._decoder = Decoder(play.pipeline.spec.limits.merged())
         name = play.pipeline.spec.name
         self._outcomes, self._egress, self._dead = topics.outcomes(name), topics.egress(name), topics.dead(name)
