@@ -78,9 +78,9 @@ def a_commit_before_send():
     """A message counts as stored once it is made."""
 
     class Mutant(Stage):
-        def _emit(self, output, emit):
+        def _emit(self, now, output, emit):
             self._core.acked_all([emit])
-            return super()._emit(output, emit)
+            return super()._emit(now, output, emit)
 
     return stage(Mutant)
 
@@ -188,6 +188,20 @@ def lost_input_is_passed_over():
 
 
 # The gate --------------------------------------------------------------------------------------------------------
+
+
+@mutation
+def a_pause_not_asserted_anew():
+    class Mutant(Gate):
+        paused = False
+
+        def _heed_room(self):
+            full = not (self._core.room and self._conversions.room)
+            if full != self.paused:
+                self.paused = full
+                super()._heed_room()
+
+    return gates(Mutant)
 
 
 @mutation
