@@ -46,8 +46,7 @@ class GateFront:
         self._leaving = False
 
         def begin() -> GateCore:
-            own: dict[str, int] = {"payload_bytes": payload_bytes, "held_limit": held_limit}
-            self.core = GateCore(pipeline.graph, sinks=spec.sinks, **own)
+            self.core = GateCore(pipeline.graph, sinks=spec.sinks, payload_bytes=payload_bytes, held_limit=held_limit)
             return self.core
 
         self.input = pulled = MemoryPulledInput(world, process, group, name)
