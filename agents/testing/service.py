@@ -7,6 +7,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from spillway.agents.core.gate import HELD_LIMIT
 from spillway.agents.core.joins import PAYLOAD_BYTES
 from spillway.agents.core.policies import period_of
 from spillway.agents.live.stage.config import StageConfig
@@ -89,12 +90,13 @@ class Service:
         replicas: Mapping[str, int] | None = None,
         make_world: Callable[[int, dict[str, int]], DriverWorld] = DriverWorld,
         payload_bytes: int = PAYLOAD_BYTES,
+        held_limit: int = HELD_LIMIT,
     ) -> None:
         """`kill`: the stages, or "gate", whose processes die now and then, and names of workers that do.
 
         `slow`: names of workers that straggle (`spillway.agents.testing.conditions`). `replicas`: of each stage and the
         gate, one where it is not named. `make_world`: of a seed and partitions. `payload_bytes`: of the parts that
-        wait in joins of a process.
+        wait in joins of a process. `held_limit`: of decided outcomes in a gate.
 
         Raises UsageError for a pipeline that cannot be served so, and ModelError for a model that cannot be loaded.
         """
@@ -117,7 +119,7 @@ class Service:
         self._models = {name: _models(config) for name, config in self._configs.items()}
         names = [config.topic for config in self._configs.values()]
         partitioned = [*names, *(make(spec.name) for make in (topics.outcomes, topics.egress, topics.dead))]
-        self._payload_bytes = payload_bytes
+        self._payload_bytes, self._held_limit = payload_bytes, held_limit
         self.world = make_world(seed, {**dict.fromkeys(partitioned, spec.partitions), topics.plan(spec.name): 1})
         self.world.network = _CALM
         if real_time:
@@ -189,8 +191,12 @@ class Service:
     def _served(self, slot: Slot, process: Process) -> Served:
         name, replica = slot
         if name == GATE:
-            own = self.world, process, self._pipeline, self._groups[name]
-            return GateFront(*own, replica=replica, payload_bytes=self._payload_bytes)
+            return GateFront(
+                *(self.world, process, self._pipeline, self._groups[name]),
+                replica=replica,
+                payload_bytes=self._payload_bytes,
+                held_limit=self._held_limit,
+            )
         return self._front(name, process, replica)
 
     def _front(self, name: str, process: Process, replica: int) -> Front:
