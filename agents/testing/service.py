@@ -226,7 +226,10 @@ class Service:
 
     def _ended(self, slot: Slot, process: Process, task: asyncio.Task[None]) -> None:
         """Start a process again that has ended, unless by errors over and over, or as it cannot load a model."""
-        if not process.alive or task.cancelled():
+        if not process.alive:
+            return
+        if task.cancelled():  # by its models' code: a process would end so
+            self.error = ModelError(f"the process of {slot[0]!r} was cancelled: its models' code raised CancelledError")
             return
         process.kill()
         self._failures[slot] = self._failures.get(slot, 0) + 1

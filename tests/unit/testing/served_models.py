@@ -1,5 +1,6 @@
 """Models of the pipelines that tests serve in memory."""
 
+import asyncio
 from collections import Counter
 from types import MappingProxyType
 
@@ -138,3 +139,8 @@ class Ends:
 
 
 MATRIX = np.arange(12.0).reshape(3, 4) - 5
+
+
+class CancelsItself:
+    def __init__(self):
+        raise asyncio.CancelledError
