@@ -332,6 +332,7 @@ class StageMetrics(Collector):
         self.budgets = Budgets()
         self.plan: Board | None = None  # what is known of all replicas, and what was planned of their stages
         self.plan_facts: Mapping[str, StageFacts] = {}
+        self.plan_now: Callable[[], float] = time.monotonic  # the clock by which the board tells ages
         self.plan_unsaid = 0
         self.plan_age = Distribution()
         self.plan_delay = Distribution()
@@ -433,7 +434,7 @@ class StageMetrics(Collector):
     def _plan(self, make: Families) -> Iterator[Metric]:
         if self.plan is None:
             return
-        yield from plan_families(make, self.plan, self.plan_facts, time.monotonic())
+        yield from plan_families(make, self.plan, self.plan_facts, self.plan_now())
         yield make.counter(
             names.PLAN_UNSAID_TOTAL,
             "Status messages skipped because the previous one was still being sent",

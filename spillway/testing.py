@@ -11,6 +11,13 @@ docs/testing.md is the guide.
 
 from __future__ import annotations
 
-from spillway.agents.testing.pipeline import Pending, ServedPipeline, serve
+from spillway.lineage.errors import lacking
+
+try:
+    from spillway.agents.testing.pipeline import Pending, ServedPipeline, serve
+except ModuleNotFoundError as error:
+    if (text := lacking(error)) is None:
+        raise
+    raise ModuleNotFoundError(f"spillway.testing needs {error.name}: {text}", name=error.name) from error
 
 __all__ = ["Pending", "ServedPipeline", "serve"]

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from random import Random
 from typing import TYPE_CHECKING, Any, Final
 
+from spillway.agents.core.gate import HELD_LIMIT
 from spillway.agents.core.joins import PAYLOAD_BYTES
 from spillway.agents.sim.faults.schedule.drawing import random_choices, random_edges
 from spillway.lineage.metric_names import GATE
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from spillway.agents.sim.faults.schedule.drawing import Choices, Edges
 
 _MODULE: Final = "spillway.agents.proof.models"
+_LONG: Final = 9_000  # characters: outcomes are then made JSON beside the gate's rounds
 _PATIENT: Final = 600.0  # seconds until the deadline of queries that no policy drops
 _RULES: Final = (("all", "drop"), ("all", "partial"), ("all", "partial"), ("any", "drop"))
 RESTARTS: Final = (0.02, 0.1, 0.1, 0.6, 1.5)  # seconds until who died is started again
@@ -61,6 +63,8 @@ class Case:
     poison: float = 0.0  # share of records that are no queries
     json: float = 0.0  # share of queries that ask for their outcome in JSON
     payload_bytes: int = PAYLOAD_BYTES  # of the parts that wait in a process; of the others the payloads are read again
+    held_limit: int = HELD_LIMIT  # of decided outcomes in a gate
+    executor: float = 0.01  # seconds that a function off the loop takes, at most
     gaps: int = 0
     kills: float = 0.0  # share of calls of ports at which a process dies
     breaks: float = 0.0  # share of transactions that come to nothing
@@ -83,6 +87,12 @@ class Case:
 
 
 def drawn(seed: int) -> Case:
+    case = _any_case(seed)
+    random = Random(f"held {seed}")  # noqa: S311 (a simulation)
+    return case if case.loses or random.random() > 0.06 else _with_a_full_gate(case, random)  # noqa: PLR2004 (a share)
+
+
+def _any_case(seed: int) -> Case:
     random = Random(f"pipeline {seed}")  # noqa: S311 (a simulation)
     patient = random.random() < 0.7  # noqa: PLR2004 (a share)
     deadline = _PATIENT if patient else random.choice((0.1, 0.3, 1.0))
@@ -99,7 +109,7 @@ def drawn(seed: int) -> Case:
     faults = _faults(random, names, replicas)
     shared, rate = [name for name in names if replicas[name] > 1], chance((15.0, 40.0, 200.0))
     if shared and random.random() < 0.35:  # noqa: PLR2004 (a share)
-        faults, rate = _moves(random, chance(shared), spec, durations, replicas), 200.0
+        faults, rate = _moves(random, chance(shared), spec, durations, replicas), chance((20.0, 60.0, 200.0))
     return Case(
         spec=spec,
         replicas=replicas,
@@ -117,6 +127,24 @@ def drawn(seed: int) -> Case:
         slow=chance((0.0, 0.04, 0.15)),
         skew=chance((0.0, 0.0, 0.5)),
         faults=tuple(faults),
+    )
+
+
+def _with_a_full_gate(case: Case, random: Random) -> Case:
+    """Have a gate hold long outcomes, which become JSON slowly, while partitions come to it from another."""
+    case.spec["partitions"] = 4
+    before = {name for stage in case.spec["stages"] for name in stage["after"]}
+    for stage in case.spec["stages"]:
+        if stage["name"] not in before:
+            stage["arguments"]["pad"] = _LONG
+    at, faults = 0.2, []
+    for _ in range(random.randint(3, 6)):
+        faults.append(Fault(Kind.LEAVE, at, GATE, random.choice((0, 0, 1))))
+        at += random.uniform(0.1, 0.6)
+    replicas, held = case.replicas | {GATE: 2}, random.choice((1, 2))
+    faults += [fault for fault in case.faults if fault.name != GATE]
+    return replace(
+        case, json=1.0, replicas=replicas, held_limit=held, executor=0.6, rate=40.0, queries=40, faults=tuple(faults)
     )
 
 
@@ -142,7 +170,7 @@ def _pipeline(random: Random, edges: Edges, deadline: float) -> dict[str, Any]:
 def _stage(random: Random, name: str, edges: Edges, behind: tuple[str, ...], choices: Choices) -> dict[str, Any]:
     splits = len(behind) > 1 and random.random() < 0.3  # noqa: PLR2004 (a share)
     options = choices.get(name) or ((behind,) if splits else ())
-    pad = random.choice((0, 0, 0, 9_000)) if not behind else 0  # what is long becomes JSON beside the gate's rounds
+    pad = random.choice((0, 0, 0, _LONG)) if not behind else 0  # what is long becomes JSON beside the gate's rounds
     arguments = {"stage": name, "options": options, "raises": random.choice((0, 0, 0, 7)), "pad": pad}
     stage: dict[str, Any] = {"name": name, "model": f"{_MODULE}:Hashes", "arguments": arguments}
     stage["after"] = list(edges[name])
@@ -178,8 +206,10 @@ def _faults(random: Random, names: list[str], replicas: dict[str, int]) -> list[
         name = random.choice(names)
         seconds = random.choice((0.05, 0.3, 0.8, 1.6))
         faults.append(Fault(kind, random.uniform(0.0, 1.5), name, random.randrange(replicas[name]), seconds))
-    if random.random() < 0.03:  # noqa: PLR2004 (a share)
-        faults.append(Fault(Kind.RETAIN, random.uniform(0.1, 1.0), random.choice(names)))
+    if random.random() < 0.06:  # noqa: PLR2004 (a share)
+        name, at = random.choice(names), random.uniform(0.5, 1.5)
+        faults.append(Fault(Kind.RETAIN, at, name))
+        faults += [Fault(Kind.KILL, at + random.uniform(0.0, 0.1), name, replica) for replica in range(replicas[name])]
     return faults
 
 
@@ -191,10 +221,13 @@ def _moves(
         if stage["name"] == name:
             stage["batching"]["max"] = stage["queue"] = random.choice((1, 2))
             stage["workers"]["count"] = stage["workers"]["fronts"]
-            durations[name] = random.choice((0.02, 0.1, 0.4))
+            durations[name] = random.choice((0.02, 0.1, 0.4, 1.2, 1.2))
+    spec["partitions"] = max(spec["partitions"], 3)
     at, faults, mover = random.uniform(0.05, 0.4), [], random.randrange(replicas[name])
+    if random.random() < 0.5:  # noqa: PLR2004 (a share: partitions come back from it as they went)
+        faults.append(Fault(Kind.LATE, 0.0, name, mover, 6.0))
     for _ in range(random.randint(3, 7)):
         kind = random.choice((Kind.LEAVE, Kind.LEAVE, Kind.LEAVE, Kind.STOP, Kind.KILL))
         faults.append(Fault(kind, at, name, mover, random.choice((0.3, 0.7, 1.2))))
-        at += random.uniform(0.03, 0.4)
+        at += random.uniform(0.03, 0.4) + durations.get(name, 0.0) * random.random()
     return faults

@@ -7,12 +7,14 @@ have dropped it, and one with a default may have answered that.
 from __future__ import annotations
 
 import json
-from itertools import product
+from itertools import combinations, product
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from spillway.agents.core.joins import MIN_WAIT_SECONDS
 from spillway.agents.proof.models import RefusedError, answer, share
 from spillway.lineage import reasons
 from spillway.lineage.message import DROPPED, FAILED
+from spillway.lineage.metric_names import GATE
 from spillway.topology.spec import JoinSpec
 
 if TYPE_CHECKING:
@@ -60,8 +62,10 @@ def lost_of(outcome: Outcome) -> Lost:
 class Meaning:
     """What may come of each query of a case."""
 
-    def __init__(self, case: Case, pipeline: Pipeline) -> None:
+    def __init__(self, case: Case, pipeline: Pipeline, seconds: float) -> None:
+        """`seconds`: how long the run was."""
         self._case, self._pipeline, self._graph = case, pipeline, pipeline.graph
+        self._times_out = not case.patient and seconds > MIN_WAIT_SECONDS  # whether a join may give up waiting
         self._known: dict[tuple[str, bool], dict[str, frozenset[May]]] = {}
 
     def of(self, request_id: str, *, unreadable: bool) -> dict[str, frozenset[May]]:
@@ -90,6 +94,8 @@ class Meaning:
         for reports in product(*([self._report(name, each) for each in may[name]] for name in ends)):
             heard = {name: each for name, each in zip(ends, reports, strict=True) if not isinstance(each, Elsewhere)}
             found.update(self._decided(heard))
+        if self._times_out and self._pipeline.spec.sinks is not None:
+            found.add(Lost(GATE, FAILED, reasons.JOIN_TIMEOUT))
         return found
 
     # A stage ---------------------------------------------------------------------------------------------------
@@ -119,10 +125,13 @@ class Meaning:
             yield Elsewhere()
         join = spec.join or JoinSpec()
         for chosen in _chosen(join, results, losses):
-            inputs = {f"{name}.{key}": value for name, part in chosen.items() for key, value in part.items()}
-            yield from self._run(spec, inputs)
+            yield from self._run(spec, _inputs_of(chosen))
         if losses and (not results or (join.mode, join.on_loss) == ("all", "drop")):
             yield from losses
+        if self._times_out:
+            yield Lost(spec.name, FAILED, reasons.JOIN_TIMEOUT)
+            for some in _parts_of(results) if join.on_loss == "partial" else ():
+                yield from self._run(spec, _inputs_of(some))
 
     def _run(self, spec: StageSpec, inputs: Mapping[str, Any]) -> Iterator[May]:
         try:
@@ -173,3 +182,14 @@ def _chosen(join: JoinSpec, results: dict[str, dict[str, Any]], losses: list[Los
     if join.mode == "any":
         return [{name: part} for name, part in results.items()]
     return [results] if results and (not losses or join.on_loss == "partial") else []
+
+
+def _parts_of(results: dict[str, dict[str, Any]]) -> Iterator[dict[str, dict[str, Any]]]:
+    """Return all parts of some results, but for none and for the whole."""
+    for size in range(1, len(results)):
+        for names in combinations(results, size):
+            yield {name: results[name] for name in names}
+
+
+def _inputs_of(parts: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    return {f"{name}.{key}": value for name, part in parts.items() for key, value in part.items()}

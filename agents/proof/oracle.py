@@ -2,7 +2,7 @@
 
 (a) Each query has one outcome. (b) It is right, and so is every message between stages. (c) An offset is committed only
 when all that its record led to is on the topics. (d) The run comes to rest, and nothing is left in anybody's tables.
-(e) No process ends by an error of ours, and no callback raises.
+(e) No process ends by an error of ours, and no callback raises. (f) Nobody reads who has no room.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Judge:
     def __init__(self, play: Play) -> None:
         self._play = play
         self._graph = play.pipeline.graph
-        self._meaning = Meaning(play.case, play.pipeline)
+        self._meaning = Meaning(play.case, play.pipeline, play.seconds)
         self._decoder = Decoder(play.pipeline.spec.limits.merged())
         name = play.pipeline.spec.name
         self._outcomes, self._egress, self._dead = topics.outcomes(name), topics.egress(name), topics.dead(name)
@@ -59,6 +59,8 @@ class Judge:
         self._read_messages()
         self._judge_commits()
         self._judge_outcomes()
+        if play.overread:
+            self.problems.append(f"(f) a gate without room has read on {play.overread} times")
         if not play.case.loses:  # else a join may wait until long after the end for a part that is gone
             self._judge_end()
         return self.problems

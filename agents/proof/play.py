@@ -26,13 +26,14 @@ from spillway.producers.client.queries import GRACE, QueryMaker
 from spillway.topology import topics
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from random import Random
 
     from spillway.agents.memory.processes import Process
     from spillway.agents.proof.case import Case, Fault
     from spillway.agents.testing.front import Front
     from spillway.agents.testing.service import Served, Slot
+    from spillway.lineage.ports import Record
     from spillway.topology.load import Pipeline
     from spillway.topology.spec import StageSpec
 
@@ -71,7 +72,9 @@ class Play(Service):
             replicas=case.replicas,
             make_world=self._world,
             payload_bytes=case.payload_bytes,
+            held_limit=case.held_limit,
         )
+        self.proof.executor = case.executor
         self._workshop.conditions = _Drawn(self.pipeline, case, self.proof.random)
         self.proof.network = Network(slow=case.slow)
         self.random = self.proof.random
@@ -85,6 +88,7 @@ class Play(Service):
         self.errors: list[BaseException] = []  # that ended a process and should not have
         self.failed: list[BaseException] = []
         self.ends = START  # when nothing is to happen any more
+        self.overread = 0  # how often a gate has read without room
         self.rested = False  # whether all was done at the end
 
     def run(self) -> Play:
@@ -192,9 +196,27 @@ class Play(Service):
         served = super()._served(slot, process)
         if isinstance(served, GateFront):
             served.transactions.breaks = self._breaks
+            self._watch_reading(served)
         self.served[slot] = served
         self.all_served.append(served)
         return served
+
+    def _watch_reading(self, served: GateFront) -> None:
+        """Note where a gate that has no room reads on: but for what comes with partitions that are new."""
+        take, assigned, came = served.input.take, served.gate.assigned, [0]
+
+        async def watched_assigned(partitions: frozenset[int]) -> dict[int, int]:
+            came[0] += 1
+            return await assigned(partitions)
+
+        async def watched_take(most: int, within: float) -> Sequence[Record]:
+            full, before = within > 0 and not served.core.room, came[0]
+            records = await take(most, within)
+            self.overread += bool(full and records and came[0] == before)
+            return records
+
+        served.input.take = watched_take  # type: ignore[method-assign]
+        served.gate.assigned = watched_assigned  # type: ignore[method-assign]
 
     def _strike(self, slot: Slot, process: Process) -> str:
         if self.proof.now > START + _STRIKES or self.random.random() >= self.case.kills:

@@ -46,7 +46,11 @@ class WatchedWorld(DriverWorld):
         self.watched = WatchedBroker(lambda: self.now, self.wake, self.gap)
         self.watched.order, self.watched.commits = [], []
         self.broker = self.watched
+        self.executor = 0.01  # seconds that a function off the loop takes, at most
         self._late: list[tuple[str, float, float]] = []  # processes by name, from when till when
+
+    def _executes(self) -> tuple[float, bool]:
+        return 0.001 + self.executor * self.random.random(), self.random.random() < 0.5  # noqa: PLR2004 (a share)
 
     def late(self, name: str, start: float, end: float) -> None:
         """Have the processes of this name read nothing from `start` till `end`."""

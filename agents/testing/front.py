@@ -63,6 +63,7 @@ class Front:
         self._models, self._period, self._duration, self._crews = models, period, duration, crews
         name, spec = config.pipeline.spec.name, config.spec
         self.metrics = StageMetrics(name, spec.name, config.replica, queue_limit=spec.queue, instances=len(models))
+        self.metrics.plan_now = world.loop.time
         self._loaded, self._payload_bytes = loaded, payload_bytes
         self._leaving = asyncio.Event()
         self.stage: Stage  # once it has loaded, as its core

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from spillway.agents.core.gate import GateCore
+from spillway.agents.core.gate import HELD_LIMIT, GateCore
 from spillway.agents.core.joins import PAYLOAD_BYTES
 from spillway.agents.live.gate.metrics import GateMetrics
 from spillway.agents.memory.ports import MemoryClock, MemoryExecutor, MemorySpans, MemoryTransactions
@@ -37,13 +37,19 @@ class GateFront:
         *,
         replica: int = 0,
         payload_bytes: int = PAYLOAD_BYTES,
+        held_limit: int = HELD_LIMIT,
     ) -> None:
-        """`payload_bytes`: as of `GateCore`."""
+        """`payload_bytes` and `held_limit`: as of `GateCore`."""
         name = f"{group.name}.{replica}"
         spec, limits = pipeline.spec, pipeline.spec.limits.merged()
         names = GateTopics(topics.outcomes(spec.name), topics.egress(spec.name), topics.dead(spec.name))
         self._leaving = False
-        self._input = pulled = MemoryPulledInput(world, process, group, name)
+
+        def begin() -> GateCore:
+            self.core = GateCore(pipeline.graph, sinks=spec.sinks, payload_bytes=payload_bytes, held_limit=held_limit)
+            return self.core
+
+        self.input = pulled = MemoryPulledInput(world, process, group, name)
         spans, executor, clock = MemorySpans(world, process), MemoryExecutor(), MemoryClock(process)
         self.metrics = GateMetrics(spec.name, replica, spec.slo)
         self.transactions = MemoryTransactions(world, process, name, group.name, pulled.ticket)
@@ -61,7 +67,7 @@ class GateFront:
                 wire=GateWire(pipeline.graph.order, Decoder(limits), limits, clock),
                 inputs=Inputs(names.outcomes, of_gate(group.name, names.outcomes), self.metrics.stopped),
                 recorder=self.metrics,
-                core=lambda: GateCore(pipeline.graph, sinks=spec.sinks, payload_bytes=payload_bytes),
+                core=begin,
                 gather=gather_of(spec.slo),
             )
         )
@@ -74,7 +80,7 @@ class GateFront:
                 await self.gate.run(lambda: self._leaving)
             except OustedError:
                 await self.gate.rejoin()
-        await self._input.close(leave=True)
+        await self.input.close(leave=True)
 
     def leave(self) -> None:
         """Have `serve` end in order, after which other replicas have its partitions."""

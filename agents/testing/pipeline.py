@@ -127,10 +127,7 @@ class ServedPipeline:
         query = self._maker.prepare(inputs, parameters, deadline, identity, key, None, headers)
         pending = Pending(self, query)
         self._waiting.setdefault(query.request_id, []).append(pending)
-        spec = self.pipeline.spec
-        topic, partition = topics.ingress(spec.name), partition_for(query.key, spec.partitions)
-        record = Outgoing(topic, partition, query.key, query.value, query.headers)
-        self._world.broker.append((topic, partition), kept(record))
+        self.produce("ingress", query.value, key=query.key, headers=query.headers)
         return pending
 
     def outcomes(
@@ -162,6 +159,44 @@ class ServedPipeline:
         """
         self._service.kill(stage)
 
+    def stop(self, stage: str) -> None:
+        """Let a stage's process, or the gate's, stand still until `go_on`, as SIGSTOP does."""
+        self._service.stop(stage)
+
+    def go_on(self, stage: str) -> None:
+        """Let a process that was stopped go on, as SIGCONT does."""
+        self._service.go_on(stage)
+
+    def metrics(self, stage: str, **labels: str) -> Mapping[str, float]:
+        """Return what the process of a stage, or the gate's, counts: by name, the sum of all that have these labels."""
+        found: dict[str, float] = {}
+        for family in self._service.metrics(stage):
+            for sample in family.samples:
+                if labels.items() <= sample.labels.items():
+                    found[sample.name] = found.get(sample.name, 0.0) + sample.value
+        return found
+
+    def produce(
+        self,
+        topic: str,
+        value: bytes | None,
+        *,
+        key: bytes | None = None,
+        headers: Collection[tuple[str, bytes | None]] = (),
+        partition: int | None = None,
+    ) -> None:
+        """Write a record, as any Kafka client may. `topic`: without the pipeline's name, as in "ingress"."""
+        name = f"{self.pipeline.spec.name}.{topic}"
+        if partition is None:
+            partition = partition_for(key or b"", self._partitions(name))
+        self._world.broker.append((name, partition), kept(Outgoing(name, partition, key, value, tuple(headers))))
+
+    def records(self, topic: str) -> list[Record]:
+        """Return all committed records of a topic, as in "dead" or "egress", partition by partition."""
+        name = f"{self.pipeline.spec.name}.{topic}"
+        places = [(name, partition) for partition in range(self._partitions(name))]
+        return [one.record() for place in places for one in self._world.broker.read(place, 0)]
+
     def wait_for(self, pending: Pending) -> Outcome:
         """Let the time go on until a query has its outcome, and return that."""
         if pending.outcome is None:
@@ -170,6 +205,12 @@ class ServedPipeline:
         return pending.outcome
 
     # Inside ----------------------------------------------------------------------------------------------------
+
+    def _partitions(self, topic: str) -> int:
+        found = self._world.partitions
+        if topic not in found:
+            raise UsageError(f"there is no topic {topic!r}; there are {', '.join(sorted(found))}")
+        return found[topic]
 
     def _run(self, what: Coroutine[Any, Any, None]) -> None:
         if self._closed:

@@ -7,6 +7,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from spillway.agents.core.gate import HELD_LIMIT
 from spillway.agents.core.joins import PAYLOAD_BYTES
 from spillway.agents.core.policies import period_of
 from spillway.agents.live.stage.config import StageConfig
@@ -27,6 +28,9 @@ if TYPE_CHECKING:
     import asyncio
     from collections.abc import Callable, Collection, Iterable, Mapping
 
+    from prometheus_client import Metric
+    from prometheus_client.registry import Collector
+
     from spillway.agents.memory.processes import Process
     from spillway.topology.load import Pipeline
 
@@ -41,6 +45,9 @@ Slot = tuple[str, int]  # a stage, or the gate, and which replica of it
 
 class Served(Protocol):
     """What runs in a process."""
+
+    @property
+    def metrics(self) -> Collector: ...
 
     async def serve(self) -> None: ...
 
@@ -83,12 +90,13 @@ class Service:
         replicas: Mapping[str, int] | None = None,
         make_world: Callable[[int, dict[str, int]], DriverWorld] = DriverWorld,
         payload_bytes: int = PAYLOAD_BYTES,
+        held_limit: int = HELD_LIMIT,
     ) -> None:
         """`kill`: the stages, or "gate", whose processes die now and then, and names of workers that do.
 
         `slow`: names of workers that straggle (`spillway.agents.testing.conditions`). `replicas`: of each stage and the
         gate, one where it is not named. `make_world`: of a seed and partitions. `payload_bytes`: of the parts that
-        wait in joins of a process.
+        wait in joins of a process. `held_limit`: of decided outcomes in a gate.
 
         Raises UsageError for a pipeline that cannot be served so, and ModelError for a model that cannot be loaded.
         """
@@ -111,7 +119,7 @@ class Service:
         self._models = {name: _models(config) for name, config in self._configs.items()}
         names = [config.topic for config in self._configs.values()]
         partitioned = [*names, *(make(spec.name) for make in (topics.outcomes, topics.egress, topics.dead))]
-        self._payload_bytes = payload_bytes
+        self._payload_bytes, self._held_limit = payload_bytes, held_limit
         self.world = make_world(seed, {**dict.fromkeys(partitioned, spec.partitions), topics.plan(spec.name): 1})
         self.world.network = _CALM
         if real_time:
@@ -123,6 +131,7 @@ class Service:
         counts = replicas or {}
         self.slots: list[Slot] = [(name, replica) for name in self._groups for replica in range(counts.get(name, 1))]
         self._processes: dict[Slot, Process] = {}
+        self._serving: dict[Slot, Served] = {}
         self._failures: dict[Slot, int] = {}
         self.deaths: dict[str, int] = dict.fromkeys([*self._groups, *processes], 0)
         self.error: BaseException | None = None  # why a process was given up
@@ -145,7 +154,24 @@ class Service:
             self._processes[name, 0].kill()
             self._died((name, 0))
 
+    def stop(self, name: str) -> None:
+        """Let a process (of a stage, its first replica's) stand still until `go_on`, or until it is killed."""
+        self._processes[self._first(name)].stop()
+
+    def go_on(self, name: str) -> None:
+        self._processes[self._first(name)].go_on()
+
+    def metrics(self, name: str) -> Iterable[Metric]:
+        """Return what a process counts (of a stage, its first replica's); nothing where it has yet to begin."""
+        served = self._serving.get(self._first(name))
+        return () if served is None else served.metrics.collect()
+
     # Inside ----------------------------------------------------------------------------------------------------
+
+    def _first(self, name: str) -> Slot:
+        if name not in self._groups:
+            raise UsageError(f"there is no stage {name!r}; there are {', '.join(self._groups)}")
+        return name, 0
 
     def _start(self, slot: Slot) -> None:
         process = self._processes[slot] = self._process(slot)
@@ -159,13 +185,18 @@ class Service:
         return process
 
     async def _serve(self, slot: Slot, process: Process) -> None:
-        await self._served(slot, process).serve()
+        served = self._serving[slot] = self._served(slot, process)
+        await served.serve()
 
     def _served(self, slot: Slot, process: Process) -> Served:
         name, replica = slot
         if name == GATE:
-            own = self.world, process, self._pipeline, self._groups[name]
-            return GateFront(*own, replica=replica, payload_bytes=self._payload_bytes)
+            return GateFront(
+                *(self.world, process, self._pipeline, self._groups[name]),
+                replica=replica,
+                payload_bytes=self._payload_bytes,
+                held_limit=self._held_limit,
+            )
         return self._front(name, process, replica)
 
     def _front(self, name: str, process: Process, replica: int) -> Front:
@@ -195,7 +226,10 @@ class Service:
 
     def _ended(self, slot: Slot, process: Process, task: asyncio.Task[None]) -> None:
         """Start a process again that has ended, unless by errors over and over, or as it cannot load a model."""
-        if not process.alive or task.cancelled():
+        if not process.alive:
+            return
+        if task.cancelled():  # by its models' code: a process would end so
+            self.error = ModelError(f"the process of {slot[0]!r} was cancelled: its models' code raised CancelledError")
             return
         process.kill()
         self._failures[slot] = self._failures.get(slot, 0) + 1

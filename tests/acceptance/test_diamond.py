@@ -99,16 +99,6 @@ def judge(served, broker, folder, accepted, replaced):
     assert not problems, "\n".join([f"{len(problems)} problems", *problems[:20], served.logs()])
 
 
-@pytest.mark.nightly
-def test_ten_thousand_queries_get_one_right_outcome_each(broker, unique_name, tmp_path):
-    path = diamond(tmp_path, unique_name)
-    with serving(path, unique_name, broker, tmp_path, cwd=ROOT) as served:
-        with Client(unique_name, ClientSettings(bootstrap=broker), slo=PATIENT_SECONDS) as client:
-            load = Load(client, rate=1000)
-            accepted = load.finish()
-        judge(served, broker, tmp_path, accepted, replaced=set())
-
-
 @pytest.mark.parametrize(
     ("seed", "rate", "least"),
     [(1, 50, 300), *(pytest.param(seed, 500, QUERIES, marks=pytest.mark.nightly) for seed in (1, 2, 3))],

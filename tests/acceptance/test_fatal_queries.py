@@ -99,15 +99,6 @@ def test_after_two_deaths_of_a_stateless_stage_its_workers_are_processes_and_die
     assert "timeout" in letters
 
 
-@pytest.mark.nightly
-def test_where_the_model_has_a_process_of_its_own_the_stages_lives_on(broker, unique_name, tmp_path, module):
-    stage = f'{{name: plain, model: "{module}:Plain", workers: {{timeout: 3s, where: process}}}}'
-    good, bad, _ = served_to(stage, broker, unique_name, tmp_path, ["end", "hang"])
-    assert sorted(outcome.outputs["n"] for outcome in good) == list(range(GOOD))
-    assert {outcome.reason for outcome in bad} == {MODEL_DIED}
-    assert "ended with code" not in (tmp_path / "serve.out").read_text()
-
-
 @pytest.mark.parametrize("backups", [pytest.param(0, marks=pytest.mark.nightly), 1])
 def test_a_stateful_stage_fails_it_and_has_every_other_query_in_its_state_once(
     broker, unique_name, tmp_path, module, backups

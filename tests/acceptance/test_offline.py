@@ -168,12 +168,3 @@ def load(served, enough):
         return enough()
 
     until(asked_enough, 60, "a pause")
-
-
-def test_any_kafka_client_can_ask_offline(served):
-    producer = Producer({"bootstrap.servers": served.broker})
-    headers = {"x-request-id": "any", "x-priority": "offline", "content-type": "application/json"}
-    producer.produce(f"{served.name}.ingress", json.dumps({"x": 999_999, "seconds": 1.5}), headers=headers)
-    assert producer.flush(30) == 0
-    ran = served.folder / "ran"
-    until(lambda: ran.exists() and "999999" in ran.read_text().split(), 60, "the query run, its deadline over")

@@ -18,7 +18,7 @@ from spillway.agents.live.gate.metrics import GateMetrics
 from spillway.agents.live.gate.process import GateProcessConfig, build, pulled_input
 from spillway.agents.live.gate.pulled_input import member_settings
 from spillway.agents.live.gate.transaction import TransactionalWriter
-from spillway.lineage.errors import AbortedError, FencedError, SilentError
+from spillway.lineage.errors import FencedError, SilentError
 from spillway.topology import topics
 from tests.waiting import until
 
@@ -179,28 +179,6 @@ def owners(bench):
     }
 
 
-class AbortingWriter(TransactionalWriter):
-    """Every third transaction is aborted, at one or another point."""
-
-    def __init__(self, *arguments, **options):
-        super().__init__(*arguments, **options)
-        self.writes = self.aborted = 0
-
-    def write(self, turn, group, within):
-        self.writes += 1
-        if self.writes % 3:
-            super().write(turn, group, within)
-            return
-        self.aborted += 1
-        self._producer.begin_transaction()
-        for record in turn.records:
-            self._produce(record, time.monotonic() + within)
-        if self.writes % 2:
-            self._producer.send_offsets_to_transaction(turn.positions, group, within)
-        self._producer.abort_transaction(within)
-        raise AbortedError("the test has aborted it")
-
-
 class SilentWriter(TransactionalWriter):
     """Nothing is heard of four transactions, of every third one: one is open, the next one stands."""
 
@@ -242,20 +220,6 @@ def gate_with(bench, kind, metrics):
         working.join()
         writer.close()
         complete(pulled.close(leave=False))
-
-
-@pytest.mark.nightly
-def test_after_an_aborted_transaction_the_gate_begins_again(make_gate):
-    bench = make_gate()
-    metrics = GateMetrics(bench.name)
-    stream = Stream(bench, 8)
-    with gate_with(bench, AbortingWriter, metrics) as writer:
-        while writer.aborted < 4:
-            stream.go_on(20)
-        stream.assert_one_outcome_each()
-        until(lambda: metrics.emitted == stream.sent, 120)
-    assert metrics.outcomes == {("prediction", ""): stream.sent}
-    assert metrics.received > stream.sent
 
 
 @pytest.mark.nightly

@@ -1,7 +1,5 @@
 """A gate whose input lost what it needs next stops that partition, says so, and releases the others' outcomes."""
 
-import signal
-
 from spillway.topology import topics
 from tests.input_damage import commit_ahead, delete_records
 from tests.waiting import until
@@ -41,19 +39,4 @@ def test_a_gate_stops_a_partition_cut_before_it_was_read_and_one_that_ends_below
         [f"r{n}.{p}" for n in range(10) for p in range(3)] + [f"r{n}.2" for n in range(10, 20)]
     )
     assert bench.committed()[1][0] == 10
-    bench.stop(gate)
-
-
-def test_outcomes_that_are_deleted_while_a_gate_sleeps_stop_the_partition(make_gate):
-    bench = make_gate()
-    gate = bench.gate()
-    report(bench, range(10))
-    bench.await_released(30)
-    gate.send_signal(signal.SIGSTOP)
-    report(bench, range(10, 3000), (1,))
-    delete_records(bench.settings.bootstrap, topics.outcomes(bench.name), {1: 2990})
-    gate.send_signal(signal.SIGCONT)
-    until(lambda: f"{topics.outcomes(bench.name)}[1] is stopped: the next offset" in bench.said(gate), 120)
-    report(bench, range(10, 20), (0, 2))
-    until(lambda: sum(each.endswith(("9.0", "9.2")) for each in ids(bench.released())) == 4, 120)
     bench.stop(gate)

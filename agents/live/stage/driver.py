@@ -14,7 +14,8 @@ from spillway.agents.live.stage.cached import Keys
 from spillway.agents.live.stage.member_figures import MemberFigures
 from spillway.agents.live.stage.members import Members, route_of
 from spillway.agents.live.stage.parts import build_core, check_remembers, stage_signature
-from spillway.agents.live.stage.variants import reads_needs
+from spillway.agents.live.stage.variant_figures import VariantFigures
+from spillway.agents.live.stage.variants import VariantCrews, reads_needs
 from spillway.agents.live.stage.variants import route_of as variants_route
 from spillway.agents.run.emission import Emission
 from spillway.agents.run.inputs import Inputs, of_stage
@@ -41,7 +42,6 @@ if TYPE_CHECKING:
     from spillway.agents.live.stage.guard import Guard
     from spillway.agents.live.stage.lookups import Lookups
     from spillway.agents.live.stage.parts import Known
-    from spillway.agents.live.stage.variants import VariantCrews
     from spillway.agents.metrics import StageMetrics
     from spillway.checkpoint.logs import Logs
     from spillway.lineage.ports import Clock, Spans
@@ -157,9 +157,10 @@ def _core(config: StageConfig, parts: DriverParts, route: Any) -> StageCore:
         lanes = cast("LanedCore", core).lanes
         crew.serve(lanes, route)
         metrics.lanes = MemberFigures(lanes, route.stats, crew)
-    elif config.spec.variants is not None:
+    elif isinstance(crew, VariantCrews):
         lanes = cast("LanedCore", core).lanes
         route.waits, route.ready = lanes.waits, lanes.ready
+        metrics.lanes = VariantFigures(lanes, route.stats, crew.wanted, None)
     return core
 
 

@@ -415,16 +415,16 @@ class StageProcess(Serving):
         return built.stage, built.planner
 
     def _scale(self, core: LanedCore, route: Variants) -> None:
-        """Have the stage's variants scaled and renewed, if they are to be, and shown."""
+        """Have the stage's variants scaled and renewed, if they are to be."""
         lanes = core.lanes
         section, crews = self._config.spec.variants, self._crew
         assert section is not None  # the caller has looked
         assert isinstance(crews, VariantCrews)
         if section.scale and self._config.claims is not None:
             self._scaling = Scaling(self._config, route, lanes, crews, self._sizes, self._clock)
+            self._metrics.lanes = VariantFigures(lanes, route.stats, crews.wanted, self._scaling)
         if crews.registry is not None:
             self._renewing = Renewing(self._config, crews.registry, crews, core, route, self._period)
-        self._metrics.lanes = VariantFigures(lanes, route.stats, crews.wanted, self._scaling)
 
     def _membership(self) -> Membership:
         config = self._config

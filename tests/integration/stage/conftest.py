@@ -28,6 +28,7 @@ from tests import waiting
 MODELS = '''
 import os, time
 import numpy as np
+from spillway import Flagged
 
 
 class Square:
@@ -75,36 +76,18 @@ class Pass:
 
 
 class Fragile:
-    """Does what its inputs say."""
+    """Ends its process where its input says so."""
 
     def predict(self, batch):
-        results = []
-        for query in batch:
-            act = query.get("act")
-            if act == "raise":
-                raise ValueError("cannot stand this one")
-            if act == "die":
-                os._exit(9)
-            if act == "short":
-                continue
-            strange = {"text": "no mapping", "object": {"y": object()}, "huge": {"y": b"x" * 20_000_000}}
-            results.append(strange.get(act, {"y": query["x"]}))
-        return results
+        if any(query.get("act") == "die" for query in batch):
+            os._exit(9)
+        return [Flagged({"y": query["x"]}, sure=True) for query in batch]
 
 
 class Slow:
     def predict(self, batch):
         time.sleep(.02)
         return batch
-
-
-class Broken:
-    def __init__(self):
-        raise RuntimeError("the weights are missing")
-
-
-def by_sign(outputs):
-    return ["left"] if outputs["y"] % 2 else ["right"]
 '''
 
 
@@ -207,18 +190,21 @@ class Stage:
         reader.close()
         return {place.partition: place.offset for place in found}
 
-    def metrics(self, stage: str, replica: int = 0) -> dict[str, float]:
-        """Scrape a replica: the sum over labels by sample name, or nothing while it is not there."""
+    def samples(self, stage: str, replica: int = 0) -> list[Any]:
+        """Scrape a replica; nothing while it is not there."""
         try:
             entry = json.loads((self.folder / "run" / self.name / f"{stage}.{replica}.json").read_text())
             with urllib.request.urlopen(f"http://127.0.0.1:{entry['port']}/metrics", timeout=30) as answer:
                 text = answer.read().decode()
         except OSError:
-            return {}
+            return []
+        return [sample for family in text_string_to_metric_families(text) for sample in family.samples]
+
+    def metrics(self, stage: str, replica: int = 0) -> dict[str, float]:
+        """Scrape a replica: the sum over labels by sample name."""
         found: dict[str, float] = {}
-        for family in text_string_to_metric_families(text):
-            for sample in family.samples:
-                found[sample.name] = found.get(sample.name, 0.0) + sample.value
+        for sample in self.samples(stage, replica):
+            found[sample.name] = found.get(sample.name, 0.0) + sample.value
         return found
 
     def close(self) -> None:

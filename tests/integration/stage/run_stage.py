@@ -5,7 +5,6 @@ import logging
 import sys
 from pathlib import Path
 
-from spillway.agents.live.stage.driver import DriverParts
 from spillway.agents.live.stage.process import StageProcessConfig, run
 from spillway.agents.supervise.ownership import Ownership
 from spillway.producers.connection import ClientSettings
@@ -14,10 +13,6 @@ from spillway.topology.load import load
 
 def main() -> int:
     options = json.loads(sys.argv[1])
-    if "payload_bytes" in options:  # no setting: a bound that only matters with many thousand waiting parts
-        told = DriverParts.__init__.__kwdefaults__
-        assert "payload_bytes" in told
-        told["payload_bytes"] = options.pop("payload_bytes")
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(levelname)s %(message)s")
     return run(
         StageProcessConfig(

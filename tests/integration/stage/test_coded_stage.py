@@ -1,15 +1,11 @@
 """A coded stage: workers that stand still or die are answered for, exactly, as its linear model is its own parity."""
 
-import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import psutil
-import pytest
 
-from spillway.agents.chaos.schedule import Kind, Load, Often, schedule
-from spillway.agents.chaos.strikes import Strikes, model_of
+from spillway.agents.chaos.strikes import model_of
 from spillway.agents.live.sizes import Sizes
 from spillway.topology.sizes import Size, key_of
 from tests.parity_models import write_parity
@@ -25,8 +21,6 @@ stages:
 """
 W = np.arange(12.0).reshape(3, 4) - 5
 PARITY = "spillway.agents.coding.parity:Parity"
-SLOTS = 7  # the front, four workers, two parity workers
-QUERIES, SECONDS = 800, 10.0
 
 
 def parity_of(folder):
@@ -74,46 +68,6 @@ def test_workers_that_stand_still_or_die_are_answered_for(stage, until):
     assert all(outcome.flags == {"f": {"reconstructed": True, "expected": 0.9}} for outcome in made)
     until(lambda: one.committed("f") == one.ends())
     assert one.metrics("f")["spillway_recovered_total"] == len(made)
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize("seed", range(20))
-def test_whatever_dies_or_stands_still_each_query_is_answered_once_and_exactly(stage, until, seed):
-    """Strikes on front, workers and parity workers; the gate releases one outcome of each query."""
-    one = stage(PIPELINE)
-    parity_of(one.folder / "parity")
-    one.gate()
-    out = one.reader("egress")
-    fronts = [one.start("f")]
-
-    def found():
-        """The front and its workers, now; the front is started again where it has died."""
-        if fronts[-1].poll() is not None:
-            fronts.append(one.start("f"))
-        front = psutil.Process(fronts[-1].pid)
-        return [front, *workers_of(front), *workers_of(front, PARITY)]
-
-    until(lambda: len(found()) == SLOTS and one.metrics("f").get("spillway_model_instances") == 4)
-    load = Load(slow=Often(0.25, 0.4), kill=Often(2.0))
-    asked = np.random.default_rng(seed).integers(-9, 9, (QUERIES, 4)).astype(float)
-    with Strikes(found) as strikes, ThreadPoolExecutor(1) as pool:
-        events = schedule(load, SLOTS, SECONDS, seed)
-        striking = pool.submit(strikes.play, events, time.monotonic(), threading.Event())
-        for number in range(QUERIES):
-            one.send(f"q{number}", {"x": asked[number]}, within=600)
-            time.sleep(SECONDS / QUERIES)
-        striking.result()
-    one.flush()
-    assert strikes.done[Kind.KILL]
-    until(lambda: found() and (out.poll() or len(out.messages) >= QUERIES), 300.0)
-    out.settle()
-    answers = out.outcomes()
-    told = {told.request_id: outcome for told, outcome in answers}
-    assert len(answers) == len(told) == QUERIES
-    assert {outcome.kind for outcome in told.values()} == {"prediction"}
-    assert any(outcome.flags for outcome in told.values())
-    assert all(told[f"q{n}"].outputs == {"total": float((W @ x).sum())} for n, x in enumerate(asked))
-    until(lambda: found() and one.committed("f") == one.ends())
 
 
 LAST = """

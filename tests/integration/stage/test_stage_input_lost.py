@@ -1,7 +1,5 @@
 """A stage whose input lost what it needs next stops that partition, says so, and serves the others."""
 
-import pytest
-
 from spillway.lineage.keys import partition_for
 from tests.input_damage import commit_ahead, delete_records
 
@@ -61,23 +59,3 @@ def test_partitions_that_lost_records_unread_or_end_below_what_is_committed_stop
     assert one.committed("square")[1] == 10
     assert one.log("square").count("is stopped") == 2
     assert "--reset-offsets" in one.log("square")
-
-
-@pytest.mark.nightly
-def test_records_deleted_while_a_stage_is_behind_stop_the_partition(stage, until):
-    """It reads on no further than its queue has room; what is deleted meanwhile it cannot have read."""
-    one = stage("""
-partitions: 4
-stages:
-  - {name: slow, model: "stage_models:Slow", batching: {size: 1}, queue: 8}
-""")
-    one.start("slow")
-    out = one.reader("outcomes")
-    send(one, 1, 4000, "a")
-    until(lambda: len(out.messages) > 3 or out.poll())
-    delete_records(one.bootstrap, f"{one.name}.ingress", {1: 3990})
-    until(lambda: f"{one.name}.ingress[1] is stopped: the next offset to read is" in one.log("slow"))
-    assert "the log begins at 3990" in one.log("slow")
-    fine = send(one, 2, 3, "b")
-    until(lambda: out.poll() or fine <= answered(out))
-    assert one.processes[0].poll() is None

@@ -5,6 +5,8 @@ from typing import Any
 
 import numpy as np
 
+from spillway import Flagged
+
 
 class Count:
     """How often a key was asked, and by what; with `raise` in a query, compute raises."""
@@ -20,11 +22,16 @@ class Count:
     def compute(self, state: Any, batch: Any) -> list[dict[str, Any]]:
         if any("raise" in query for query in batch):
             raise ValueError("cannot stand this one")
-        return [{"x": query["x"], "before": int(state[self.key(query)]["asked"][0])} for query in batch]
+        befores = [int(state[self.key(query)]["asked"][0]) for query in batch]
+        return [
+            Flagged({"x": query["x"], "before": before}, said=before)
+            for query, before in zip(batch, befores, strict=True)
+        ]
 
-    def update(self, state: Any, batch: Any, _outputs: Any) -> Any:
-        for query in batch:
+    def update(self, state: Any, batch: Any, outputs: Any) -> Any:
+        for query, output in zip(batch, outputs, strict=True):
             own = state[self.key(query)]
+            own["sum"] += output.flags["said"] - output["before"]
             own["asked"] += 1
             own["sum"][query["x"] % 4] += query["x"]
         return state

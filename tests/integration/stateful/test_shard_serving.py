@@ -17,6 +17,7 @@ def counts_of(pipeline):
     told = {}
     for outcome in pipeline.outcomes.values():
         if outcome.kind == PREDICTION:
+            assert outcome.flags == {"count": {"said": outcome.outputs["before"]}}
             told.setdefault(outcome.outputs["x"] % 7, []).append(outcome.outputs["before"])
     return {key: sorted(counts) for key, counts in told.items()}
 

@@ -178,3 +178,13 @@ def test_a_member_that_cannot_be_loaded_is_told_when_the_pipeline_begins():
 def test_names_of_workers_are_checked(options, text):
     with pytest.raises(UsageError, match=text):
         testing.serve(one(ENSEMBLE), **options)
+
+
+@pytest.mark.parametrize("where", ["thread", "process"])
+def test_models_code_that_cancels_what_runs_it_ends_the_serving(where):
+    pipeline = Pipeline.parse(
+        "name: p\nslo: 1s\nstages:\n"
+        f'  - {{name: a, model: "tests.unit.testing.served_models:CancelsItself", workers: {{where: {where}}}}}\n'
+    )
+    with pytest.raises(BaseException, match="Cancelled"), testing.serve(pipeline):
+        pass

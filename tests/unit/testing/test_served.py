@@ -11,7 +11,7 @@ from spillway import Pipeline, UsageError, WireError, testing
 from spillway.producers.client.exchange import OutcomeTimeoutError
 
 from . import served_models
-from .served_models import RUNS, closed
+from .served_models import closed
 
 MODELS = f"{served_models.__name__}"
 DIAMOND = f"""
@@ -73,6 +73,28 @@ def test_a_process_can_be_killed_by_hand():
             pipeline.kill("opne")
 
 
+def test_a_process_may_stand_still_and_shows_what_it_counts():
+    with testing.serve(Pipeline.parse(DIAMOND)) as pipeline:
+        pipeline.stop("left")
+        sent = pipeline.submit({"x": 1}, deadline=60.0)
+        pipeline.sleep(5.0)
+        assert sent.outcome is None
+        assert len(pipeline.records("left")) == 1
+        pipeline.go_on("left")
+        assert sent.result().outputs == {"z": closed(1)}
+        assert pipeline.metrics("left")["spillway_received_total"] == 1
+        assert pipeline.metrics("gate", kind="failed")["spillway_latency_seconds_count"] == 0
+        pipeline.produce("ingress", b"rubbish", headers=[("x-request-id", b"r")])
+        pipeline.sleep(1.0)
+        (letter,) = pipeline.records("dead")
+        assert dict(letter.headers)["spillway-reason"] == b"not-avro"
+        assert pipeline.metrics("open", reason="not-avro")["spillway_dead_letters_total"] == 1
+        with pytest.raises(UsageError, match=r"no topic 'p\.deed'; there are p\.close, p\.dead"):
+            pipeline.records("deed")
+        with pytest.raises(UsageError, match="no stage 'lfet'; there are open, left"):
+            pipeline.metrics("lfet")
+
+
 def test_what_goes_wrong_has_its_outcome():
     with testing.serve(one(f'model: "{MODELS}:Raises"')) as pipeline:
         failed = pipeline.predict({"x": -1})
@@ -96,20 +118,7 @@ def test_a_query_that_cannot_make_its_deadline_is_dropped():
         assert timing.executed == 0.2
 
 
-def test_choices_caches_and_defaults():
-    chooses = Pipeline.parse(
-        DIAMOND.replace("partitions: 3", "partitions: 2\nsinks: any")
-        .replace('Opens"}', f'Opens", choose: "{MODELS}:side"}}')
-        .replace(f'  - {{name: close, model: "{MODELS}:Closes", after: [left, right]}}\n', "")
-        .replace(f'"{MODELS}:Doubles"', f'"{MODELS}:Doubles", cache: {{bytes: 1MB}}')
-    )
-    RUNS.clear()
-    with testing.serve(chooses) as pipeline:
-        outcomes = [pipeline.predict({"x": x}) for x in (0, 1, 0, 0)]
-        assert [(outcome.stage, outcome.outputs["y"]) for outcome in outcomes] == [
-            ("left", 2), ("right", 11), ("left", 2), ("left", 2)
-        ]  # fmt: skip
-        assert RUNS["doubles"] == 1
+def test_a_query_that_is_late_gets_the_default():
     late = one("emulated: {alpha: 200ms, beta: 0ms}, default: {label: unknown}", slo="250ms")
     with testing.serve(late) as pipeline:
         outcome = pipeline.predict({"x": 1}, deadline=0.1)

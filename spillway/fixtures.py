@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 @pytest.fixture
 def served() -> Iterator[Callable[..., ServedPipeline]]:
     """Serve pipelines as `spillway.testing.serve` does, until the test ends."""
-    from spillway.agents.testing.pipeline import serve  # noqa: PLC0415 - pytest loads this file for every project
+    from spillway.testing import serve  # noqa: PLC0415 - pytest loads this file for every project
 
     with ExitStack() as stack:
 
