@@ -259,7 +259,7 @@ class Batcher:
         return False
 
     def lose(self, now: float, worker: int) -> Batch | None:
-        """Take note that a worker is gone; give what it ran, whose requests the caller may `requeue`."""
+        """Remove a worker that is gone; give what it ran, whose requests the caller may `requeue`."""
         slot = self._workers[worker]
         batch, slot.running = slot.running, None
         if batch is not None and batch.offline:

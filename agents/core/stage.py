@@ -286,7 +286,7 @@ class StageCore(Intake):
     # What steps ask for (`spillway.agents.core.step`) -------------------------------------------------------------
 
     def hit(self, work: Work, value: Any) -> None:
-        """Have a query answered with what is known."""
+        """Answer a query with what is known."""
         self._hits.append((work, value))
 
     def answer(self, work: Work, result: Ok) -> None:

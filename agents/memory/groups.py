@@ -5,7 +5,7 @@ the order of the instance ids. As in Kafka with the eager protocol a member lets
 cooperative one keeps it: then nobody else is dealt that, and a member that is to lose something lets it go and asks for
 another round. Whoever has not joined again in time is left out. An offset is committed by a member of the current
 generation alone. A member that comes under an instance id that is in use takes its place: the one before is fenced.
-What a cooperative member was to give up as it died is nobody's then, until somebody looks, as gates do.
+What a cooperative member was to give up when it died stays unassigned until somebody looks, as gates do.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 SESSION: Final = 0.5  # seconds of silence after which a member is out
 _LOOK: Final = 0.05
-_NOBODYS: Final = 5.0  # seconds until partitions that are nobody's are dealt anew
+_UNASSIGNED: Final = 5.0  # seconds until unassigned partitions are dealt anew
 
 
 @dataclass(eq=False)
@@ -165,6 +165,6 @@ class Group:
         dealt = sum(len(member.partitions) for member in self._members.values())
         if self.preparing or not self._members or dealt == self._world.partitions[self.topic]:
             self._whole = now
-        elif now - self._whole > _NOBODYS:
+        elif now - self._whole > _UNASSIGNED:
             self._prepare()
         self._world.at(now + _LOOK, self._look)

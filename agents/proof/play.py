@@ -202,7 +202,7 @@ class Play(Service):
         return served
 
     def _watch_reading(self, served: GateFront) -> None:
-        """Note where a gate that has no room reads on: but for what comes with partitions that are new."""
+        """Record where a gate that has no room reads on: but for what comes with partitions that are new."""
         take, assigned, came = served.input.take, served.gate.assigned, [0]
 
         async def watched_assigned(partitions: frozenset[int]) -> dict[int, int]:

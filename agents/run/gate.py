@@ -161,7 +161,7 @@ class Gate:
             self._put_aside(now, taken)
 
     def _put_aside(self, now: float, unusable: Poison) -> None:
-        """Have a record that cannot be taken written as a dead letter; its query fails, where that is known."""
+        """Write a record that cannot be taken as a dead letter; its query fails, where that is known."""
         raw = unusable.raw
         extra = about(raw.headers)
         log.warning("%s[%d] offset %d: %s", raw.topic, raw.partition, raw.offset, unusable.text, extra=extra)

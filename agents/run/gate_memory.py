@@ -62,7 +62,7 @@ async def load(context: GateContext, core: GateCore, partitions: Collection[int]
 
 
 async def _recall(context: GateContext, core: GateCore, released: Mapping[int, Bounds]) -> None:
-    """Tell the core what has been released."""
+    """Pass the core what has been released."""
     egress = context.topics.egress
     async for records in context.spans.read(egress, released, values=False):
         for record in records:
@@ -76,7 +76,7 @@ async def _recall(context: GateContext, core: GateCore, released: Mapping[int, B
 async def _remember(
     context: GateContext, core: GateCore, partitions: Sequence[int], below: Sequence[Sequence[Bounds]]
 ) -> None:
-    """Tell the core what was taken below the committed offsets, in stretches by partition."""
+    """Pass the core what was taken below the committed offsets, in stretches by partition."""
     for nth in zip_longest(*below, fillvalue=_NOTHING):
         wanted = dict(zip(partitions, nth, strict=True))
         async for records in context.spans.read(context.topics.outcomes, wanted, values=False):

@@ -155,7 +155,7 @@ class Stage(Owner):
         return self._core.room and (self._output is None or self._output.room)
 
     def _deliver(self, record: Record) -> bool:
-        """Give one record to the core; False if its schema is unknown, so that nothing has been done yet."""
+        """Deliver one record to the core; False if its schema is unknown, so that nothing has been done yet."""
         try:
             delivery = self._context.intake.delivery(record)
         except PoisonError as poison:
@@ -172,7 +172,7 @@ class Stage(Owner):
         return True
 
     async def _retry_with_new_schemas(self, record: Record) -> None:
-        """Look once whether the writer has registered its schema; else the record is poison."""
+        """Check once whether the writer has registered its schema; else the record is poison."""
         await self._loop.run_in_executor(None, self._context.reload_schemas)
         try:
             self._core.deliver(self._now(), self._context.intake.delivery(record))
@@ -271,7 +271,7 @@ class Stage(Owner):
     def lose(
         self, worker: int, results: Sequence[Result | None], blamed: Collection[int], why: str, *, counted: bool
     ) -> None:
-        """Take note that a worker is gone; `counted`: it was not draining."""
+        """Remove a worker that is gone; `counted`: it was not draining."""
         self._metrics.instances -= counted
         self._core.lose(self._now(), worker, results, blamed, why)
         self._pump()
@@ -281,12 +281,12 @@ class Stage(Owner):
         self._pump()
 
     def changed(self, change: Callable[[float], object]) -> None:
-        """Have lanes or steps change, at this time, and do what follows of it."""
+        """Change lanes or steps, at this time, and do what follows of it."""
         change(self._now())
         self._pump()
 
     def durability_changed(self) -> None:
-        """Look at what the version logs have learned; without effect where no stage before has a state."""
+        """Act on what the version logs have learned; without effect where no stage before has a state."""
         self._core.durability_changed(self._now())
         self._pump()
 

@@ -118,7 +118,7 @@ class Front:
             stage.failed.result()
 
     def leave(self) -> None:
-        """Have `serve` end in order, after which other replicas have its partitions."""
+        """End `serve` in order, after which other replicas have its partitions."""
         self._leaving.set()
 
     async def _left(self, source: MemoryInput, output: MemoryOutput) -> None:

@@ -83,5 +83,5 @@ class GateFront:
         await self.input.close(leave=True)
 
     def leave(self) -> None:
-        """Have `serve` end in order, after which other replicas have its partitions."""
+        """End `serve` in order, after which other replicas have its partitions."""
         self._leaving = True

@@ -178,7 +178,7 @@ class MemoryLinks:
             worker.job = None
 
     def lose(self, number: int, answered: int, why: str) -> None:
-        """Have a worker die, which has answered so many queries of its batch."""
+        """End a worker, which has answered so many queries of its batch."""
         worker = self._workers.pop(number, None)
         if worker is not None:
             self._died.add(worker.place)

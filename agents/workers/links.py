@@ -152,7 +152,7 @@ class Links:
         self.call(begin)
 
     def send(self, worker: int, job: Any, queries: list[dict[str, Any]], *, singly: bool) -> None:
-        """Give a worker a batch; the listener gets `job` back with what came of it."""
+        """Send a batch to a worker; the listener gets `job` back with what came of it."""
         self.call(lambda: self._send_batch(worker, job, queries, singly=singly))
 
     def bye(self, worker: int) -> None:

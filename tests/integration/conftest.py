@@ -65,12 +65,12 @@ class EchoPipeline:
             if answers:
                 producer, ended = self._stand(producer, answers), not self.transactional
             elif not messages and not ended:
-                producer, ended = self._stand(producer, self._nobodys()), True
+                producer, ended = self._stand(producer, self._unassigned()), True
             producer.poll(0)
         producer.flush(10)
         consumer.close()
 
-    def _nobodys(self):
+    def _unassigned(self):
         """What ends a transaction that hangs, as gates do: a broker that starts may forget partitions (KAFKA-20734)."""
         return [(b"", b"", partition, []) for partition in range(self.partitions)]
 

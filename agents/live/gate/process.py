@@ -33,11 +33,11 @@ from spillway.agents.live.clock import Clock
 from spillway.agents.live.gate.blocking import block, complete, in_thread
 from spillway.agents.live.gate.hanging import Mender
 from spillway.agents.live.gate.metrics import GateMetrics
-from spillway.agents.live.gate.nobodys import GroupWatch
 from spillway.agents.live.gate.pulled_input import KafkaPulledInput, leave, member_settings
 from spillway.agents.live.gate.states import GateStates
 from spillway.agents.live.gate.trace_exporter import TraceExporter
 from spillway.agents.live.gate.transaction import KafkaTransactions, TransactionalWriter
+from spillway.agents.live.gate.unassigned import GroupWatch
 from spillway.agents.live.groups import group_id, instance_id
 from spillway.agents.live.registry import Address, serve_metrics
 from spillway.agents.live.spans import KafkaSpans, at_once

@@ -59,7 +59,7 @@ def member_settings(settings: ClientSettings, pipeline: str, replica: int) -> di
 
 
 def leave(settings: ClientSettings, group: str, member_id: str) -> None:
-    """Tell the broker that a static member, whose consumer is closed, will not come back.
+    """Leave the group for a static member, whose consumer is closed and will not come back.
 
     Where that fails, the partitions move on when the session ends, so it is not worth more than a log line.
     """
@@ -187,7 +187,7 @@ class KafkaPulledInput(PulledInput):
         return None
 
     def _judge(self, partition: int, position: int) -> None:
-        """Have the owner say where a partition is read on whose log does not have its position."""
+        """Ask the owner where to read on in a partition whose log does not have its position."""
         start = self._owner.out_of_range(partition, position, self._bounds(partition))
         if start is not None:
             place = TopicPartition(self._topic, partition, start)

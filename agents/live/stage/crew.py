@@ -82,7 +82,7 @@ class WorkerLinks(Protocol):
         ...
 
     def send(self, worker: int, job: Any, queries: list[dict[str, Any]], *, singly: bool) -> None:
-        """Give a worker a batch; the listener gets `job` back with what came of it."""
+        """Send a batch to a worker; the listener gets `job` back with what came of it."""
         ...
 
     def bye(self, worker: int) -> None:

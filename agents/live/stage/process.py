@@ -415,7 +415,7 @@ class StageProcess(Serving):
         return built.stage, built.planner
 
     def _scale(self, core: LanedCore, route: Variants) -> None:
-        """Have the stage's variants scaled and renewed, if they are to be."""
+        """Scale and renew the stage's variants, if they are to be."""
         lanes = core.lanes
         section, crews = self._config.spec.variants, self._crew
         assert section is not None  # the caller has looked

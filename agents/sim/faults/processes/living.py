@@ -164,7 +164,7 @@ class Replica(Living):
             await read.wait()
 
     def deal(self, partitions: Iterable[int], then: Callable[[], object] = bool) -> None:
-        """Have exactly these partitions; `then` is called when those that go are released."""
+        """Assign exactly these partitions; `then` is called when those that go are released."""
         raise NotImplementedError
 
     @property

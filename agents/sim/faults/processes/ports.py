@@ -174,7 +174,7 @@ class RunInput(Input):
     # Partitions come and go ------------------------------------------------------------------------------------
 
     def deal(self, partitions: Iterable[int], then: Callable[[], object] = bool) -> None:
-        """Have exactly these partitions from now on. `then` is called when those that go are released."""
+        """Assign exactly these partitions from now on. `then` is called when those that go are released."""
         self.changing += 1
         self.dealt = frozenset(partitions)
         self._turns.put_nowait(_Turn(self.dealt, then))

@@ -190,7 +190,7 @@ class StatelessProcess(Replica):
         return model.hashed(self.stage, item)
 
     def _note(self, batch: Batch) -> None:
-        """Look whether a request was executed before. Where versions may die, it may well be: nothing is noted."""
+        """Check whether a request was executed before. Where versions may die, it may well be: nothing is noted."""
         if self.follower is not None:
             return
         result = self.world.result

@@ -1,12 +1,12 @@
-"""Partitions that are nobody's, though the gates' group rests: they are found, and dealt anew.
+"""Partitions that are unassigned although the gates' group is stable: they are found, and assigned again.
 
 With the cooperative protocol a member that is to give partitions up does so, and then joins again, which has them dealt
 to others. A static member that dies between the two gets back what it was to keep, without a rebalance, when it
-restarts within its session; what it was to give up nobody reads until the next rebalance, whenever that is (seen with
+restarts within its session. Nobody reads what it was to give up until the next rebalance, whenever that is (seen with
 Kafka 4.3; it takes a SIGKILL in the milliseconds after a gate was added or came back).
 
 So a gate looks at its group once, some seconds after it has started. If there are such partitions it leaves the group,
-which it joins again at once, as a new member: that has them all dealt.
+and joins it again at once as a new member. That has all of them assigned.
 """
 
 from __future__ import annotations
@@ -47,17 +47,21 @@ class GroupWatch:
             return
         client = AdminClient(self._settings, logger=log)
         try:
-            found = self._nobodys(client)
-            if not found or self._closing.wait(_SURE_SECONDS) or not (found := found & self._nobodys(client)):
+            found = self._unassigned(client)
+            if not found or self._closing.wait(_SURE_SECONDS) or not (found := found & self._unassigned(client)):
                 return
         except KafkaException as error:
             log.warning("the group %s was not looked at: %s", self._group, error.args[0].str())
             return
-        log.warning("partitions %s of the group %s are nobody's; leaving it to have them dealt", found, self._group)
+        log.warning(
+            "partitions %s of the group %s are unassigned; leaving the group, which assigns them again",
+            found,
+            self._group,
+        )
         self._leave()
 
-    def _nobodys(self, client: AdminClient) -> frozenset[int]:
-        """Return the partitions that no member has; none where the group does not rest, or has one member."""
+    def _unassigned(self, client: AdminClient) -> frozenset[int]:
+        """Return the partitions that no member has; none where the group is not stable, or has one member."""
         (group,) = client.list_groups(self._group, _ANSWER_SECONDS)
         members = group.members
         if group.error is not None or group.state != "Stable" or len(members) < 2:  # noqa: PLR2004 - one has them all
