@@ -55,7 +55,7 @@ class GroupWatch:
             return
         log.warning(
             "partitions %s of the group %s are unassigned; leaving the group, which assigns them again",
-            found,
+            sorted(found),
             self._group,
         )
         self._leave()
