@@ -147,11 +147,14 @@ def stage(broker, unique_name, tmp_path):
 def test_a_stage_goes_on_whatever_its_model_starts_in_a_thread(stage):
     process = stage.start("s")
     out = stage.reader("outcomes")
-    acts = [*(each for each in ACTS if each != "shell"), "uses_database", "leaves"]
-    for number, act in enumerate(3 * acts):
-        stage.send(f"{act}-{number}", {"act": act, "x": number})
-    stage.flush()
-    out.wait(3 * len(acts))
+    acts = [*(each for each in ACTS if each != "shell"), "uses_database"]
+    # A child that is forked to stay may hold the pipe by which another thread's Popen waits for its program to begin,
+    # and then neither returns: CPython's own limit. So those that stay are forked when all others have ended.
+    for turn in (3 * acts, 3 * ["leaves"]):
+        for number, act in enumerate(turn):
+            stage.send(f"{act}-{number}", {"act": act, "x": number})
+        stage.flush()
+        out.wait(len(out.messages) + len(turn))
     answers = {told.request_id: outcome.outputs.get("y", outcome.text) for told, outcome in out.outcomes()}
     left = [answers.pop(name) for name in list(answers) if name.startswith("leaves")]
     assert answers == {name: int(name.rpartition("-")[2]) for name in answers}
