@@ -13,6 +13,7 @@ Without a profile there is nothing to doubt a measurement by: see `RunningEstima
 
 from __future__ import annotations
 
+from math import inf
 from typing import Final, Protocol
 
 _WEIGHT: Final = 0.1  # of the newest batch
@@ -63,17 +64,30 @@ class RunningEstimate:
     sizes not seen yet, up to the largest that was: drawn out from small batches to a size that never ran, noise would
     become a reason to drop. The first batch of all counts only until the second, as a model's first call is slow.
     Before the first measurement it expects 0 seconds.
+
+    A batch takes at most as long as its queries do in smaller batches, one after the other: what is known of a size is
+    bounded by smaller ones that were run since. Else a size that was slow once could keep a policy from ever running it
+    again, and be expected to be slow for good.
     """
 
     def __init__(self, weight: float = _WEIGHT) -> None:
         self._weight = weight
         self._means: dict[int, float] = {}
+        self._last: dict[int, int] = {}  # by size: the number of its last batch
+        self._batches = 0
+        self._expected: dict[int, float] = {}  # what was asked for since the last batch
         self._largest = 0
         self._first = True  # whether only the first batch, or none, was measured
         # Exponentially weighted means of n, d, n * n, n * d over all sizes.
         self._moments: tuple[float, float, float, float] | None = None
 
     def __call__(self, count: int, /) -> float:
+        expected = self._expected.get(count)
+        if expected is None:
+            expected = self._expected[count] = min(self._known(count), self._bound(count))
+        return expected
+
+    def _known(self, count: int) -> float:
         mean = self._means.get(count)
         if mean is not None:
             return mean
@@ -86,16 +100,25 @@ class RunningEstimate:
         slope = max(0.0, (nd - n * d) / spread) if spread > 1e-9 else 0.0  # noqa: PLR2004
         return max(0.0, d + slope * (count - n))
 
+    def _bound(self, count: int) -> float:
+        last = self._last.get(count, 0)
+        smaller = [size for size, at in self._last.items() if size < count and at > last]
+        return min((-(-count // size) * self._means[size] for size in smaller), default=inf)
+
     def observe(self, count: int, seconds: float) -> None:
         if self._first and self._moments is not None:
             self._first = False
             self._means.clear()
+            self._last.clear()
             self._moments = None
             self._largest = 0
+        mean = self(count) if count in self._means else seconds
+        self._expected.clear()
+        self._batches += 1
+        self._last[count] = self._batches
         self._largest = max(self._largest, count)
         weight = self._weight
-        mean = self._means.get(count)
-        self._means[count] = seconds if mean is None else mean + weight * (seconds - mean)
+        self._means[count] = mean + weight * (seconds - mean)
         seen = (float(count), seconds, float(count * count), count * seconds)
         if self._moments is None:
             self._moments = seen
