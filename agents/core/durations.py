@@ -13,11 +13,13 @@ Without a profile there is nothing to doubt a measurement by: see `RunningEstima
 
 from __future__ import annotations
 
+from collections import deque
 from math import inf
 from typing import Final, Protocol
 
 _WEIGHT: Final = 0.1  # of the newest batch
 _RECENT: Final = 100  # batches
+_LATELY: Final = 5  # batches of a size
 _MOST: Final = 2.0  # times what was expected
 
 
@@ -65,14 +67,15 @@ class RunningEstimate:
     become a reason to drop. The first batch of all counts only until the second, as a model's first call is slow.
     Before the first measurement it expects 0 seconds.
 
-    A batch takes at most as long as its queries do in smaller batches, one after the other: what is known of a size is
-    bounded by smaller ones that were run since. Else a size that was slow once could keep a policy from ever running it
-    again, and be expected to be slow for good.
+    What was slow once must not keep a policy from finding out that it is not any more, where only a query a second is
+    let through to see. So a size is expected to take at most what the longest of its last 5 batches took, and no longer
+    than its queries take in smaller batches that were run since, one after the other.
     """
 
     def __init__(self, weight: float = _WEIGHT) -> None:
         self._weight = weight
         self._means: dict[int, float] = {}
+        self._lately: dict[int, deque[float]] = {}  # by size: its last batches
         self._last: dict[int, int] = {}  # by size: the number of its last batch
         self._batches = 0
         self._expected: dict[int, float] = {}  # what was asked for since the last batch
@@ -83,14 +86,19 @@ class RunningEstimate:
 
     def __call__(self, count: int, /) -> float:
         expected = self._expected.get(count)
+        if expected is not None:
+            return expected
+        expected = self._means.get(count)
         if expected is None:
-            expected = self._expected[count] = min(self._known(count), self._bound(count))
+            expected = self._line(count)
+        last = self._last.get(count, 0)
+        for size, at in self._last.items():
+            if size < count and at > last:
+                expected = min(expected, -(-count // size) * self._means[size])
+        self._expected[count] = expected
         return expected
 
-    def _known(self, count: int) -> float:
-        mean = self._means.get(count)
-        if mean is not None:
-            return mean
+    def _line(self, count: int) -> float:
         if self._moments is None:
             return 0.0
         n, d, nn, nd = self._moments
@@ -100,15 +108,11 @@ class RunningEstimate:
         slope = max(0.0, (nd - n * d) / spread) if spread > 1e-9 else 0.0  # noqa: PLR2004
         return max(0.0, d + slope * (count - n))
 
-    def _bound(self, count: int) -> float:
-        last = self._last.get(count, 0)
-        smaller = [size for size, at in self._last.items() if size < count and at > last]
-        return min((-(-count // size) * self._means[size] for size in smaller), default=inf)
-
     def observe(self, count: int, seconds: float) -> None:
         if self._first and self._moments is not None:
             self._first = False
             self._means.clear()
+            self._lately.clear()
             self._last.clear()
             self._moments = None
             self._largest = 0
@@ -118,7 +122,9 @@ class RunningEstimate:
         self._last[count] = self._batches
         self._largest = max(self._largest, count)
         weight = self._weight
-        self._means[count] = mean + weight * (seconds - mean)
+        lately = self._lately.setdefault(count, deque([inf], _LATELY))
+        lately.append(seconds)
+        self._means[count] = min(mean + weight * (seconds - mean), max(lately))
         seen = (float(count), seconds, float(count * count), count * seconds)
         if self._moments is None:
             self._moments = seen

@@ -142,3 +142,13 @@ def test_a_size_that_was_slow_is_not_expected_to_be_slow_for_good_where_only_sma
     assert estimate(8) == pytest.approx(0.4)
     estimate.observe(2, 0.08)
     assert estimate(2) == pytest.approx(0.098)  # and it is learned from there
+
+
+def test_a_slow_start_is_forgotten_after_five_batches():
+    """While its first batches were slow, a policy lets one query a second through: the mean alone took 20 of them."""
+    estimate = RunningEstimate()
+    for seconds in (2.0, 2.0, 2.0, 0.03, 0.03, 0.03, 0.03):
+        estimate.observe(1, seconds)
+    assert estimate(1) > 1.0
+    estimate.observe(1, 0.03)
+    assert estimate(1) == 0.03
