@@ -49,6 +49,9 @@ class Query(dict[str, Any]):
         self.request_id = request_id
         self.key = key
 
+    def __missing__(self, name: str) -> Any:
+        raise contract.no_input(self, name)
+
 
 class Stream:
     """Frames over a connected socket. One thread reads; `send` may be called from several."""
