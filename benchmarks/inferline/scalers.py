@@ -28,7 +28,7 @@ class Tuned:
 
     period = 0.05
 
-    def __init__(self, plan: Plan, form: Form = "ratio") -> None:
+    def __init__(self, plan: Plan, form: Form = "envelope") -> None:
         self._tuner = Tuner(basis_of(plan), form)
         for name, stage in plan.stages.items():
             self._tuner.stands(0.0, name, stage.count)
