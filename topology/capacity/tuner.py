@@ -164,7 +164,7 @@ class _Stage:
 class Tuner:
     """Says what to order. Tell it of every count (`count`) and of the sizes that stand (`stands`), then ask."""
 
-    def __init__(self, basis: Basis, form: Form = "envelope", *, fresh: bool = False) -> None:
+    def __init__(self, basis: Basis, form: Form = "envelope", *, fresh: bool = False, wait: float = WAIT) -> None:
         """`fresh`: the sizes are the plan's own, so until a query comes nothing is known of the load."""
         self.basis, self.form = basis, form
         self._fresh = fresh
@@ -173,8 +173,8 @@ class Tuner:
         self._arrivals = Arrivals()
         self._stages: dict[str, _Stage] = {}
         self._looked = -math.inf  # for going down
-        waits = {name: basis.wait(name) for name in basis.stages}
-        self._waits = {name: WAIT * wait if wait > 0 else wait for name, wait in waits.items()}
+        most = {name: basis.wait(name) for name in basis.stages}
+        self._waits = {name: wait * each if each > 0 else each for name, each in most.items()}
         self._said: list[str] = []
 
     @property
