@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from benchmarks.inferline.serving import Outcome
 
 SAMPLE, LIVE = 300, 600
-RATES: Final = (25.0, 50.0)
+RATES: Final = (20.0, 40.0)
 STEPS: Final = ("steady", "wiki-like")  # served with three times the rate from the middle on, too
 RULE: Final = "plan + autoscale"
 THRESHOLDS: Final = (1.0, 1.4, 2.0)
@@ -76,7 +76,7 @@ def recorded(repeats: int) -> list[Table]:
     made += [["all, mean", strategy, *_means(runs)] for strategy, runs in every.items()]
     note = (
         f"At {' and '.join(f'{rate:g}' for rate in RATES)}/s in the mean, {repeats} seeds each; image, {SAMPLE} s "
-        f"planned for, {LIVE} s served. AutoScale's number is its threshold: what a unit is taken to hold, by what it holds."
+        f"planned for, {LIVE} s served. AutoScale's number is its threshold, by what a unit holds."
     )
     columns = ("traffic", "strategy", "misses, %", "cost, $", "orders", "reversals")
     return [Table("Recorded traffic and steps", columns, made, (note, EMULATED)), _left_out(names, found)]
