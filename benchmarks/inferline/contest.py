@@ -117,13 +117,14 @@ def play(name: str, setup: Setup) -> Outcome | None:
 
     A number behind a comma is our tuner's `WAIT`, or AutoScale's threshold on the plan; `BY_PARD` may end the name.
     """
-    which, _, number = name.removesuffix(BY_PARD).partition(", ")
-    if which == OURS and number:
+    plain = name.removesuffix(BY_PARD)
+    which, _, number = plain.partition(", ")
+    if plain in STRATEGIES:
+        config, scaler = STRATEGIES[plain](setup)
+    elif which == OURS:
         config, scaler = setup.config, Tuned(setup.plan, wait=float(number))
-    elif number:
-        config, scaler = _planned_autoscale(float(number))(setup)
     else:
-        config, scaler = STRATEGIES[which](setup)
+        config, scaler = _planned_autoscale(float(number))(setup)
     if not setup.scene.within(config):
         return None
     policy = "pard" if name.endswith(BY_PARD) else "naive"

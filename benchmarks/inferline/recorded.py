@@ -7,6 +7,7 @@ seconds are planned for, the next `LIVE` are served. A seed draws the times with
 from __future__ import annotations
 
 from functools import cache
+from itertools import product
 from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Final
@@ -102,9 +103,11 @@ def _means(runs: list[Outcome]) -> list[str]:
 
 def _left_out(names: list[str], found: dict[tuple[str, str], list[Outcome]]) -> Table:
     """By trace, the wait by which the others miss least at no more than AutoScale's cost; and what it does there."""
-    tried = {
-        (trace, wait): play(f"{OURS}, {wait:g}", setup_of(trace, RATES[0], 0)) for trace in names for wait in WAITS
-    }
+    tried: dict[tuple[str, float], Outcome] = {}
+    for trace, wait in product(names, WAITS):
+        run = play(f"{OURS}, {wait:g}", setup_of(trace, RATES[0], 0))
+        assert run is not None  # where nothing can be had, nothing is ordered
+        tried[trace, wait] = run
     rule = {trace: found[trace, f"{RULE}, 1"][0] for trace in names}
     made = []
     for trace in names:
