@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from spillway.agents.core.batching import Batcher
 from spillway.agents.core.cache import PredictionCache
-from spillway.agents.core.durations import estimate_of
+from spillway.agents.core.durations import Estimate
 from spillway.agents.core.joins import PAYLOAD_BYTES, Rule
 from spillway.agents.core.lane import Ticket
 from spillway.agents.core.laned_stage import LanedCore
@@ -224,7 +224,7 @@ def _decider(
         max_batch=spec.batching.most,
         delay=spec.batching.delay,
         workers=spec.workers.of_front(replica) if threads is None else threads,
-        duration=estimate_of(duration or pipeline.durations.get(spec.name)),
+        duration=Estimate(duration or pipeline.durations.get(spec.name)),
         limits=limits(spec.batching.limit, spec.batching.objective, spec.batching.most),
     )
     rule = Rule(spec.join.mode, spec.join.on_loss) if spec.join is not None else Rule()
