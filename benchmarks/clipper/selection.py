@@ -118,7 +118,7 @@ def failing(seeds: int = 20) -> Table:
     models = {kind: fitted(kind, TRAINED_ON if kind == best else _FEW) for kind in KINDS}
     forms: dict[str, Selection] = {
         "Exp3": Exp3(), "Exp4": Exp4(),
-        "Exp3, bare": Exp3(floor=0.0, forgetting=0.0), "Exp4, bare": Exp4(forgetting=0.0),
+        "Exp3, bare": Exp3(0.1, forgetting=0.0), "Exp4, bare": Exp4(forgetting=0.0),
     }  # fmt: skip
     found: dict[str, list[list[float]]] = {}
     below = dict.fromkeys(forms, 0)
