@@ -32,6 +32,7 @@ _EVERY: Final = 8  # batches between two lines
 _PROBE: Final = 16  # every so many full batches one has one query
 _STEPS: Final = 12  # of the reweighted least squares
 _ONES: Final = 100  # batches of one query that are remembered
+_MOSTLY: Final = 0.5  # of them: a limit that is kept for all that is beyond is tried twice as often
 _RUN: Final = 2  # of them that are alike
 _UNLIKELY: Final = 1e-4  # the probability of a run
 _EXCUSES: Final = 2.0  # the most that are kept
@@ -91,7 +92,7 @@ class _Ones:
     def due(self) -> bool:
         """Count a full batch; whether the next one shall be one query."""
         self._full += 1
-        return self._full % _PROBE == 0
+        return self._full % (_PROBE if self.share < _MOSTLY else _PROBE // 2) == 0
 
 
 class Aimd:
