@@ -6,8 +6,8 @@ front draws with `select`; the learner, which alone changes states, follows with
 * Weights are kept as logarithms, the largest of them 0, so that no history under- or overflows.
 * A member that is new to a state starts at the mean of the others; one that is gone is dropped by the next observation.
 * Draws are over members that are ready. What is observed has the probability with which each was asked.
-* `forgetting` draws each weight back towards the others, and `floor` is the share of draws that goes to all members
-  alike: so a member that failed and recovered is found again. With both 0 these are the algorithms as printed.
+* A member that failed and recovered is found again: under `exp4` `forgetting` draws each weight back towards the
+  others, under `exp3` no weight is below that share of the largest. With 0 these are the algorithms as printed.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ if TYPE_CHECKING:
     from random import Random
 
 State = dict[str, list[float]]  # by member; each policy says what its numbers are
-FLOOR: Final = 0.05
+EPSILON: Final = 0.05
+ETA: Final = 0.1
 FORGETTING: Final = 0.001
 _MOST: Final = 1e18
 _LEAST_LOG: Final = -700.0  # exp of it is the smallest number that counts
@@ -71,56 +72,77 @@ class Selection(Protocol):
 
 
 @dataclass(frozen=True)
-class _Exponential:
-    """What Exp3 and Exp4 share: one number a member, the logarithm of its weight s_i."""
+class Exp4:
+    """All members are asked, and each is judged by its own loss (section 3.5, "Ensemble Model Selection Policies").
 
-    eta: float = 0.1
-    floor: float = FLOOR
+    One number a member, the logarithm of its weight s_i: s_i <- s_i exp(-eta L_i).
+    """
+
+    eta: float = ETA
     forgetting: float = FORGETTING
 
     def __post_init__(self) -> None:
         _check_parameters(math.inf, eta=self.eta)
-        _check_parameters(1, floor=self.floor, forgetting=self.forgetting)
+        _check_parameters(1, forgetting=self.forgetting)
 
     def initial(self, members: Sequence[str]) -> State:
         return {member: [0.0] for member in members}
 
-    def weights(self, state: State, members: Sequence[str]) -> dict[str, float]:
-        known = completed(state, members)
-        return _shares({member: math.exp(max(_LEAST_LOG, known[member][0])) for member in members})
-
-    def _moved(self, state: State, members: Sequence[str], losses: Mapping[str, float]) -> State:
-        known = completed(state, members)
-        kept = 1 - self.forgetting
-        logs = {member: kept * known[member][0] - self.eta * losses.get(member, 0.0) for member in members}
-        highest = max(logs.values())
-        return {member: [max(_LEAST_LOG, value - highest)] for member, value in logs.items()}
-
-
-@dataclass(frozen=True)
-class Exp3(_Exponential):
-    """One member is drawn by its weight: s_i <- s_i exp(-eta L / p_i) of that one (section 3.5, after Auer et al.)."""
-
-    def select(self, state: State, ready: Sequence[str], draw: Random) -> dict[str, float]:
-        weights = self.weights(state, ready)
-        each = {member: (1 - self.floor) * share + self.floor / len(ready) for member, share in weights.items()}
-        return _drawn(each, draw)
-
-    def observe(self, state: State, members: Sequence[str], asked: Mapping[str, Observed]) -> State:
-        return self._moved(state, members, {member: one.loss / one.probability for member, one in asked.items()})
-
-
-@dataclass(frozen=True)
-class Exp4(_Exponential):
-    """All members are asked, and each is judged by its own loss (section 3.5, "Ensemble Model Selection Policies")."""
-
-    floor: float = 0.0
-
     def select(self, state: State, ready: Sequence[str], draw: Random) -> dict[str, float]:  # noqa: ARG002 - asks all
         return dict.fromkeys(ready, 1.0)
 
+    def weights(self, state: State, members: Sequence[str]) -> dict[str, float]:
+        return _exponentials(state, members)
+
     def observe(self, state: State, members: Sequence[str], asked: Mapping[str, Observed]) -> State:
-        return self._moved(state, members, {member: one.loss for member, one in asked.items()})
+        known, kept = completed(state, members), 1 - self.forgetting
+        losses = {member: asked[member].loss if member in asked else 0.0 for member in members}
+        logs = {member: kept * known[member][0] - self.eta * losses[member] for member in members}
+        return {member: [value] for member, value in _lifted(logs, _LEAST_LOG).items()}
+
+
+@dataclass(frozen=True)
+class Exp3:
+    """One member is drawn by its weight: s_i <- s_i exp(-eta L / p_i) of that one (section 3.5, after Auer et al.).
+
+    A weight is at least `forgetting` of the largest. So draws that explore become few as the choice becomes sure, and
+    where the sure one fails the others are as likely as it after as much loss as made it so.
+
+    Without `eta` it is what bounds the regret best over the 1 / `forgetting` queries to come, sqrt(ln K / (K L)), where
+    L is the loss that is expected of them: a loss says more where there are few. For that two numbers follow the
+    weight's logarithm, as `Epsilon` has them: how often a member was judged, and its losses.
+    """
+
+    eta: float | None = None
+    forgetting: float = FORGETTING
+
+    def __post_init__(self) -> None:
+        _check_parameters(math.inf, eta=ETA if self.eta is None else self.eta)
+        _check_parameters(1, forgetting=self.forgetting)
+
+    def initial(self, members: Sequence[str]) -> State:
+        return {member: [0.0, 0.0, 0.0] for member in members}
+
+    def select(self, state: State, ready: Sequence[str], draw: Random) -> dict[str, float]:
+        return _drawn(self.weights(state, ready), draw)
+
+    def weights(self, state: State, members: Sequence[str]) -> dict[str, float]:
+        return _exponentials(state, members)
+
+    def observe(self, state: State, members: Sequence[str], asked: Mapping[str, Observed]) -> State:
+        known = {member: (*numbers, 0.0, 0.0)[:3] for member, numbers in completed(state, members).items()}
+        eta, logs = self._eta(known), {member: numbers[0] for member, numbers in known.items()}
+        for member, one in asked.items():
+            logs[member] -= eta * one.loss / one.probability
+        tallies = _tallied({member: numbers[1:] for member, numbers in known.items()}, members, asked, self.forgetting)
+        lifted = _lifted(logs, math.log(self.forgetting) if self.forgetting else _LEAST_LOG)
+        return {member: [lifted[member], *tallies[member]] for member in members}
+
+    def _eta(self, known: Mapping[str, Sequence[float]]) -> float:
+        if self.eta is not None or not self.forgetting or len(known) == 1:
+            return ETA if self.eta is None else self.eta
+        _, judged, lost = (sum(column) for column in zip(*known.values(), strict=True))
+        return math.sqrt(math.log(len(known)) / len(known) * self.forgetting / _mean((judged, lost)))
 
 
 @dataclass(frozen=True)
@@ -157,7 +179,7 @@ class Epsilon:
     Numbers of a member: how often it was judged and the sum of its losses, both forgotten by and by.
     """
 
-    epsilon: float = FLOOR
+    epsilon: float = EPSILON
     forgetting: float = FORGETTING
 
     def __post_init__(self) -> None:
@@ -225,7 +247,20 @@ def completed(state: State, members: Sequence[str]) -> State:
     return {member: state.get(member, mean or [0.0, 0.0]) for member in members}
 
 
-def _tallied(known: State, members: Sequence[str], asked: Mapping[str, Observed], forgetting: float) -> State:
+def _exponentials(state: State, members: Sequence[str]) -> dict[str, float]:
+    known = completed(state, members)
+    return _shares({member: math.exp(max(_LEAST_LOG, known[member][0])) for member in members})
+
+
+def _lifted(logs: Mapping[str, float], least: float) -> dict[str, float]:
+    """Logarithms of weights, of which the largest is 0 and none below `least`."""
+    highest = max(logs.values())
+    return {member: max(least, value - highest) for member, value in logs.items()}
+
+
+def _tallied(
+    known: Mapping[str, Sequence[float]], members: Sequence[str], asked: Mapping[str, Observed], forgetting: float
+) -> State:
     kept = 1 - forgetting
     return {
         member: [kept * known[member][0] + 1, kept * known[member][1] + asked[member].loss]

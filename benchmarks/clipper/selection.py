@@ -15,7 +15,7 @@ import numpy as np
 from benchmarks.output import Table, median_spread, spread
 from examples.clipper.training import TRAINED_ON, digits
 from examples.selection.training import KINDS, fitted, inverted, queries, trained
-from spillway.agents.learning.selection import Exp3, Exp4, Observed, combine, zero_one
+from spillway.agents.learning.selection import Exp4, Observed, combine, zero_one
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from spillway.agents.learning.selection import Selection, State
 
 QUERIES: Final = 20_000
-BROKEN: Final = (5_000, 10_000)
 _FEW: Final = 300  # digits that a weaker model is trained on
 _USERS, _TRUTHS = 40, 256
 PAPER_LESS: Final = "-5.2"  # % of the error, ImageNet
@@ -108,47 +107,6 @@ def agreement(repeats: int) -> Table:
             f"The ensemble's error beside the best model's: {', '.join(apart)}; the thesis (ImageNet): {PAPER_LESS} %.",
             f"Digits with noise stand for CIFAR and ImageNet; each model was trained on {_FEW} of them.",
             f"{repeats} streams of {QUERIES:,} queries, the truth after each.",
-        ),
-    )
-
-
-def failing(seeds: int = 20) -> Table:
-    """The best model is broken for a quarter of the stream, and recovers (Figure 3.8)."""
-    best = "nearest"
-    models = {kind: fitted(kind, TRAINED_ON if kind == best else _FEW) for kind in KINDS}
-    forms: dict[str, Selection] = {
-        "Exp3": Exp3(), "Exp4": Exp4(),
-        "Exp3, bare": Exp3(floor=0.0, forgetting=0.0), "Exp4, bare": Exp4(forgetting=0.0),
-    }  # fmt: skip
-    found: dict[str, list[list[float]]] = {}
-    below = dict.fromkeys(forms, 0)
-    spans = ((0, None), (0, BROKEN[0]), BROKEN, (BROKEN[1], None))
-    for seed in range(seeds):
-        rows, truth = queries(QUERIES, seed)
-        truths, answers = truth.tolist(), _labels(models, rows)
-        first, last = BROKEN
-        answers[best][first:last] = models[best](inverted(rows[first:last])).argmax(1).tolist()
-        static = {f"only {name}": Replayed(np.not_equal(own, truths).tolist()) for name, own in answers.items()}
-        runs = static | {name: replay(policy, answers, truths, seed) for name, policy in forms.items()}
-        least = min(run.error() for run in static.values())
-        for name, run in runs.items():
-            found.setdefault(name, []).append([run.error(*span) for span in spans])
-            if name in forms:
-                below[name] += run.error() < least
-    lines = [
-        [name, *(spread([run[place] for run in each]) for place in range(len(spans))),
-         f"{below[name]} of {seeds}" if name in below else ""]
-        for name, each in found.items()
-    ]  # fmt: skip
-    return Table(
-        "The best model fails from query 5,000 to 10,000 (Figure 3.8)",
-        ("who answers", "error %", "before", "while it fails", "after", "below every static choice"),
-        lines,
-        (
-            "The thesis shows curves: Exp3 and Exp4 end below every static choice.",
-            f"Exp3 and Exp4 have the default settings; the bare forms no floor and no forgetting. {seeds} seeds.",
-            f"Digits with noise stand for CIFAR; {best!r} was trained on {TRAINED_ON:,} of them, the others on {_FEW}.",
-            "While it fails, its inputs are inverted.",
         ),
     )
 

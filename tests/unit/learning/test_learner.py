@@ -171,6 +171,6 @@ def test_the_file_brings_the_learner():
     (stage,) = served.spec.stages
     assert (served.spec.name, stage.publish, stage.state.kind) == ("p-kind-weights", True, "keyed")
     assert served.path.name == "pipeline.yaml#kind-weights"
-    assert Learner(**stage.arguments).share() == {"a": [0.0], "b": [0.0]}
+    assert Learner(**stage.arguments).share() == {"a": [0.0, 0.0, 0.0], "b": [0.0, 0.0, 0.0]}
     for fixed in ("selection: static,", "selection: {name: uniform},", "learn: false,"):
         assert parse(text % fixed).learners == ()
