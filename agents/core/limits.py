@@ -69,6 +69,7 @@ class _Ones:
     def __init__(self) -> None:
         self._beyond: deque[bool] = deque(maxlen=_ONES)
         self._full = self._run = 0
+        self.share = 0.0  # of them that was beyond the objective
 
     def learn(self, count: int, *, beyond: bool) -> None:
         if count != 1:
@@ -79,11 +80,7 @@ class _Ones:
         if self._run >= _RUN and likely**self._run < _UNLIKELY:
             self._beyond.clear()
             self._beyond.extend([beyond] * self._run)
-
-    @property
-    def share(self) -> float:
-        """The share of them that was beyond the objective."""
-        return sum(self._beyond) / len(self._beyond) if len(self._beyond) > _RUN else 0.0
+        self.share = sum(self._beyond) / len(self._beyond) if len(self._beyond) > _RUN else 0.0
 
     @property
     def unmet(self) -> bool:
@@ -141,14 +138,14 @@ class Aimd:
         if beyond:
             self._beyond.append((self._batches, max(self._value, float(count))))  # it may be from before the last one
             self._value = max(1.0, self._value * (1.0 - _BACK_OFF))
-        elif count >= int(self._value):
-            self._value = min(self._most, self._grown())
-        probes = full and (self._ones.share or self._mark() < inf) and self._ones.due()
+        mark = self._mark()
+        if not beyond and count >= int(self._value):
+            self._value = min(self._most, self._grown(_NEAR * mark))
+        probes = full and (self._ones.share or mark < inf) and self._ones.due()
         self._size = 1 if probes else int(self._value)
         return self._size
 
-    def _grown(self) -> float:
-        near = _NEAR * self._mark()
+    def _grown(self, near: float) -> float:
         if self._value >= near:
             return self._value * (1.0 + min(_FAST, _SLOW * self._within))
         return min(near, self._value + max(1.0, self._value * _FAST))
