@@ -19,16 +19,18 @@ from spillway.agents.proof.models import HASHES, LINEAR, MATRIX, VALUE
 from spillway.agents.testing.conditions import name_of
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
     from random import Random
 
     from spillway.agents.proof.case import Case
 
 _K: Final = 2  # batches of a group that is coded
+_FOLDERS: Final[list[TemporaryDirectory[str]]] = []  # which are deleted when the process ends
 _TAKES: Final = {1: "1ms", 64: "1ms"}  # what variants say: their batches take what the case says
 
 
 def with_crews(case: Case, random: Random) -> Case:
-    """Have some stages served by workers in processes, in one of the ways that there are, and these die or be slow."""
+    """Have workers in processes serve some stages, in one of the ways that there are, and draw what happens to them."""
     stages = {stage["name"]: stage for stage in case.spec["stages"]}
     workers: list[str] = []
     ensembles: list[str] = []
@@ -53,18 +55,17 @@ def with_crews(case: Case, random: Random) -> Case:
         ensembles += [name] if way == "ensemble" else []
     if not workers:
         return case
-    faults = [
-        Fault(Kind.WORKER, random.uniform(0.0, 1.5), random.choice(workers)) for _ in range(random.choice((0, 1, 3)))
-    ]
+    faults = (*case.faults, *_faults(random, workers, ensembles))
+    deaths, stragglers = random.choice((0.0, 0.02, 0.1)), random.choice((0.0, 0.05, 0.15))
+    return replace(case, worker_deaths=deaths, stragglers=stragglers, faults=faults)
+
+
+def _faults(random: Random, workers: Sequence[str], ensembles: Sequence[str]) -> Iterator[Fault]:
+    for _ in range(random.choice((0, 1, 3))):
+        yield Fault(Kind.WORKER, random.uniform(0.0, 1.5), random.choice(workers))
     for name in ensembles:
-        times = sorted(random.uniform(0.1, 1.5) for _ in range(random.choice((0, 2, 4))))
-        faults += [Fault(Kind.MEMBERS, at, name) for at in times]
-    return replace(
-        case,
-        worker_deaths=random.choice((0.0, 0.02, 0.1)),
-        stragglers=random.choice((0.0, 0.05, 0.15)),
-        faults=(*case.faults, *faults),
-    )
+        for at in sorted(random.uniform(0.1, 1.5) for _ in range(random.choice((0, 2, 4)))):
+            yield Fault(Kind.MEMBERS, at, name)
 
 
 def _ways(stage: dict[str, Any], stages: dict[str, dict[str, Any]], fronts: int) -> list[str]:
@@ -126,10 +127,8 @@ def _divide(random: Random, stage: dict[str, Any], fronts: int, way: str) -> Non
 @cache
 def parity() -> str:
     """Return the folder with the parity model of `Linear`, which is written once and lives as long as the process."""
-    made = TemporaryDirectory(prefix="spillway-proof-")
-    _FOLDERS.append(made)
-    folder = Path(made.name)
-    size = len(MATRIX)
+    _FOLDERS.append(TemporaryDirectory(prefix="spillway-proof-"))
+    folder, size = Path(_FOLDERS[-1].name), len(MATRIX)
     np.savez(weights_file(folder, 0), w=MATRIX)
     tensors = {VALUE: Tensor(dtype="float64", shape=(size,))}
     write_card(
@@ -148,7 +147,4 @@ def parity() -> str:
         ),
     )
     write_reference(folder, {VALUE: np.ones(size)}, {VALUE: MATRIX @ np.ones(size)})
-    return made.name
-
-
-_FOLDERS: Final[list[TemporaryDirectory[str]]] = []
+    return str(folder)

@@ -168,15 +168,7 @@ class Play(Service):
 
     def left(self) -> dict[str, dict[str, int]]:
         """Return what the processes of now have in their tables, by their names; none where nothing is under way."""
-        found = {}
-        for (name, replica), served in self.served.items():
-            if isinstance(served, GateFront):
-                some = {} if served.gate.idle else {"held or waiting": 1}
-            else:
-                some = served.left  # type: ignore[attr-defined] # a front
-            if some:
-                found[f"{name}.{replica}"] = some
-        return found
+        return {f"{name}.{replica}": left for (name, replica), served in self.served.items() if (left := served.left)}
 
     @property
     def stopped(self) -> set[tuple[str, int]]:

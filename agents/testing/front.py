@@ -135,7 +135,6 @@ class Front:
 
     @property
     def left(self) -> dict[str, int]:
-        """What of queries is in its tables, by what they are; nothing where none is under way."""
         if not self.begun:
             return {}
         core, dispatch = self.core, self.metrics.dispatch

@@ -12,6 +12,7 @@ from unittest.mock import patch
 
 from spillway.agents.core.actions import Work
 from spillway.agents.live.stage import driver
+from spillway.agents.live.stage.extras import Extras
 from spillway.agents.live.stage.members import Members
 from spillway.agents.memory.groups import Ticket
 from spillway.agents.memory.pulled_input import MemoryPulledInput
@@ -159,6 +160,15 @@ def a_workers_answer_after_its_loss_taken_twice():
             super().executed(batch, done)
 
     return stage(Mutant)
+
+
+@mutation
+def an_answer_that_is_made_goes_to_another_query():
+    class Mutant(Extras):
+        def _made(self, made):
+            super()._made([(batch, results[::-1]) for batch, results in made])
+
+    return patch.object(front, "Extras", Mutant)
 
 
 @mutation
