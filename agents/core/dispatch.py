@@ -256,6 +256,12 @@ class Dispatch(Step):
         self._look(extra.group)
         self._give(extra.row)
 
+    @property
+    def under_way(self) -> int:
+        """How many batches, groups and extras are under way."""
+        extras = sum(len(row.waiting) + len(row.running) for row in self._rows)
+        return len(self._of) + len(self._open) + extras
+
     # Time, and what to do ---------------------------------------------------------------------------------------
 
     def advance(self, now: float) -> None:

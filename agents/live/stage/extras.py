@@ -69,7 +69,7 @@ class CopyWork:
 
     def result(self, prepared: Prepared, place: int, answer: Mapping[str, Any], seconds: float) -> None:
         """Keep an answer; an error is none, as the batch's own worker may do better."""
-        output = self._work.output(prepared, place, answer)
+        output = self._work.output(prepared, place, answer) if "outputs" in answer else None
         prepared.batch.outputs[prepared.places[place]] = None if isinstance(output, Failed) else output
         prepared.batch.seconds, prepared.batch.version = seconds, prepared.version
 

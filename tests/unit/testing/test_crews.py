@@ -81,6 +81,14 @@ def test_copies_whose_workers_die_and_those_that_they_stand_in_for():
     assert {outcome.timings[-1].model for outcome in outcomes} == {f"{MODELS}:Doubles", f"{MODELS}:Twice"}
 
 
+def test_a_copy_whose_model_raises_is_no_answer_and_harms_nobody():
+    raising = COPIES.replace("Twice", "Raises").replace("Doubles", "Raises")
+    with testing.serve(one(raising)) as pipeline:
+        outcomes = [pipeline.predict({"x": x}, deadline=60.0) for x in (1, -1, 2, 3)]
+        assert [outcome.reason for outcome in outcomes] == ["", "model-raised", "", ""]
+        assert pipeline.metrics("f")["spillway_extras_total"] == 4  # its worker goes on
+
+
 def test_the_copy_of_a_batch_that_takes_long_answers_first():
     hedged = COPIES.replace("workers: 1", "workers: 1, quantile: .9")
     with testing.serve(one(hedged), slow="f.workers") as pipeline:
