@@ -16,6 +16,7 @@ from benchmarks.infaas.family import ARCHITECTURES, HOSTS, family, of
 from benchmarks.infaas.serving import GPU, Serving, share
 from benchmarks.output import Table, median_spread
 from benchmarks.shapes import SHAPES
+from spillway.agents.core.policies import DEFAULT
 from spillway.producers.load import schedule
 from spillway.topology.variant_sections import HostKind
 from spillway.topology.variants.controller import Controller
@@ -66,6 +67,7 @@ LONG: Final = {"tweet-like": 770, "wiki-like": 330}  # seconds, of about the pap
 PAIR: Final = {"Inception-ResNetV2": 0.8, "MobileNetV1": 0.2}
 PAIR_SLO: Final = 0.1  # ours: the paper names none here
 PAIR_LONG: Final = 650  # seconds, of about the paper's 75,000 queries
+POLICIES: Final = (DEFAULT, "naive")
 COLUMNS: Final = ("misses, %", "answered/s", "p99, ms", "GPU memory, %", "GPU busy, %", "orders")
 # By load and system, what the paper says of it beside INFaaS.
 _CPU: Final = {"clipper+ cpu": "10/s served", "sm+ cpu": "10/s served"}
@@ -256,15 +258,20 @@ def sharing(repeats: int) -> list[Table]:
 
 
 def compare(key: str, title: str, about: str, systems: Systems, traces: Sequence[Trace], seconds: int) -> Table:
-    """All systems on the same traces; of hosts that have a price it is that which counts."""
-    found = {name: [make(each).serve(each, seconds, WARM) for each in traces] for name, make in systems.items()}
+    """All systems on the same traces, dropping and not; of hosts that have a price it is that which counts."""
+    found = {
+        (name, policy): [make(each).serve(each, seconds, WARM, policy) for each in traces]
+        for name, make in systems.items()
+        for policy in POLICIES
+    }
+    ours = found["infaas", DEFAULT]
     asked = {model for _, model in traces[0]}
     shown = POPULAR if asked > set(POPULAR) else sorted(asked)
-    bill = "hosts" if found["infaas"][0].bill["hosts"] else "variants"
-    columns = ("system", f"cost of {bill}", "by infaas'", "paper", *COLUMNS)
-    rows = [(name, *_row(each, found["infaas"], bill, shown, SAID[key].get(name, ""))) for name, each in found.items()]
+    bill = "hosts" if ours[0].bill["hosts"] else "variants"
+    columns = ("system", "policy", f"cost of {bill}", "by infaas'", "paper", *COLUMNS)
+    rows = [(*of, *_row(each, ours, bill, shown, SAID[key].get(of[0], ""))) for of, each in found.items()]
     note = (
-        f"Emulated, virtual time, naive; {about}, {seconds - WARM:g} s after {WARM:g} s; "
+        f"Emulated, virtual time; {about}, {seconds - WARM:g} s after {WARM:g} s; "
         f"{len(traces)} traces of {np.mean([len(each) for each in traces]):,.0f} queries; median (least to most); "
         f"p99: {', '.join(shown)}"
     )
