@@ -28,6 +28,8 @@ from spillway.topology.variants.variant import Variant
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
+    from numpy.typing import NDArray
+
     from benchmarks.infaas.serving import Outcome, Trace
 
     Group = Sequence[Variant]
@@ -180,13 +182,19 @@ def many_models(seconds: float, slow: float = 1.0) -> Systems:
         return [by_model.get(name, CPUS[name]) for name in MANY]
 
     def clipper(trace: Trace) -> Serving:
-        """One of each, then one more where the load is largest by what is there, while there is room."""
-        asked, counts = Counter(model for _, model in trace), dict.fromkeys(usual(8), 1)
+        """One worker for each model, then what serves most of the trace while there is room; cold ones on GPUs, too."""
+        counts, came = Counter(usual(8)), {model: _rates(model, trace, seconds) for model in MANY}
         room = {GPU: 7 - len(POPULAR), "cpu": 24 - len(COLD)}  # two workers on the cores of a host
-        while open_to := [each for each in counts if room[each.hardware]]:
-            worst = max(open_to, key=lambda each: asked[each.architecture] / (counts[each] * each.rate))
-            counts[worst] += 1
-            room[worst.hardware] -= 1
+        gpus = [each for each in alone(family()) if (each.hardware, each.batch) == (GPU, 8) and "tensorrt" in each.name]
+
+        def served(each: Variant) -> float:
+            can = sum(count * one.rate for one, count in counts.items() if one.architecture == each.architecture)
+            return float(np.clip(came[each.architecture] - can, 0.0, each.rate).sum())
+
+        while open_to := [each for each in {*counts, *gpus} if room[each.hardware]]:
+            best = max(open_to, key=lambda each: (served(each), each.name))
+            counts[best] += 1
+            room[best.hardware] -= 1
         return theirs.fixed(counts)
 
     def hindsight(trace: Trace) -> Serving:
@@ -209,9 +217,15 @@ def many_models(seconds: float, slow: float = 1.0) -> Systems:
     }
 
 
+def _rates(model: str, trace: Trace, seconds: float) -> NDArray[np.float64]:
+    """A model's queries a second in each 4 s."""
+    counts, _ = np.histogram([at for at, of_ in trace if of_ == model], int(seconds / 4), (0, seconds))
+    return np.asarray(counts / 4)
+
+
 def _for_the_peak(model: str, trace: Trace, seconds: float) -> tuple[Variant, int]:
     """The variant and its workers that serve a model's busiest 4 s in time and take the least of hosts."""
-    peak = max(np.histogram([at for at, of_ in trace if of_ == model], int(seconds / 4), (0, seconds))[0]) / 4
+    peak = max(_rates(model, trace, seconds))
     ways = []
     for each in of(model):
         if each.latency > (MANY[model].latency or 0.0):
