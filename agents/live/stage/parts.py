@@ -219,6 +219,9 @@ def _decider(
         period = period_of((policy or stage.policy for stage in pipeline.spec.stages), load_policy)
     paths = PathPredictor() if pipeline.graph.is_chooser(spec.name) else None
     view = build_view(pipeline, spec, replica, period, paths)
+    if duration is not None:  # of a variant, which its policy judges by its own profile
+        own = StageFacts(spec.batching.most, duration, spec.worker_count)
+        view = replace(view, facts={**view.facts, spec.name: own})
     batcher = Batcher(
         make(selected(policy or spec.policy or DEFAULT, load_policy), view),
         max_batch=spec.batching.most,
