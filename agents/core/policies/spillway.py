@@ -12,15 +12,16 @@ on behalf of a later one's queue, which is better judged there, when it is known
 * d and w of later stages are those of a batch of one, and a quantile of what was observed on top of it, wait and
   fuller batch together (`Delays`). PARD's full batches and waits are too long for every
   stage behind the slowest, and a queue kept short by what never happens is drops.
-* These delays are remembered from the times in which requests waited somewhere, as the estimate is for such times.
-  Calm ones would let a burst begin with far too short delays. Before any were seen they are reckoned. A wait counts
-  as it was when the batch really started: what was expected of it errs on one side when batches take longer.
+* These delays are remembered from the times in which requests waited somewhere, as the estimate is for such times;
+  and as many that are reckoned, of a stage in full stream, count beside them for as long as it runs. What was seen
+  since the last overload are mild waits: by these alone a crowd begins with far too short delays, and what it lets in
+  then is wasted. A wait counts as it was when the batch really started: what was expected of it errs on one side when
+  batches take longer.
 * The quantile follows from the whole waiting line (`Spillway.fill`). As long as the last in it will be in time if all
-  before it are served, a drop saves nothing but doubtful places: the quantile is low while requests have waited for
-  less than `lasting`, as most bursts are over soon and what is let in at their end finds the later stages idle. Where
-  the last will be late some have to be dropped anyway, so let it be the doubtful ones; and where it will be late by
-  more than `deep`, or the line has not been empty for `long`, all that have the least doubt: LBF serves everybody at
+  before it are served, a drop makes room for nobody, and only what is more likely late than not is refused. Where the
+  last would be late some have to be dropped anyway, so let it be those with the least doubt: LBF serves everybody at
   the edge of what is let in, and a quantile of .9 would waste a tenth of all work for as long as the overload lasts.
+  Whether it would be is reckoned as strictly, else a line that grows counts as short until it is too late.
   Each drop shortens the line, so it is looked at again: as few are dropped as have to be.
 * Low Budget First always: what is kept waiting is served after the burst.
 
@@ -37,9 +38,9 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 from pydantic import Field
 
-from spillway.agents.core.estimates.outlook import ANY, Later, Outlook
+from spillway.agents.core.estimates.outlook import ANY, Later, Outlook, pool
 from spillway.agents.core.policies.adaptive import LOW
-from spillway.agents.core.policies.pard import Pard, PathParameters
+from spillway.agents.core.policies.pard import Pard, PathParameters, foresight
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -111,14 +112,16 @@ class Delays(Outlook):
         return self.duration(stage) * (facts.duration(1) / full if facts is not None and full > 0 else 1.0)
 
     def _drawn_waits(self, stage: str) -> NDArray[np.float64] | None:
-        values = self._expected.get(stage)
-        if stage not in self._draws and values is not None and self._anything and not self._states.get(stage):
-            self._draws[stage] = self._sampler.draw(self._places.get(stage, len(self._places)), values)
+        reckoned = self._expected.get(stage)
+        if stage not in self._draws and reckoned is not None:
+            seen = pool(self._states.get(stage, ()), self._size)
+            both = np.concatenate([np.resize(seen, len(reckoned)), reckoned]) if len(seen) else reckoned
+            self._draws[stage] = self._sampler.draw(self._place(stage), both)
         return super()._drawn_waits(stage)
 
 
 def expected(view: StageView, stage: str, count: int) -> NDArray[np.float64]:
-    """Give delays to reckon with before any were seen: waits spread over a batch, of the size that will settle.
+    """Give the delays of a stage in full stream: waits spread over a batch, of the size that will settle.
 
     That is the batch that forms while one as large runs, if as much comes as the stages before it let through.
     """
@@ -150,26 +153,16 @@ def _speed(facts: StageFacts) -> float:
     return facts.workers * facts.batch / full if full > 0 else float("inf")
 
 
-_RECKONED = 100  # delays of a stage that stand for those seen, before there are any
 _LIKELY = 0.1  # PARD's quantile: of the hops that even a request that never waits has before it
-_SURE = 1.0  # the quantile where an overload is deep or long: the longest delays there were
 
 
 class SpillwayParameters(PathParameters):
     """What can be set of it. The defaults are the same for every pipeline and trace; see docs/results/policies.md."""
 
-    quantile: float = Field(0.9, ge=0, le=1)
+    quantile: float = Field(0.5, ge=0, le=1)
     """The share of the summed delays of later stages that the estimate covers where requests wait."""
-    at_first: float = Field(0.7, ge=0, le=1)
-    """The same in the beginning."""
-    lasting: float = Field(0.5, ge=0)
-    """Seconds that the beginning lasts, from when the first one had to wait."""
     short: float = Field(0.97, ge=0, le=1)
     """The same where the last of those that wait would be late."""
-    deep: float = Field(0.05, ge=0)
-    """Seconds; where it would be late by more, the estimate covers all delays."""
-    long: float = Field(2.0, ge=0)
-    """Seconds of waiting after which it does, too, where the last would be late."""
     samples: int = Field(1_000, ge=1, le=1_000_000)
     """Delays of a stage that are remembered, and draws from them."""
 
@@ -179,7 +172,6 @@ class Spillway(Pard):
 
     __slots__ = (
         "_alone",
-        "_calm",
         "_delays",
         "_each",
         "_full",
@@ -190,9 +182,7 @@ class Spillway(Pard):
         "_set",
         "_share",
         "_shares",
-        "_since",
         "_spared",
-        "_tense",
     )
 
     parameters_type: ClassVar[type[Parameters]] = SpillwayParameters
@@ -206,27 +196,18 @@ class Spillway(Pard):
         self._delays: Delays = view.shared.get(key) or Delays(view, parameters.quantile, parameters.samples)
         self._outlook = view.shared[key] = self._delays
         self._set = parameters
-        self._share = self._calm = parameters.quantile  # that counts now; and where nothing in the line would be late
-        self._tense = parameters.short  # where something would be, a little
+        self._predict = view.predict or foresight(view, parameters.paths, parameters.short)
+        self._share = parameters.quantile  # that counts now
         self._late = 0.0  # seconds by which the last of the line would be late
         self._each = 0.0  # seconds by which each request in it lets those behind it wait longer
         self._shares: dict[float, float] = {}  # by quantile, seconds needed from t_e on where others wait
-        self._since = 0.0  # when the first of those that wait came to wait
         alone = facts.duration(1)
         self._full = facts.duration(facts.batch)  # as profiled
         self._alone = alone / self._full if self._full > 0 else 1.0  # a batch of one, over a full one
         self._longer = [facts.duration(max(1, size)) - alone for size in range(facts.batch + 1)]
         self._pressed = False  # whether requests wait anywhere
         self._spared = 0.0
-        if view.stage in view.facts:
-            reckoned = max(1, _RECKONED * view.instances // max(1, facts.workers))
-            self._seen.waits += expected(view, view.stage, reckoned).tolist()
         self._renew()
-
-    def push(self, now: float, request: Request) -> None:
-        if not len(self._waiting):
-            self._since = now
-        self._waiting.push(request)
 
     # The decision ----------------------------------------------------------------------------------------------
 
@@ -234,19 +215,13 @@ class Spillway(Pard):
         self, now: float, starts: float, room: int, batch: list[Request], drops: list[tuple[Request, Refusal]]
     ) -> None:
         """Look at the end of the line, then move over what is let in."""
-        of, waited = self._set, now - self._since
-        self._calm = of.quantile if waited >= of.lasting else of.at_first
-        self._tense = of.short if waited < of.long else _SURE
         turn = starts + len(self._waiting) * self._each
-        self._late = turn + self._shares[self._calm] - self._waiting.latest
+        self._late = turn + self._shares[self._set.short] - self._waiting.latest
         self._choose()
         super().fill(now, starts, room, batch, drops)
 
     def _choose(self) -> None:
-        if self._late <= 0:
-            self._share = self._calm
-        else:
-            self._share = self._tense if self._late <= self._set.deep else _SURE
+        self._share = self._set.short if self._late > 0 else self._set.quantile
 
     def judge(self, now: float, starts: float, request: Request) -> Refusal | None:
         """Refuse what would end too late: by eq. 3 where others wait here, else only what surely would."""
@@ -312,8 +287,7 @@ class Spillway(Pard):
         of, stage = self._set, self.view.stage
         self._each = self._duration / (self.facts.batch * self.view.instances)
         self._shares = {
-            share: self._duration + self._delays.covering(share, stage).total
-            for share in (of.at_first, of.quantile, of.short, _SURE)
+            share: self._duration + self._delays.covering(share, stage).total for share in (of.quantile, of.short)
         }
         self._least = self._at_least(self._later)
         # What an idle instance of the last stage takes at once keeps nobody waiting, and only the gate is left: a drop
