@@ -17,12 +17,13 @@ on behalf of a later one's queue, which is better judged there, when it is known
   since the last overload are mild waits: by these alone a crowd begins with far too short delays, and what it lets in
   then is wasted. A wait counts as it was when the batch really started: what was expected of it errs on one side when
   batches take longer.
-* The quantile follows from the whole waiting line (`Spillway.fill`). As long as the last in it will be in time if all
-  before it are served, a drop makes room for nobody, and only what is more likely late than not is refused. Where the
-  last would be late some have to be dropped anyway, so let it be those with the least doubt: LBF serves everybody at
-  the edge of what is let in, and a quantile of .9 would waste a tenth of all work for as long as the overload lasts.
-  Whether it would be is reckoned as strictly, else a line that grows counts as short until it is too late.
-  Each drop shortens the line, so it is looked at again: as few are dropped as have to be.
+* The quantile follows from how long the line has been there. A margin of m seconds leaves m of the line's room unused,
+  once, at the end of the overload; a margin too small wastes the share 1 - F(m) of all work, for as long as the
+  overload goes on. That is as long again as it has lasted, T, as far as anybody knows: so m is where m + T (1 - F(m))
+  is least, F being the delays' distribution. A short burst is let in, and in a long one only what is sure.
+* It counts where the last of the line would be late if all before it were served: some have to be dropped then. Each
+  drop shortens the line, so it is looked at again: as few are dropped as have to be. Where none would be late a drop
+  saves nothing but doubtful work, and `quantile` decides.
 * Low Budget First always: what is kept waiting is served after the burst.
 
 Seconds throughout. A decision is one addition and one comparison, and once a batch a look at the end of the line;
@@ -40,7 +41,7 @@ from pydantic import Field
 
 from spillway.agents.core.estimates.outlook import ANY, Later, Outlook, pool
 from spillway.agents.core.policies.adaptive import LOW
-from spillway.agents.core.policies.pard import Pard, PathParameters, foresight
+from spillway.agents.core.policies.pard import Pard, PathParameters
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -90,6 +91,14 @@ class Delays(Outlook):
             self._levels[key] = found
         return found
 
+    def worthwhile(self, stage: str, lasting: float) -> float:
+        """Return the share of the later delays that it pays to cover in an overload of `lasting` seconds to come."""
+        sums = self._sums.get(self.later(stage).path)
+        if sums is None or not len(sums):
+            return 1.0
+        covered = np.arange(1, len(sums) + 1) / len(sums)
+        return float(covered[np.argmin(sums + lasting * (1.0 - covered))])
+
     def _reckoned(self, path: tuple[str, ...], share: float) -> Later:
         queueing = sum(self.queueing(stage) for stage in path)
         alone = sum(self._alone(stage) for stage in path)
@@ -121,13 +130,15 @@ class Delays(Outlook):
 
 
 def expected(view: StageView, stage: str, count: int) -> NDArray[np.float64]:
-    """Give the delays of a stage in full stream: waits spread over a batch, of the size that will settle.
+    """Give the delays of a stage in full stream: waits of up to a batch, of the size that will settle.
 
-    That is the batch that forms while one as large runs, if as much comes as the stages before it let through.
+    That is the batch that forms while one as large runs, if as much comes as the stages before it let through. Where
+    several workers share a queue, one of them is free so much sooner; the queues count as divided like those here.
     """
-    facts = view.facts[stage]
+    facts, here = view.facts[stage], view.facts.get(view.stage, view.facts[stage])
     taken = facts.duration(settled(facts, _let_through(view, stage)))
-    return np.asarray((np.arange(count) + 0.5) * (taken / count) + taken - facts.duration(1), np.float64)
+    shared = max(1.0, facts.workers * view.instances / max(1, here.workers))
+    return np.asarray((np.arange(count) + 0.5) * (taken / shared / count) + taken - facts.duration(1), np.float64)
 
 
 def settled(facts: StageFacts, rate: float) -> int:
@@ -159,10 +170,8 @@ _LIKELY = 0.1  # PARD's quantile: of the hops that even a request that never wai
 class SpillwayParameters(PathParameters):
     """What can be set of it. The defaults are the same for every pipeline and trace; see docs/results/policies.md."""
 
-    quantile: float = Field(0.5, ge=0, le=1)
-    """The share of the summed delays of later stages that the estimate covers where requests wait."""
-    short: float = Field(0.97, ge=0, le=1)
-    """The same where the last of those that wait would be late."""
+    quantile: float = Field(0.9, ge=0, le=1)
+    """The share of the summed delays of later stages that the estimate covers at least where requests wait."""
     samples: int = Field(1_000, ge=1, le=1_000_000)
     """Delays of a stage that are remembered, and draws from them."""
 
@@ -172,6 +181,7 @@ class Spillway(Pard):
 
     __slots__ = (
         "_alone",
+        "_calm",
         "_delays",
         "_each",
         "_full",
@@ -179,10 +189,11 @@ class Spillway(Pard):
         "_least",
         "_longer",
         "_pressed",
-        "_set",
         "_share",
         "_shares",
+        "_since",
         "_spared",
+        "_tense",
     )
 
     parameters_type: ClassVar[type[Parameters]] = SpillwayParameters
@@ -195,9 +206,9 @@ class Spillway(Pard):
         key = (Delays, parameters.quantile, parameters.samples)
         self._delays: Delays = view.shared.get(key) or Delays(view, parameters.quantile, parameters.samples)
         self._outlook = view.shared[key] = self._delays
-        self._set = parameters
-        self._predict = view.predict or foresight(view, parameters.paths, parameters.short)
-        self._share = parameters.quantile  # that counts now
+        self._share = self._calm = parameters.quantile  # that counts now; and where nothing in the line would be late
+        self._tense = self._calm  # where something would be
+        self._since = 0.0  # when the first of those that wait came to wait
         self._late = 0.0  # seconds by which the last of the line would be late
         self._each = 0.0  # seconds by which each request in it lets those behind it wait longer
         self._shares: dict[float, float] = {}  # by quantile, seconds needed from t_e on where others wait
@@ -209,6 +220,11 @@ class Spillway(Pard):
         self._spared = 0.0
         self._renew()
 
+    def push(self, now: float, request: Request) -> None:
+        if not len(self._waiting):
+            self._since = now
+        self._waiting.push(request)
+
     # The decision ----------------------------------------------------------------------------------------------
 
     def fill(
@@ -216,12 +232,12 @@ class Spillway(Pard):
     ) -> None:
         """Look at the end of the line, then move over what is let in."""
         turn = starts + len(self._waiting) * self._each
-        self._late = turn + self._shares[self._set.short] - self._waiting.latest
+        self._late = turn + self._shares[self._tense] - self._waiting.latest
         self._choose()
         super().fill(now, starts, room, batch, drops)
 
     def _choose(self) -> None:
-        self._share = self._set.short if self._late > 0 else self._set.quantile
+        self._share = self._tense if self._late > 0 else self._calm
 
     def judge(self, now: float, starts: float, request: Request) -> Refusal | None:
         """Refuse what would end too late: by eq. 3 where others wait here, else only what surely would."""
@@ -281,13 +297,16 @@ class Spillway(Pard):
     def tick(self, now: float, load: Load, states: Mapping[str, Sequence[StageState]]) -> None:
         super().tick(now, load, states)
         self._pressed = any(state.queueing > 0 for stage in states.values() for state in stage)
+        self._tense = self._calm
+        if len(self._waiting):
+            self._tense = max(self._calm, self._delays.worthwhile(self.view.stage, now - self._since))
         self._renew()
 
     def _renew(self) -> None:
-        of, stage = self._set, self.view.stage
+        stage = self.view.stage
         self._each = self._duration / (self.facts.batch * self.view.instances)
         self._shares = {
-            share: self._duration + self._delays.covering(share, stage).total for share in (of.quantile, of.short)
+            share: self._duration + self._delays.covering(share, stage).total for share in (self._calm, self._tense)
         }
         self._least = self._at_least(self._later)
         # What an idle instance of the last stage takes at once keeps nobody waiting, and only the gate is left: a drop
