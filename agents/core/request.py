@@ -59,6 +59,8 @@ class Delivery:
     size: int = 0  # bytes that the payload takes in memory, as the driver reckons
     dropped: bool = False  # the payload was, and is read again when it is needed (`spillway.agents.core.joins`)
     offline: bool = False  # it is of low priority (`spillway.agents.core.offline`)
+    truths: tuple[str, ...] = ()  # of a message of many truths: their ids, each of which counts once
+    repeated: tuple[int, ...] = ()  # the places of those among them that were taken before; the core's own
 
 
 @dataclass(slots=True)

@@ -153,11 +153,13 @@ class Intake:
         metrics: StageMetrics,
         places: Collection[Place] = (),
         needs: Callable[[Query], float | None] | None = None,
+        truths: bool = False,
     ) -> None:
         """`predecessors` is empty for a root stage; `signature` is checked here only where nothing is joined.
 
         `places`: the shards of the pipeline's stateful stages, which alone a message can rest on. `needs` gives the
-        latency in seconds that a query asks by its parameters, which is its deadline then; None: none.
+        latency in seconds that a query asks by its parameters, which is its deadline then; None: none. `truths`:
+        whether messages of many are taken (`spillway.agents.live.stateful.bundles`).
         """
         self._predecessors = predecessors
         self._root = not predecessors
@@ -167,6 +169,7 @@ class Intake:
         self._metrics = metrics
         self._places = frozenset(places)
         self._needs = needs
+        self._bundles = truths
 
     def delivery(self, record: Record) -> Delivery:
         """Decode a record. Raises PoisonError."""
@@ -235,8 +238,9 @@ class Intake:
                 return None
             appended = record.timestamp / 1000
             return Delivery(
-                request_id, record.partition, record.offset, appended, appended, "", None, appended=appended
-            )
+                request_id, record.partition, record.offset, appended, appended, "", None, appended=appended,
+                truths=self._truths(record) or (),
+            )  # fmt: skip
         try:
             delivery = self.envelope(record)
         except PoisonError as poison:
@@ -274,7 +278,11 @@ class Intake:
             Carried(record, decoded, None),
             _class_of(decoded),
             offline=headers.is_offline(decoded),
+            truths=self._truths(record) or (),
         )
+
+    def _truths(self, record: Record) -> tuple[str, ...] | None:
+        return headers.truths(record.headers) if self._bundles else None
 
     def _settle_times(self, record: Record, decoded: headers.Headers) -> None:
         appended = record.timestamp * 1000 if record.log_append else 0  # 0: not known
@@ -300,6 +308,7 @@ class Intake:
             None,
             appended=appended,
             payload=Carried(record, known, None),
+            truths=(self._truths(record) if request_id else None) or (),
         )
 
     def _read_value(self, delivery: Delivery, value: bytes | None, carried: Carried) -> None:
@@ -318,7 +327,9 @@ class Intake:
         if isinstance(message, Query):
             if self._needs is not None:
                 self._hasten(delivery, carried, self._needs(message))
-            if self._signature is not None:
+            if self._truths(carried.record) is not None:
+                _check_truths(message, delivery.truths)
+            elif self._signature is not None:
                 self._signature.check(message.inputs)
 
     @staticmethod
@@ -330,6 +341,16 @@ class Intake:
         if latency is not None and told is not None and told.sent_us + latency * 1e6 < told.deadline_us:
             told.deadline_us = told.sent_us + int(latency * 1e6)
             delivery.deadline = told.deadline_us / 1e6
+
+
+def _check_truths(message: Query, ids: tuple[str, ...]) -> None:
+    told = message.inputs.get("truths")
+    if not ids or not isinstance(told, list) or len(told) != len(ids):
+        raise WireError(
+            reasons.BAD_INPUT,
+            f"a message of many truths has 1 to {headers.MOST_TRUTHS} ids in {headers.TRUTHS}, and 'truths', a list of "
+            "as many",
+        )
 
 
 def _class_of(decoded: headers.Headers) -> str:

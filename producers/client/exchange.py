@@ -163,10 +163,11 @@ class Exchange:
         }
         reader = Reader(self._settings, options)
         try:
+            self.partitions = reader.partitions(topic, timeout)
             if replies == SHARED:
                 self._shared = SharedReplies(self._settings, pipeline, reader, timeout)
             else:
-                reader.assign(reader.ends(topic, reader.partitions(topic, timeout), timeout))
+                reader.assign(reader.ends(topic, self.partitions, timeout))
         except SpillwayError:
             reader.close()
             raise

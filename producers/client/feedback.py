@@ -5,28 +5,40 @@ from __future__ import annotations
 import threading
 import time
 from concurrent.futures import Future
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from spillway.lineage.errors import BrokerError, SpillwayError, UsageError
+from spillway.lineage import flags
+from spillway.lineage.errors import BrokerError, SpillwayError, UsageError, WireError
 from spillway.lineage.flags import KEYS, REQUEST
-from spillway.lineage.headers import decode
-from spillway.lineage.message import PREDICTION, Outcome
+from spillway.lineage.headers import MOST_TRUTHS, TRUTHS, decode
+from spillway.lineage.ids import is_request_id
+from spillway.lineage.keys import partition_for
+from spillway.lineage.message import FAILED, PREDICTION, Outcome
 from spillway.lineage.tokens import Token
-from spillway.producers.client.exchange import ClientClosedError, Exchange, Replies
+from spillway.producers.client.exchange import (
+    NO_ROOM,
+    ClientClosedError,
+    Exchange,
+    OutcomeTimeoutError,
+    Replies,
+    TooManyInFlightError,
+)
 from spillway.producers.client.queries import QueryMaker
 from spillway.producers.kafka.records import header_pairs
 from spillway.topology import names
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
     from spillway.lineage.message import Value
+    from spillway.producers.client.queries import Prepared
     from spillway.producers.connection import ClientSettings
     from spillway.topology.spec import PipelineSpec
 
 _DEADLINE: Final = 10.0  # of an observation, which no learner drops
 _STORED: Final = 30.0  # seconds for the broker to take one
 _POLL: Final = 0.01
+_MESSAGES: Final = 64  # of many truths that wait for their outcomes, of one client
 
 
 class Feedback:
@@ -38,8 +50,16 @@ class Feedback:
         self.learner = learner
         self.id = request_id
         self.has = threading.Event()  # the broker has it, or never will
+        self._stored = False
         self._future: Future[tuple[Outcome, Token | None]] = Future()
         self._token: Token | None = None
+
+    def accepted(self, timeout: float = _STORED) -> None:
+        """Wait until the broker has it. Raises BrokerError, or why it was never sent."""
+        if not self.has.wait(timeout):
+            raise BrokerError(f"no broker accepted {self.id} within {_STORED:g} s")
+        if not self._stored and (failure := self.failure()) is not None:
+            raise failure
 
     def outcome(self, timeout: float | None = None) -> Outcome:
         """What the learner answered; waits for it. Raises OutcomeTimeoutError as a query does: for a repeat, always."""
@@ -63,12 +83,15 @@ class Feedback:
     # The exchange's waiter
 
     def stored(self) -> None:
+        self._stored = True
         self.has.set()
 
     def released(self, message: Any) -> None:
-        hop = decode(header_pairs(message) or []).hop
-        marks = () if hop is None else hop.marks
-        self._token = next((Token(self.learner, mark.shard, *_pair(mark.version)) for mark in marks), None)
+        self.rests_on(_token_in(self.learner, message))
+
+    def rests_on(self, token: Token | None) -> None:
+        self._token = token
+        self.stored()
 
     def answered(self, outcome: Outcome, at: float) -> None:  # noqa: ARG002 - the load generator wants `at`
         self._future.set_result((outcome, self._token))
@@ -79,8 +102,73 @@ class Feedback:
         self.has.set()
 
 
-def _pair(version: Any) -> tuple[int, int]:
-    return version.epoch, version.n
+def _token_in(learner: str, message: Any) -> Token | None:
+    hop = decode(header_pairs(message) or []).hop
+    marks = () if hop is None else hop.marks
+    return next((Token(learner, mark.shard, mark.version.epoch, mark.version.n) for mark in marks), None)
+
+
+class Truth(NamedTuple):
+    """What `Client.feedback` sends, as one of many; a plain tuple is one as well."""
+
+    of: Outcome | str
+    truth: Value
+    inputs: Mapping[str, Value] | None = None
+    feedback_id: str | None = None
+
+
+class _Ready(NamedTuple):
+    """A truth that can be sent, and its place in the call."""
+
+    place: int
+    feedback: Feedback
+    key: bytes
+    wire: dict[str, Any]  # as `spillway.agents.live.stateful.bundles` has it
+
+
+class _Message:
+    """The waiter for the outcome of a message of many truths."""
+
+    stays = False
+
+    def __init__(self, learner: str, truths: Sequence[_Ready], room: threading.Semaphore) -> None:
+        self._learner = learner
+        self._truths = truths
+        self._room = room
+
+    def stored(self) -> None:
+        for each in self._truths:
+            each.feedback.stored()
+
+    def released(self, message: Any) -> None:
+        token = _token_in(self._learner, message)
+        for each in self._truths:
+            each.feedback.rests_on(token)
+
+    def answered(self, outcome: Outcome, at: float) -> None:
+        self._room.release()
+        results: Any = outcome.outputs.get("results") if outcome.kind == PREDICTION else None
+        for number, each in enumerate(self._truths):
+            told = {"reason": outcome.reason, "text": outcome.text} if results is None else results[number]
+            if not told:
+                text = f"{each.feedback.id} was sent before: it counts once, and is not acknowledged anew"
+                each.feedback.failed(OutcomeTimeoutError(text, each.feedback.id))
+                continue
+            if "outputs" in told:
+                own = Outcome(PREDICTION, told["outputs"])
+            else:
+                own = Outcome(FAILED, reason=told["reason"], text=f"truths[{each.place}]: {told['text']}")
+            own.stage, own.timings, own.flags = outcome.stage, outcome.timings, outcome.flags
+            each.feedback.answered(own, at)
+
+    def failed(self, error: SpillwayError) -> None:
+        self._room.release()
+        _fail(self._truths, error)
+
+
+def _fail(truths: Iterable[_Ready], error: SpillwayError) -> None:
+    for each in truths:
+        each.feedback.failed(error)
 
 
 class Learners:
@@ -103,6 +191,7 @@ class Learners:
         self._lock = threading.Lock()
         self._ways: dict[str, tuple[QueryMaker, Exchange]] = {}
         self._closed = False
+        self._room = threading.Semaphore(_MESSAGES)
 
     def send(
         self,
@@ -125,11 +214,53 @@ class Learners:
         until = time.monotonic() + _STORED
         while not feedback.has.is_set() and time.monotonic() < until:
             exchange.serve(_POLL)
-        if (failure := feedback.failure()) is not None:
-            raise failure
-        if not feedback.has.is_set():
-            raise BrokerError(f"no broker accepted {feedback.id} within {_STORED:g} s")
+        feedback.accepted(0.0)
         return feedback
+
+    def send_many(self, learner: str, truths: Iterable[Truth | tuple[Any, ...]]) -> list[Feedback]:
+        """See `Client.feedback_many`."""
+        queries, exchange = self._way(learner)
+        sent: list[Feedback] = []
+        waiting: dict[int, list[_Ready]] = {}  # by partition, as a message has only one
+        for place, each in enumerate(truths):
+            feedback = Feedback(learner, "")
+            sent.append(feedback)
+            try:
+                ready = _ready(queries, place, feedback, Truth(*each))
+            except (SpillwayError, TypeError) as error:
+                feedback.failed(UsageError(f"truths[{place}]: {error}"))
+                continue
+            together = waiting.setdefault(partition_for(ready.key, exchange.partitions), [])
+            together.append(ready)
+            if len(together) == MOST_TRUTHS:
+                self._send_message(queries, exchange, together.copy())
+                together.clear()
+        for together in waiting.values():
+            self._send_message(queries, exchange, together)
+        return sent
+
+    def _send_message(self, queries: QueryMaker, exchange: Exchange, truths: Sequence[_Ready]) -> None:
+        """Send a message of truths; of what is too large, or cannot travel, each half by itself."""
+        if not truths:
+            return
+        try:
+            query = _message(queries, truths)
+        except WireError as error:
+            half = len(truths) // 2
+            if half:
+                self._send_message(queries, exchange, truths[:half])
+                self._send_message(queries, exchange, truths[half:])
+            else:
+                _fail(truths, UsageError(f"truths[{truths[0].place}]: {error}"))
+            return
+        if not self._room.acquire(timeout=max(0.0, query.expires - time.monotonic())):
+            _fail(truths, TooManyInFlightError(NO_ROOM))
+            return
+        waiter = _Message(truths[0].feedback.learner, truths, self._room)
+        try:
+            exchange.send(query.headers, query.key, query.value, expires=query.expires, waiter=waiter)
+        except SpillwayError as error:
+            waiter.failed(error)
 
     def close(self) -> None:
         with self._lock:
@@ -166,6 +297,29 @@ class Learners:
             )
         own = pipeline.model_copy(update={"name": names.learner(pipeline.name, learner)})
         return QueryMaker(own, slo=_DEADLINE, grace=self._grace)
+
+
+def _ready(queries: QueryMaker, place: int, feedback: Feedback, each: Truth) -> _Ready:
+    """Prepare one truth of many. Raises SpillwayError for what cannot be sent."""
+    key, request_id, told = _about(feedback.learner, each.of)
+    feedback.id = each.feedback_id or (f"{request_id}/{feedback.learner}" if request_id else queries.new_id(key))
+    if not is_request_id(feedback.id):
+        raise UsageError(f"an id has 1 to 128 visible ASCII characters: {feedback.id!r:.200}")
+    wire: dict[str, Any] = {"key": key, "inputs": {**told, **(each.inputs or {}), "truth": each.truth}}
+    if told and "flags" not in (each.inputs or {}):
+        wire["flags"] = flags.written(wire["inputs"].pop("flags"))
+    try:
+        return _Ready(place, feedback, key.encode(), wire)
+    except UnicodeEncodeError as error:
+        raise UsageError(f"the key is no text that UTF-8 can hold: {key!a:.80}") from error
+
+
+def _message(queries: QueryMaker, truths: Sequence[_Ready]) -> Prepared:
+    """Encode a message of truths, whose key is the first one's. Raises WireError for what cannot travel."""
+    inputs: dict[str, Any] = {"truths": [each.wire for each in truths]}
+    query = queries.prepare(inputs, None, None, None, truths[0].wire["key"], None, None)
+    query.headers.append((TRUTHS, " ".join(each.feedback.id for each in truths).encode()))
+    return query
 
 
 def _about(learner: str, of: Outcome | str) -> tuple[str, str, dict[str, Any]]:

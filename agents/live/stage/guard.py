@@ -154,20 +154,20 @@ class Guard:
         self._timeout = timeout
         self._folder = folder
         self._under_way = None if folder is None else UnderWay(folder, slots, most)
-        self._running: dict[int, _Running] = {}  # by slot
+        self._running: dict[int, Running] = {}  # by slot
         self._timer: asyncio.TimerHandle | None = None
 
     # What runs -------------------------------------------------------------------------------------------------
 
-    def running(self, slot: int, requests: Sequence[Request]) -> _Running:
-        return _Running(self, slot, requests)
+    def running(self, slot: int, requests: Sequence[Request]) -> Running:
+        return Running(self, slot, requests)
 
-    def entered(self, run: _Running) -> None:
+    def entered(self, run: Running) -> None:
         if self._under_way is not None:
             self._under_way.begin(run.slot, [place_of(request) for request in run.requests])
         self._running[run.slot] = run
 
-    def left(self, run: _Running) -> None:
+    def left(self, run: Running) -> None:
         self._running.pop(run.slot, None)
         if self._under_way is not None:
             self._under_way.end(run.slot)
@@ -228,7 +228,7 @@ class Guard:
             self._under_way.close()
 
 
-class _Running:
+class Running:
     """A model's run of some requests; the context that says so."""
 
     __slots__ = ("_guard", "began", "requests", "slot")
