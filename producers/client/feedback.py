@@ -148,8 +148,9 @@ class _Message:
     def answered(self, outcome: Outcome, at: float) -> None:
         self._room.release()
         results: Any = outcome.outputs.get("results") if outcome.kind == PREDICTION else None
+        whole = {"reason": outcome.reason, "text": outcome.text}
         for number, each in enumerate(self._truths):
-            told = {"reason": outcome.reason, "text": outcome.text} if results is None else results[number]
+            told: dict[str, Any] = whole if results is None else results[number]
             if not told:
                 text = f"{each.feedback.id} was sent before: it counts once, and is not acknowledged anew"
                 each.feedback.failed(OutcomeTimeoutError(text, each.feedback.id))
