@@ -55,7 +55,6 @@ RULES_OF: Final = "rules"
 MAX_BYTES: Final = 4_096
 MAX_NAMES: Final = 16
 MAX_NAME: Final = 64
-_MAX_TEXT: Final = 4 * MAX_BYTES  # characters
 _LONG: Final = 1 << 63
 _NO_WORKERS_OWN: Final = (DEFAULT, RECONSTRUCTED, STALE)
 
@@ -146,25 +145,6 @@ def checked(flags: object) -> Flags:
                 reasons.BAD_RESULT, f"flag {name!r} cannot be {told[name]!r:.80}; see spillway.lineage.flags"
             )
     return told
-
-
-def written(flags: Flags) -> str:
-    """Return flags as a text of JSON, in which a learner hears of them. Raises WireError(NOT_ENCODABLE)."""
-    try:
-        return json.dumps(flags, ensure_ascii=False, separators=(",", ":"))
-    except (TypeError, ValueError, RecursionError) as error:
-        raise WireError(reasons.NOT_ENCODABLE, f"these flags are no JSON: {error}") from error
-
-
-def read(text: Any) -> Flags:
-    """Return the flags in such a text. Raises WireError(BAD_INPUT)."""
-    try:
-        flags = json.loads(text, parse_int=_long) if isinstance(text, str) and len(text) <= _MAX_TEXT else None
-    except (ValueError, RecursionError) as error:
-        raise WireError(reasons.BAD_INPUT, f"the flags are no JSON: {error}") from error
-    if not isinstance(flags, dict):
-        raise WireError(reasons.BAD_INPUT, f"the flags must be a JSON object of at most {_MAX_TEXT} characters")
-    return flags
 
 
 def _plain(value: Any) -> Any:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from spillway.agents.core.request import Delivery, Loss
 from spillway.agents.run.emission import Carried
+from spillway.agents.run.truths import divide
 from spillway.lineage import headers, reasons
 from spillway.lineage.errors import WireError, unreadable
 from spillway.lineage.limits import LOOSEST_LIMITS
@@ -159,7 +160,7 @@ class Intake:
 
         `places`: the shards of the pipeline's stateful stages, which alone a message can rest on. `needs` gives the
         latency in seconds that a query asks by its parameters, which is its deadline then; None: none. `truths`:
-        whether messages of many are taken (`spillway.agents.live.stateful.bundles`).
+        whether messages of many are taken (`spillway.agents.run.truths`).
         """
         self._predecessors = predecessors
         self._root = not predecessors
@@ -169,7 +170,7 @@ class Intake:
         self._metrics = metrics
         self._places = frozenset(places)
         self._needs = needs
-        self._bundles = truths
+        self._many = truths
 
     def delivery(self, record: Record) -> Delivery:
         """Decode a record. Raises PoisonError."""
@@ -239,7 +240,7 @@ class Intake:
             appended = record.timestamp / 1000
             return Delivery(
                 request_id, record.partition, record.offset, appended, appended, "", None, appended=appended,
-                truths=self._truths(record) or (),
+                ids=self._ids(record) or (),
             )  # fmt: skip
         try:
             delivery = self.envelope(record)
@@ -278,11 +279,11 @@ class Intake:
             Carried(record, decoded, None),
             _class_of(decoded),
             offline=headers.is_offline(decoded),
-            truths=self._truths(record) or (),
+            ids=self._ids(record) or (),
         )
 
-    def _truths(self, record: Record) -> tuple[str, ...] | None:
-        return headers.truths(record.headers) if self._bundles else None
+    def _ids(self, record: Record) -> tuple[str, ...] | None:
+        return headers.truths(record.headers) if self._many else None
 
     def _settle_times(self, record: Record, decoded: headers.Headers) -> None:
         appended = record.timestamp * 1000 if record.log_append else 0  # 0: not known
@@ -308,7 +309,7 @@ class Intake:
             None,
             appended=appended,
             payload=Carried(record, known, None),
-            truths=(self._truths(record) if request_id else None) or (),
+            ids=(self._ids(record) if request_id else None) or (),
         )
 
     def _read_value(self, delivery: Delivery, value: bytes | None, carried: Carried) -> None:
@@ -327,10 +328,11 @@ class Intake:
         if isinstance(message, Query):
             if self._needs is not None:
                 self._hasten(delivery, carried, self._needs(message))
-            if self._truths(carried.record) is not None:
-                _check_truths(message, delivery.truths)
-            elif self._signature is not None:
-                self._signature.check(message.inputs)
+            check = _anything if self._signature is None else self._signature.check
+            if self._ids(carried.record) is None:
+                check(message.inputs)
+            else:
+                delivery.truths = divide(delivery, delivery.ids, check)
 
     @staticmethod
     def _hasten(delivery: Delivery, carried: Carried, latency: float | None) -> None:
@@ -343,14 +345,8 @@ class Intake:
             delivery.deadline = told.deadline_us / 1e6
 
 
-def _check_truths(message: Query, ids: tuple[str, ...]) -> None:
-    told = message.inputs.get("truths")
-    if not ids or not isinstance(told, list) or len(told) != len(ids):
-        raise WireError(
-            reasons.BAD_INPUT,
-            f"a message of many truths has 1 to {headers.MOST_TRUTHS} ids in {headers.TRUTHS}, and 'truths', a list of "
-            "as many",
-        )
+def _anything(_inputs: dict[str, Any]) -> None:
+    """Refuse nothing."""
 
 
 def _class_of(decoded: headers.Headers) -> str:

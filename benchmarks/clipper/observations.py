@@ -170,7 +170,7 @@ def observations(folder: Path, settings: ClientSettings, repeats: int, seconds: 
             f"By input, cache on: {median_spread(cached, '{:.2f}')} times as many as off; the thesis: 1.6 times.",
             f"Off, the front and the members take {median_spread(saved, '{:.1f}')} times as much CPU a truth as on.",
             f"On outcomes: {median_spread(asked, '{:.1f}')} times as many as by input, cache off.",
-            f"Many ({_MANY} in a call that does not wait): {median_spread(together, '{:.1f}')} times as many as single ones.",
+            f"Many, {_MANY} in a call: {median_spread(together, '{:.1f}')} times as many as one at a time.",
             "By input: the ensemble is asked the same input again, and the truth is fed back on what comes.",
             f"Four models ({', '.join(KINDS)}), {_ROWS} digits that were all asked before; one Python client.",
         ),

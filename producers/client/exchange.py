@@ -343,7 +343,7 @@ class Exchange:
             self.passed_over += 1
             return
         try:
-            outcome = self._decode(message.value())
+            outcome = self.decode(message.value())
         except WireError as unreadable:
             self._fail(request_id, unreadable)
             return
@@ -354,7 +354,7 @@ class Exchange:
             self._answered_at = at
             waiter.answered(outcome, at)
 
-    def _decode(self, value: bytes | None) -> Outcome:
+    def decode(self, value: bytes | None) -> Outcome:
         try:
             return self._decoder.released(value or b"")
         except WireError as error:

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import threading
 import time
+from collections import defaultdict
 from concurrent.futures import Future
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from spillway.lineage import flags
 from spillway.lineage.errors import BrokerError, SpillwayError, UsageError, WireError
 from spillway.lineage.flags import KEYS, REQUEST
 from spillway.lineage.headers import MOST_TRUTHS, TRUTHS, decode
-from spillway.lineage.ids import is_request_id
+from spillway.lineage.ids import MAX_REQUEST_ID, is_request_id
 from spillway.lineage.keys import partition_for
-from spillway.lineage.message import FAILED, PREDICTION, Outcome
+from spillway.lineage.message import PREDICTION, Outcome
 from spillway.lineage.tokens import Token
 from spillway.producers.client.exchange import (
     NO_ROOM,
@@ -28,10 +30,9 @@ from spillway.producers.kafka.records import header_pairs
 from spillway.topology import names
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from spillway.lineage.message import Value
-    from spillway.producers.client.queries import Prepared
     from spillway.producers.connection import ClientSettings
     from spillway.topology.spec import PipelineSpec
 
@@ -122,8 +123,7 @@ class _Ready(NamedTuple):
 
     place: int
     feedback: Feedback
-    key: bytes
-    wire: dict[str, Any]  # as `spillway.agents.live.stateful.bundles` has it
+    wire: dict[str, Any]  # as `spillway.agents.run.truths` has it
 
 
 class _Message:
@@ -131,10 +131,10 @@ class _Message:
 
     stays = False
 
-    def __init__(self, learner: str, truths: Sequence[_Ready], room: threading.Semaphore) -> None:
-        self._learner = learner
-        self._truths = truths
-        self._room = room
+    def __init__(
+        self, learner: str, truths: Sequence[_Ready], room: threading.Semaphore, decode: Callable[[bytes], Outcome]
+    ) -> None:
+        self._learner, self._truths, self._room, self._decode = learner, truths, room, decode
 
     def stored(self) -> None:
         for each in self._truths:
@@ -147,29 +147,24 @@ class _Message:
 
     def answered(self, outcome: Outcome, at: float) -> None:
         self._room.release()
-        results: Any = outcome.outputs.get("results") if outcome.kind == PREDICTION else None
-        whole = {"reason": outcome.reason, "text": outcome.text}
+        results: Any = outcome.outputs.get("results")
         for number, each in enumerate(self._truths):
-            told: dict[str, Any] = whole if results is None else results[number]
-            if not told:
-                text = f"{each.feedback.id} was sent before: it counts once, and is not acknowledged anew"
-                each.feedback.failed(OutcomeTimeoutError(text, each.feedback.id))
+            try:
+                if results is not None and not results[number]:
+                    text = f"{each.feedback.id} was sent before: it counts once, and is not acknowledged anew"
+                    raise OutcomeTimeoutError(text, each.feedback.id)
+                own = replace(outcome) if results is None else self._decode(results[number])
+            except SpillwayError as error:
+                each.feedback.failed(error)
                 continue
-            if "outputs" in told:
-                own = Outcome(PREDICTION, told["outputs"])
-            else:
-                own = Outcome(FAILED, reason=told["reason"], text=f"truths[{each.place}]: {told['text']}")
-            own.stage, own.timings, own.flags = outcome.stage, outcome.timings, outcome.flags
+            if own.kind != PREDICTION:
+                own.text = f"truths[{each.place}]: {own.text}"
             each.feedback.answered(own, at)
 
     def failed(self, error: SpillwayError) -> None:
         self._room.release()
-        _fail(self._truths, error)
-
-
-def _fail(truths: Iterable[_Ready], error: SpillwayError) -> None:
-    for each in truths:
-        each.feedback.failed(error)
+        for each in self._truths:
+            each.feedback.failed(error)
 
 
 class Learners:
@@ -222,42 +217,43 @@ class Learners:
         """See `Client.feedback_many`."""
         queries, exchange = self._way(learner)
         sent: list[Feedback] = []
-        waiting: dict[int, list[_Ready]] = {}  # by partition, as a message has only one
+        waiting: defaultdict[int, list[_Ready]] = defaultdict(list)  # by partition, as a message has only one
         for place, each in enumerate(truths):
             feedback = Feedback(learner, "")
             sent.append(feedback)
             try:
-                ready = _ready(queries, place, feedback, Truth(*each))
-            except (SpillwayError, TypeError) as error:
+                wire = _wire(queries, feedback, Truth(*each))
+                together = waiting[partition_for(wire["key"].encode(), exchange.partitions)]
+            except (SpillwayError, TypeError, ValueError) as error:
                 feedback.failed(UsageError(f"truths[{place}]: {error}"))
                 continue
-            together = waiting.setdefault(partition_for(ready.key, exchange.partitions), [])
-            together.append(ready)
+            together.append(_Ready(place, feedback, wire))
             if len(together) == MOST_TRUTHS:
                 self._send_message(queries, exchange, together.copy())
                 together.clear()
-        for together in waiting.values():
+        for together in filter(None, waiting.values()):
             self._send_message(queries, exchange, together)
         return sent
 
     def _send_message(self, queries: QueryMaker, exchange: Exchange, truths: Sequence[_Ready]) -> None:
         """Send a message of truths; of what is too large, or cannot travel, each half by itself."""
-        if not truths:
-            return
+        first = truths[0]
         try:
-            query = _message(queries, truths)
+            inputs: dict[str, Any] = {"truths": [each.wire for each in truths]}
+            query = queries.prepare(inputs, None, None, None, first.wire["key"], None, None)
         except WireError as error:
             half = len(truths) // 2
-            if half:
-                self._send_message(queries, exchange, truths[:half])
-                self._send_message(queries, exchange, truths[half:])
-            else:
-                _fail(truths, UsageError(f"truths[{truths[0].place}]: {error}"))
+            for part in (truths[:half], truths[half:]) if half else ():
+                self._send_message(queries, exchange, part)
+            if not half:
+                first.feedback.failed(UsageError(f"truths[{first.place}]: {error}"))
             return
+        query.headers.append((TRUTHS, " ".join(each.feedback.id for each in truths).encode()))
         if not self._room.acquire(timeout=max(0.0, query.expires - time.monotonic())):
-            _fail(truths, TooManyInFlightError(NO_ROOM))
+            for each in truths:
+                each.feedback.failed(TooManyInFlightError(NO_ROOM))
             return
-        waiter = _Message(truths[0].feedback.learner, truths, self._room)
+        waiter = _Message(first.feedback.learner, truths, self._room, exchange.decode)
         try:
             exchange.send(query.headers, query.key, query.value, expires=query.expires, waiter=waiter)
         except SpillwayError as error:
@@ -300,27 +296,16 @@ class Learners:
         return QueryMaker(own, slo=_DEADLINE, grace=self._grace)
 
 
-def _ready(queries: QueryMaker, place: int, feedback: Feedback, each: Truth) -> _Ready:
-    """Prepare one truth of many. Raises SpillwayError for what cannot be sent."""
+def _wire(queries: QueryMaker, feedback: Feedback, each: Truth) -> dict[str, Any]:
+    """Give a truth of many its id, and return it as it travels. Raises UsageError, TypeError or ValueError."""
     key, request_id, told = _about(feedback.learner, each.of)
     feedback.id = each.feedback_id or (f"{request_id}/{feedback.learner}" if request_id else queries.new_id(key))
     if not is_request_id(feedback.id):
-        raise UsageError(f"an id has 1 to 128 visible ASCII characters: {feedback.id!r:.200}")
-    wire: dict[str, Any] = {"key": key, "inputs": {**told, **(each.inputs or {}), "truth": each.truth}}
-    if told and "flags" not in (each.inputs or {}):
-        wire["flags"] = flags.written(wire["inputs"].pop("flags"))
-    try:
-        return _Ready(place, feedback, key.encode(), wire)
-    except UnicodeEncodeError as error:
-        raise UsageError(f"the key is no text that UTF-8 can hold: {key!a:.80}") from error
-
-
-def _message(queries: QueryMaker, truths: Sequence[_Ready]) -> Prepared:
-    """Encode a message of truths, whose key is the first one's. Raises WireError for what cannot travel."""
-    inputs: dict[str, Any] = {"truths": [each.wire for each in truths]}
-    query = queries.prepare(inputs, None, None, None, truths[0].wire["key"], None, None)
-    query.headers.append((TRUTHS, " ".join(each.feedback.id for each in truths).encode()))
-    return query
+        raise UsageError(f"an id has 1 to {MAX_REQUEST_ID} visible ASCII characters: {feedback.id!r:.200}")
+    inputs: dict[str, Any] = {**told, **(each.inputs or {}), "truth": each.truth}
+    flags = inputs.pop("flags", None)
+    wire: dict[str, Any] = {"key": key, "inputs": inputs}
+    return wire if flags is None else {**wire, "flags": json.dumps(flags, ensure_ascii=False, separators=(",", ":"))}
 
 
 def _about(learner: str, of: Outcome | str) -> tuple[str, str, dict[str, Any]]:

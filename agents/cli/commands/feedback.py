@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Final, TextIO
+from typing import TYPE_CHECKING, Final, TextIO
 
 import click
 
@@ -86,39 +86,34 @@ def feedback(
 
 def _send(client: Client, learner: str, lines: Iterable[str], *, wait: bool) -> int:
     """Send truths a line each, and print what came of each; return how the command ends."""
-    numbered, failed = enumerate(lines, 1), False
-    while some := list(islice(numbered, _AT_ONCE)):
-        told: dict[int, dict[str, Any]] = {}
-        read: dict[int, Truth] = {}
-        for number, line in some:
+    numbered, code = enumerate(lines, 1), 0
+    while some := dict(islice(numbered, _AT_ONCE)):
+        read, wrong = {}, {}
+        for number, line in some.items():
             try:
                 read[number] = _read(line)
-            except SpillwayError as error:
-                told[number] = {"error": f"line {number}: {error}"}
-        for place, (number, sent) in enumerate(zip(read, client.feedback_many(learner, read.values()), strict=True)):
+            except (SpillwayError, ValueError) as error:
+                wrong[number] = str(error)
+        sent = dict(zip(read, client.feedback_many(learner, read.values()), strict=True))
+        for number in some:
             try:
-                sent.accepted()
-                told[number] = {"id": sent.id, **({"token": str(sent.token())} if wait else {})}
+                if number in wrong:
+                    raise UsageError(wrong[number])
+                sent[number].accepted()
+                told = {"id": sent[number].id, **({"token": str(sent[number].token())} if wait else {})}
             except SpillwayError as error:
-                text = str(error).replace(f"truths[{place}]: ", "", 1)
-                told[number] = {"error": f"line {number}: {text}"}
-        for _, each in sorted(told.items()):
-            click.echo(json.dumps(each))
-        failed = failed or any("error" in each for each in told.values())
-    return 1 if failed else 0
+                told, code = {"error": f"line {number}: {error}"}, 1
+            click.echo(json.dumps(told))
+    return code
 
 
 def _read(line: str) -> Truth:
-    try:
-        told = json.loads(line)
-    except ValueError as error:
-        raise UsageError(f"this is no JSON: {error}") from error
-    if not isinstance(told, dict) or "truth" not in told or not told.keys() <= _OF_A_LINE:
+    """Raise SpillwayError, or ValueError for what is no JSON."""
+    told = json.loads(line)
+    if not isinstance(told, dict) or "truth" not in told or told.keys() - _OF_A_LINE:
         raise UsageError('a line must be {"truth": .., "key": text} or {"truth": .., "outcome": {..}}, maybe with "id"')
     key, outcome = told.get("key"), told.get("outcome")
     if (key is None) == (outcome is None) or not isinstance(key, str | None):
         raise UsageError("name the subject of the true answer: give a key, which is a text, or an outcome")
-    of: Outcome | str = key or ""
-    if outcome is not None:
-        of = read_outcome(json.dumps(outcome).encode())
+    of = read_outcome(json.dumps(outcome).encode()) if key is None else key
     return Truth(of, read_value(told["truth"], "truth", DEFAULT_LIMITS), None, told.get("id"))

@@ -26,7 +26,7 @@ from spillway.lineage.errors import ModelError
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
     from pathlib import Path
     from types import TracebackType
 
@@ -73,9 +73,9 @@ class UnderWay:
         self._map = ours(mmap.mmap(self._file.fileno(), 0))
         draft.rename(self._path)  # from now on others see it, locked
 
-    def begin(self, slot: int, places: Sequence[Place]) -> None:
+    def begin(self, slot: int, places: Collection[Place]) -> None:
         at = _HEAD.size + slot * self._width
-        known = places[: self._most]
+        known = list(dict.fromkeys(places))[: self._most]  # those of a message of many truths are one
         flat = [number for place in known for number in place]
         struct.pack_into("<" + "IQ" * len(known), self._map, at + _COUNT.size, *flat)
         _COUNT.pack_into(self._map, at, len(known))  # last: until then they do not count
@@ -154,20 +154,20 @@ class Guard:
         self._timeout = timeout
         self._folder = folder
         self._under_way = None if folder is None else UnderWay(folder, slots, most)
-        self._running: dict[int, Running] = {}  # by slot
+        self._running: dict[int, _Running] = {}  # by slot
         self._timer: asyncio.TimerHandle | None = None
 
     # What runs -------------------------------------------------------------------------------------------------
 
-    def running(self, slot: int, requests: Sequence[Request]) -> Running:
-        return Running(self, slot, requests)
+    def running(self, slot: int, requests: Sequence[Request]) -> _Running:
+        return _Running(self, slot, requests)
 
-    def entered(self, run: Running) -> None:
+    def entered(self, run: _Running) -> None:
         if self._under_way is not None:
             self._under_way.begin(run.slot, [place_of(request) for request in run.requests])
         self._running[run.slot] = run
 
-    def left(self, run: Running) -> None:
+    def left(self, run: _Running) -> None:
         self._running.pop(run.slot, None)
         if self._under_way is not None:
             self._under_way.end(run.slot)
@@ -228,7 +228,7 @@ class Guard:
             self._under_way.close()
 
 
-class Running:
+class _Running:
     """A model's run of some requests; the context that says so."""
 
     __slots__ = ("_guard", "began", "requests", "slot")

@@ -171,7 +171,6 @@ class Built:
         self._means = self._with(runner, model, decoder, kafka)
         if spec.publish:
             self._means.work.placed = partial(_placed, model, pipeline.spec.partitions)
-        self._means.work.declared = stage_signature(spec, known_of(model))
         self._control, self._open = control_of(config, kafka), ExitStack()
         if self._control is not None:
             self._means.work.control = self._control.now
@@ -220,7 +219,8 @@ class Built:
             slo=config.pipeline.spec.slo,
             metrics=self.metrics,
             places=config.pipeline.spec.places,
-            truths=not graph.predecessors[spec.name] and spec.required_state.replication == "nspb",
+            truths=spec.required_state.replication == "nspb"
+            and not (graph.predecessors[spec.name] or graph.successors[spec.name]),
         )
         return Means(
             clock=clock,

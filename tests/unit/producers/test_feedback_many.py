@@ -1,16 +1,16 @@
 """Many truths in one call: messages by partition and size, and to each its own answer."""
 
+import json
 import threading
 
 import pytest
 
 from spillway.lineage.errors import BrokerError, SpillwayError, UsageError
-from spillway.lineage.flags import read
 from spillway.lineage.headers import MOST_TRUTHS, TRUTHS
 from spillway.lineage.keys import partition_for
 from spillway.lineage.limits import Limits
 from spillway.lineage.message import FAILED, PREDICTION, Outcome
-from spillway.lineage.values.codec import Decoder
+from spillway.lineage.values.codec import Decoder, encode_outcome
 from spillway.producers.client import feedback as module
 from spillway.producers.client.exchange import OutcomeTimeoutError, TooManyInFlightError
 from spillway.producers.client.feedback import Learners, Truth
@@ -20,10 +20,16 @@ from spillway.producers.connection import ClientSettings
 PARTITIONS = 3
 
 
+def results(*outcomes):
+    return Outcome(PREDICTION, {"results": [b"" if one is None else encode_outcome(one) for one in outcomes]})
+
+
 class Exchange:
     """What is sent, each as its ids, truths and waiter."""
 
     partitions = PARTITIONS
+
+    decode = staticmethod(Decoder().outcome)
 
     def __init__(self, broken=None):
         self.sent, self.broken = [], broken
@@ -66,12 +72,12 @@ def test_truths_of_a_partition_go_together_and_each_is_told_its_own_result(learn
     assert sent[0].id == "r1/taste"
     assert len({each.id for each in sent}) == 31
     first = next(each for _, truths, _ in exchange.sent for each in truths if each["key"] == "ada")
-    assert read(first["flags"]) == outcome().flags
+    assert json.loads(first["flags"]) == outcome().flags
     assert first["inputs"] == {"outputs": {"label": 7}, "truth": 1.5}
     with pytest.raises(TimeoutError):
         sent[0].outcome(0.0)
     for ids, _, waiter in exchange.sent:
-        waiter.answered(Outcome(PREDICTION, {"results": [{"outputs": {"id": each}} for each in ids]}), 1.0)
+        waiter.answered(results(*(Outcome(PREDICTION, {"id": each}) for each in ids)), 1.0)
     assert [each.outcome(0.0).outputs["id"] for each in sent] == [each.id for each in sent]
 
 
@@ -96,8 +102,7 @@ def test_a_bad_truth_fails_alone_and_names_its_place(learners):
         with pytest.raises(UsageError, match=rf"^truths\[{place}\]: "):
             each.accepted(0.0)
     assert sorted(one for ids, *_ in exchange.sent for one in ids) == sorted([sent[0].id, sent[-1].id])
-    told = {"reason": "model-raised", "text": "no"}
-    waiter.answered(Outcome(PREDICTION, {"results": [told] * len(ids)}, stage="taste"), 1.0)
+    waiter.answered(results(*[Outcome(FAILED, reason="model-raised", text="no", stage="taste")] * len(ids)), 1.0)
     late = sent[-1].outcome(0.0)
     assert (late.kind, late.reason, late.text, late.stage) == (FAILED, "model-raised", "truths[6]: no", "taste")
     with pytest.raises(SpillwayError, match=r"taste did not accept .*: failed, model-raised truths\[6\]: no"):
@@ -109,7 +114,7 @@ def test_a_repetition_is_told_at_once_and_a_failed_message_to_all(learners):
     sent = sender.send_many("taste", [("ada", 1, None, "x"), ("ada", 2)])
     ((_, _, waiter),) = exchange.sent
     waiter.stored()
-    waiter.answered(Outcome(PREDICTION, {"results": [{}, {"outputs": {}}]}), 1.0)
+    waiter.answered(results(None, Outcome(PREDICTION)), 1.0)
     sent[0].accepted(0.0)  # the broker has it, all the same
     with pytest.raises(OutcomeTimeoutError, match="x was sent before: it counts once"):
         sent[0].token(0.0)
@@ -131,7 +136,7 @@ def test_room_is_given_back_however_a_message_ends(learners, monkeypatch):
     assert len(exchange.sent) == 2
     waiting = threading.Thread(target=sender.send_many, args=("taste", [("ada", 4)]))
     waiting.start()
-    exchange.sent[1][2].answered(Outcome(PREDICTION, {"results": [{"outputs": {}}]}), 1.0)
+    exchange.sent[1][2].answered(results(Outcome(PREDICTION)), 1.0)
     waiting.join(30.0)
     assert len(exchange.sent) == 3
     sender, _ = learners(broken=BrokerError("away"))

@@ -1,10 +1,11 @@
 """A message of many truths: each is a query of its own to the model, counts once, and fails alone."""
 
+import json
 from types import SimpleNamespace
 
 import pytest
 
-from spillway.agents.core.actions import Failed, Ok
+from spillway.agents.core.actions import Ok
 from spillway.agents.core.request import Delivery, Request
 from spillway.agents.core.share import Share, Taken
 from spillway.agents.live.stage.batch_work import UserFunctions
@@ -12,10 +13,11 @@ from spillway.agents.live.stateful.work import StatefulWork
 from spillway.agents.models.stateful import Machine
 from spillway.agents.run.emission import Carried
 from spillway.agents.run.intake import Intake, PoisonError, Signature
-from spillway.lineage import flags, reasons
+from spillway.agents.run.truths import divide
+from spillway.lineage import reasons
 from spillway.lineage.headers import MOST_TRUTHS, REQUEST_ID, TRUTHS
 from spillway.lineage.limits import Limits
-from spillway.lineage.message import Query
+from spillway.lineage.message import PREDICTION, Query
 from spillway.lineage.ports import Record
 from spillway.lineage.values.codec import Decoder, encode_query
 
@@ -50,9 +52,14 @@ def truth(value, key="ada", **more):
 
 
 def bundle(offset, ids, truths, repeated=()):
-    carried = Carried(SimpleNamespace(key=b"ada", topic="in"), None, Query({"truths": truths}, {}))
+    carried = Carried(
+        Record("in", 0, offset, 5_000, log_append=False, key=b"ada", value=None, headers=()),
+        None,
+        Query({"truths": truths}, {}),
+    )
     ids = tuple(ids.split())
-    delivery = Delivery(f"m{offset}", 0, offset, 1.0, 9.0, "", None, payload=carried, truths=ids, repeated=repeated)
+    delivery = Delivery(f"m{offset}", 0, offset, 1.0, 9.0, "", None, payload=carried, ids=ids, repeated=repeated)
+    delivery.truths = divide(delivery, ids, Signature({"truth": {"dtype": None, "shape": None}}).check)
     return Request(delivery.request_id, 0, 1.0, 9.0, 2.0, (delivery,), {}, 2.5, 3.0)
 
 
@@ -75,15 +82,27 @@ def taken(made, *requests, tried=False):
     batch = SimpleNamespace(requests=list(requests))
     done = work.compute(machine, batch, tried=tried)
     assert work.update(machine, batch).error is None
-    return [Decoder().outcome(result.payloads[None]).outputs["results"] for result in done.results]
+    return [[told(each) for each in results(result)] for result in done.results]
+
+
+def results(result):
+    return Decoder().outcome(result.payloads[None]).outputs["results"]
+
+
+def told(value):
+    """An outcome's outputs; of one that failed its reason and text; of a truth that came before nothing."""
+    if not value:
+        return None
+    one = Decoder().outcome(value)
+    return one.outputs if one.kind == PREDICTION else (one.reason, one.text)
 
 
 def test_all_truths_of_a_batch_are_computed_at_once_and_each_by_its_own_key_and_id(made):
-    said = flags.written({"s": {"p": 0.1 + 0.2}})
+    said = json.dumps({"s": {"p": 0.1 + 0.2}})
     first = bundle(0, "a b", [truth(1, flags=said), truth(2, "bob")])
     assert taken(made, first, bundle(1, "c", [truth(3)])) == [
-        [{"outputs": {"before": 0, "double": 2.0}}, {"outputs": {"before": 0, "double": 4.0}}],
-        [{"outputs": {"before": 0, "double": 6.0}}],
+        [{"before": 0, "double": 2.0}, {"before": 0, "double": 4.0}],
+        [{"before": 0, "double": 6.0}],
     ]
     assert made[2].batches == [3]
     assert made[1].state == {
@@ -94,10 +113,9 @@ def test_all_truths_of_a_batch_are_computed_at_once_and_each_by_its_own_key_and_
 
 def test_a_bad_truth_fails_alone(made):
     made[0].placed = lambda inputs, _partition: inputs.key != "elsewhere"
-    made[0].declared = Signature({"truth": {"dtype": "int", "shape": None}})
     truths = [
         truth(1),
-        truth("text"),
+        {"key": "ada", "inputs": {}},
         {"key": "ada"},
         truth(2, flags="{"),
         truth(3, flags="[]"),
@@ -107,33 +125,31 @@ def test_a_bad_truth_fails_alone(made):
         truth(6),
     ]
     ((first, *bad, last),) = taken(made, bundle(0, "a b c d e f g h i", truths))
-    assert ("outputs" in first, "outputs" in last) == (True, True)
-    assert {each["reason"] for each in bad} == {reasons.BAD_INPUT}
-    assert "partition 0 is not the partition" in bad[5]["text"]
+    assert (first["double"], last["double"]) == (2.0, 12.0)
+    assert {reason for reason, _ in bad} == {reasons.BAD_INPUT}
+    assert "partition 0 is not the partition" in bad[5][1]
     assert [one for one, *_ in made[1].state["ada"]["seen"]] == ["a", "i"]
 
 
 def test_who_makes_the_model_raise_fails_alone(made):
     ((one, two, three),) = taken(made, bundle(0, "a b c", [truth(1), truth(None), truth(3)]))
-    assert (two["reason"], "TypeError" in two["text"]) == (reasons.MODEL_RAISED, True)
-    assert ("outputs" in one, "outputs" in three) == (True, True)
+    assert (two[0], "TypeError" in two[1]) == (reasons.MODEL_RAISED, True)
+    assert (one["double"], three["double"]) == (2.0, 6.0)
     ((one, two),) = taken(made, bundle(1, "d e", [truth(-1), truth(4)]), tried=True)
-    assert "update raised RuntimeError: half way" in one["text"]
+    assert "update raised RuntimeError: half way" in one[1]
+    assert two == {"before": 2, "double": 8.0}
     assert [number for _, number, _ in made[1].state["ada"]["seen"]] == [1, 3, 4]
 
 
-def test_results_that_do_not_fit_into_a_message_change_nothing():
-    made = make(Limits(max_values=8))
+def test_outputs_that_do_not_fit_into_one_message_are_left_out_and_the_truths_count():
+    made = make(Limits(max_message_bytes=4_096 + 120))
     ((one, two), (three,)) = taken(made, bundle(0, "a b", [truth(1), truth(2)]), bundle(1, "c", [truth(3)]))
-    assert {one["reason"], two["reason"]} == {reasons.BAD_RESULT}
-    assert "outputs" in three
-    assert made[1].state == {"ada": {"seen": (("c", 3, None),)}}
+    assert (one, two, three) == ({}, {}, {"before": 0, "double": 6.0})
+    assert len(made[1].state["ada"]["seen"]) == 3
 
 
 def test_a_truth_that_came_before_is_not_computed_again(made):
-    assert taken(made, bundle(0, "a b", [truth(1), truth(2)], repeated=(0,))) == [
-        [{}, {"outputs": {"before": 0, "double": 4.0}}]
-    ]
+    assert taken(made, bundle(0, "a b", [truth(1), truth(2)], repeated=(0,))) == [[None, {"before": 0, "double": 4.0}]]
     work, machine, _ = made
     again = work.compute(machine, SimpleNamespace(requests=[bundle(1, "a", [truth(1)], repeated=(0,))]))
     assert isinstance(again.results[0], Ok)
@@ -145,7 +161,7 @@ def share(offset=0):
 
 
 def record(offset, *ids):
-    return Delivery(f"m{offset}", 0, offset, 1.0, 9.0, "", None, appended=float(offset), truths=ids)
+    return Delivery(f"m{offset}", 0, offset, 1.0, 9.0, "", None, appended=float(offset), ids=ids)
 
 
 def test_an_id_counts_once_in_whichever_message_it_comes():
@@ -177,8 +193,12 @@ def kafka(ids, truths=None):
 
 def test_the_ids_are_in_the_headers_and_are_known_without_the_value():
     came = intake(truths=True).delivery(kafka("a b"))
-    assert came.truths == ("a", "b")
-    assert intake(truths=True).remembered(kafka("a b")).truths == ("a", "b")
+    assert came.ids == ("a", "b")
+    assert [(each.request_id, each.payload.message.inputs) for each in came.truths] == [
+        ("a", {"truth": 1}),
+        ("b", {"truth": 1}),
+    ]
+    assert intake(truths=True).remembered(kafka("a b")).ids == ("a", "b")
     assert intake().delivery(kafka("a b")).truths == ()  # of a stage that is no learner it is a query as any other
 
 
@@ -198,9 +218,4 @@ def test_a_message_whose_truths_are_not_as_its_headers_say_is_refused(message):
     with pytest.raises(PoisonError, match="1 to 256 ids in spillway-truths") as caught:
         reads.delivery(message)
     assert caught.value.reason == reasons.BAD_INPUT
-    assert caught.value.delivery.truths == reads.remembered(message).truths  # memory counts them alike
-
-
-def test_a_failed_result_names_its_reason(made):
-    work, machine, _ = made
-    assert not isinstance(work.compute(machine, SimpleNamespace(requests=[bundle(0, "a", [None])])).results[0], Failed)
+    assert caught.value.delivery.ids == reads.remembered(message).ids  # memory counts them alike
