@@ -142,7 +142,7 @@ def test_who_makes_the_model_raise_fails_alone(made):
 
 
 def test_outputs_that_do_not_fit_into_one_message_are_left_out_and_the_truths_count():
-    made = make(Limits(max_message_bytes=4_096 + 120))
+    made = make(Limits(max_message_bytes=4_096 + 90))
     ((one, two), (three,)) = taken(made, bundle(0, "a b", [truth(1), truth(2)]), bundle(1, "c", [truth(3)]))
     assert (one, two, three) == ({}, {}, {"before": 0, "double": 6.0})
     assert len(made[1].state["ada"]["seen"]) == 3
