@@ -10,6 +10,7 @@ Each is a request of its own to the model, counts once by its id, in whichever m
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from spillway.lineage.limits import Limits
 
 _MOST_FLAGS: Final = 4 * flags.MAX_BYTES  # characters
+_SURROGATE: Final = re.compile(r"\\u[dD][89a-fA-F]")
 _ENVELOPE: Final = 4096  # bytes of an outcome beside its results
 
 
@@ -60,16 +62,22 @@ def _read(told: Any) -> tuple[str, dict[str, Any]]:
     if not isinstance(key, str) or not isinstance(inputs, dict):
         raise WireError(reasons.BAD_INPUT, 'a truth must be {"key": text, "inputs": {..}}, maybe with "flags"')
     if "flags" in told:
-        text = told["flags"]
-        try:
-            said = json.loads(text) if isinstance(text, str) and len(text) <= _MOST_FLAGS else None
-        except (ValueError, RecursionError):
-            said = None
-        if not isinstance(said, dict):
-            text = f"the flags must be a JSON object, as a text of at most {_MOST_FLAGS} characters"
-            raise WireError(reasons.BAD_INPUT, text)
-        inputs = {**inputs, "flags": said}
+        inputs = {**inputs, "flags": _read_flags(told["flags"])}
     return key, inputs
+
+
+def _read_flags(text: Any) -> dict[str, Any]:
+    """Return flags as they came with their outcome: no more than messages can hold."""
+    try:
+        if isinstance(text, str) and len(text) <= _MOST_FLAGS and not _SURROGATE.search(text):
+            said = json.loads(text, parse_int=flags.long)
+            if isinstance(said, dict):
+                return said
+    except (ValueError, RecursionError):
+        pass
+    raise WireError(
+        reasons.BAD_INPUT, f"the flags must be a JSON object, as a text of at most {_MOST_FLAGS} characters"
+    )
 
 
 def opened(requests: Sequence[Request]) -> list[Request]:

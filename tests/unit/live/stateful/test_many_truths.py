@@ -119,16 +119,20 @@ def test_a_bad_truth_fails_alone(made):
         {"key": "ada"},
         truth(2, flags="{"),
         truth(3, flags="[]"),
+        truth(3, flags=r'{"s": "\ud800"}'),
+        truth(3, flags='{"s": 9223372036854775808}'),
+        truth(3, flags=16_000 * "["),
+        truth(3, flags=5),
         truth(4, flags='{"s": "' + "x" * 20_000 + '"}'),
         truth(5, "elsewhere"),
         "nothing",
         truth(6),
     ]
-    ((first, *bad, last),) = taken(made, bundle(0, "a b c d e f g h i", truths))
+    ((first, *bad, last),) = taken(made, bundle(0, "a b c d e f g h i j k l m", truths))
     assert (first["double"], last["double"]) == (2.0, 12.0)
     assert {reason for reason, _ in bad} == {reasons.BAD_INPUT}
-    assert "partition 0 is not the partition" in bad[5][1]
-    assert [one for one, *_ in made[1].state["ada"]["seen"]] == ["a", "i"]
+    assert "partition 0 is not the partition" in bad[9][1]
+    assert [one for one, *_ in made[1].state["ada"]["seen"]] == ["a", "m"]
 
 
 def test_who_makes_the_model_raise_fails_alone(made):
