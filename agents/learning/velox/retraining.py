@@ -1,8 +1,9 @@
 """New features from what learners keep of observations, and whether they are better (thesis, section 2.4).
 
-Held-out observations decide (`observed`): over the old features and over the new ones, the users' weights are fitted to
-the others, and the held-out ones are predicted by them. The new features are better where the mean loss is less by the
-share `gain` at least. What was judged is what is served: the features are not trained again with the held-out ones.
+Held-out observations decide (`observed`): over the old features and over the new ones, the users' prior is estimated
+from the others (`prior`) and their weights are fitted to them, and the held-out ones are predicted by these. The new
+features are better where the mean loss is less by the share `gain` at least. What was judged is what is served: the
+features are not trained again with the held-out ones.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import numpy as np
 from spillway.agents.learning.velox import observed
 from spillway.agents.learning.velox.learning import HELD
 from spillway.agents.learning.velox.model import Features, Seen
+from spillway.agents.learning.velox.prior import estimated
 from spillway.agents.learning.velox.weights import fitted
 from spillway.lineage.errors import ModelError
 
@@ -21,17 +23,18 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from spillway.agents.learning.velox.model import VeloxModel
-    from spillway.agents.learning.velox.weights import Vector
+    from spillway.agents.learning.velox.prior import Prior
+    from spillway.agents.learning.velox.weights import Matrix, Vector
 
 _FEWEST = 10  # held-out observations, below which nothing is decided
 
 
 class Judged(NamedTuple):
-    """What held-out observations say of features: the mean loss; and the mean weights of the users over them."""
+    """What held-out observations say of features: the mean loss; and the prior of the users' weights over them."""
 
     error: float
     held: int
-    prior: Vector
+    prior: Prior
 
 
 class Retrained(NamedTuple):
@@ -62,10 +65,9 @@ def retrain(old: Features, generation: str, users: Mapping[str, Mapping[str, Any
 def judged(model: VeloxModel, features: Features, users: Mapping[str, Mapping[str, Any]]) -> Judged:
     """How well features predict what is held out, from weights that the rest has made."""
     parted = [_parted(features, user, state) for user, state in users.items()]
-    prior = np.zeros(model.dimension)
-    for _ in range(2):  # from nothing, and then from the mean, as users do
-        weights = [_fitted(model, each, prior) for each in parted]
-        prior = np.mean(weights, axis=0)
+    rows, values = [each.rows for each in parted], [each.values for each in parted]
+    prior = estimated(rows, values, model.regularization)
+    weights = [fitted(*each, prior.precision, prior.mean, model.error)[0] for each in zip(rows, values, strict=True)]
     losses = [
         model.loss(value, float(w @ row), item, each.user)
         for w, each in zip(weights, parted, strict=True)
@@ -76,29 +78,24 @@ def judged(model: VeloxModel, features: Features, users: Mapping[str, Mapping[st
 
 class _Parted(NamedTuple):
     user: str
-    rows: list[Vector]
-    values: list[float]
+    rows: Matrix
+    values: Vector
     held: list[tuple[Vector, float, Any]]
 
 
 def _parted(features: Features, user: str, state: Mapping[str, Any]) -> _Parted:
-    made = _Parted(user, [], [], [])
+    rows, values, kept = [], [], []
     for item, value, held in zip(observed.items_of(state), state["values"], observed.held_out(state), strict=True):
         try:
             row = features.of(item)
         except ModelError:
             continue
         if held:
-            made.held.append((row, float(value), item))
+            kept.append((row, float(value), item))
         else:
-            made.rows.append(row)
-            made.values.append(float(value))
-    return made
-
-
-def _fitted(model: VeloxModel, each: _Parted, prior: Vector) -> Vector:
-    rows = np.array(each.rows).reshape(len(each.rows), model.dimension)
-    return fitted(rows, np.array(each.values), model.regularization, prior, model.error)[0]
+            rows.append(row)
+            values.append(float(value))
+    return _Parted(user, np.array(rows).reshape(len(rows), features.model.dimension), np.array(values), kept)
 
 
 def _seen(generation: str, users: Mapping[str, Mapping[str, Any]]) -> Seen:

@@ -9,17 +9,21 @@ from hypothesis import strategies as st
 
 from spillway.agents.learning.velox import observed, thetas
 from spillway.agents.learning.velox.model import VeloxModel
+from spillway.agents.learning.velox.prior import Prior, estimated, plain
 from spillway.agents.learning.velox.retraining import retrain
 from spillway.agents.learning.velox.served import Served
 from spillway.agents.learning.velox.staleness import NONE, Stale, tallied, together
 from spillway.agents.learning.velox.thetas import read_theta, write_theta
-from spillway.agents.learning.velox.weights import naive
+from spillway.agents.learning.velox.weights import fitted, naive
 from spillway.agents.models.inputs import Inputs
 from spillway.agents.models.rehearsal import rehearse
 from spillway.agents.models.stateful import SHARED, Machine, fingerprints
 from spillway.checkpoint.state import flatten, unflatten
 from spillway.lineage.errors import ModelError, UsageError
 from tests.unit.learning.test_velox import D, Table, told
+
+OFF = np.array([[2.0, 0.5, 0.0, 0.0], [0.0, 1.0, 0.0, 0.2], [0.1, 0.0, 3.0, 0.0], [0.0, 0.0, 0.0, 0.4]])
+PRIOR = Prior(np.full(D, 0.25), OFF @ OFF.T, np.linalg.inv(OFF @ OFF.T))
 
 
 def asked(key, **held):
@@ -42,7 +46,7 @@ def served(folder, **arguments):
 
 
 def theta(folder, seed=8):
-    return write_theta(folder, {"table": Table(seed=seed).table}, np.full(D, 0.25))
+    return write_theta(folder, {"table": Table(seed=seed).table}, PRIOR)
 
 
 def observations(count, users=3, seed=0):
@@ -117,13 +121,13 @@ def test_the_last_observations_are_kept_by_name_and_every_fifth_ever_is_held_out
 
 def test_a_file_of_features_is_called_by_what_is_in_it(folder):
     parameters = {"table": np.arange(12.0).reshape(3, 4), "bias": np.float32(2)}
-    name = write_theta(folder, parameters, np.ones(4))
-    assert write_theta(folder, dict(reversed(parameters.items())), np.ones(4)) == name
-    assert write_theta(folder, parameters, np.zeros(4)) != name
+    name = write_theta(folder, parameters, PRIOR)
+    assert write_theta(folder, dict(reversed(parameters.items())), PRIOR) == name
+    assert write_theta(folder, parameters, plain(4, 1.0)) != name
     read, prior = read_theta(folder, name)
     assert (read["table"] == parameters["table"]).all()
     assert read.keys() == parameters.keys()
-    assert prior.tolist() == [1, 1, 1, 1]
+    assert all((kept == given).all() for kept, given in zip(prior, PRIOR, strict=True))
     (folder / f"{name}.npz").rename(folder / "other.npz")
     with pytest.raises(ModelError, match="is damaged"):
         read_theta(folder, "other")
@@ -131,7 +135,7 @@ def test_a_file_of_features_is_called_by_what_is_in_it(folder):
         read_theta(folder, name)
     for wrong in ({}, {"prior": np.ones(2)}, {"table": np.array([None])}):
         with pytest.raises(ModelError, match="retrain must return arrays by name"):
-            write_theta(folder, wrong, np.ones(4))
+            write_theta(folder, wrong, PRIOR)
 
 
 # Two generations
@@ -161,10 +165,10 @@ def test_both_generations_learn_all_so_a_rollback_loses_nothing(folder):
         seen = [each for each in before + after if each[0] == user]
         for number, each in state["generations"].items():
             rows = tables[number][[int(item[1:]) for _, item, _ in seen]]
-            expected = naive(rows, np.array([value for *_, value in seen]), 0.5, each["prior"])
-            assert np.allclose(each["w"], expected)
-        if user != "u3":
-            assert state["generations"]["1"]["prior"].tolist() == [0.25] * 4  # the trainer's
+            regularization = PRIOR.precision if number == "1" else 0.5
+            expected = naive(rows, np.array([value for *_, value in seen]), regularization, each["prior"])
+            assert np.abs(each["w"] - expected).max() < 1e-8
+        assert state["generations"]["1"]["prior"].tolist() == [0.25] * 4  # the trainer's, of who is new as well
     shared = machine.state[SHARED]["generations"]
     for number, each in shared.items():
         weights = [machine.state[f"u{user}"]["generations"][number]["w"] for user in range(4)]
@@ -308,7 +312,7 @@ def test_computed_features_that_were_asked_for_are_made_of_a_new_theta_before_it
     model = Served(Powers, {"folder": str(folder)})
     for item in (3, 7):
         model.thetas.own.of(item)
-    new = write_theta(folder, {"scale": np.array(2.0)}, np.zeros(2))
+    new = write_theta(folder, {"scale": np.array(2.0)}, plain(2, 1.0))
     assert not model.thetas.ready(new)
     model.thetas.wait()
     assert model.thetas.ready(new)
@@ -318,6 +322,57 @@ def test_computed_features_that_were_asked_for_are_made_of_a_new_theta_before_it
         model.thetas.own.of(13)
     with pytest.raises(ModelError, match="has no table to retrain"):
         model.model.retrain(None)
+
+
+# The prior
+
+
+def generated(users, each, seed, noise=0.6):
+    """Users whose weights are normal, what is observed of them, and the mean and covariance of the weights."""
+    rng = np.random.default_rng(seed)
+    root, mean = rng.normal(size=(D, D)) / 2, rng.normal(size=D)
+    weights = mean + rng.normal(size=(users, D)) @ root.T
+    rows = rng.normal(size=(users, each, D))
+    values = np.einsum("und,ud->un", rows, weights) + noise * rng.normal(size=(users, each))
+    return rows, values, weights, mean, root @ root.T
+
+
+def test_the_prior_is_the_mean_and_spread_of_users_and_of_few_it_says_little():
+    rows, values, _, mean, covariance = generated(1500, 6, 1)
+    found = estimated(rows, values, 0.5)
+    assert np.abs(found.mean - mean).max() < 0.1
+    assert np.linalg.norm(0.6**2 * found.inverse - covariance) < 0.1 * np.linalg.norm(covariance)
+    assert np.abs(found.precision @ found.inverse - np.eye(D)).max() < 1e-8
+    assert all((matrix == matrix.T).all() for matrix in found[1:])
+    none = estimated([np.zeros((0, D))], [np.zeros(0)], 0.5)
+    silent = estimated(rows[:1], np.zeros((1, 6)), 0.5)
+    for nothing in (none, silent):
+        assert all((kept == given).all() for kept, given in zip(nothing, plain(D, 0.5), strict=True))
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_who_is_new_is_predicted_better_from_an_estimated_prior(seed):
+    rows, values, weights, *_ = generated(300, 8, seed)
+    found, flat = estimated(rows[:200], values[:200], 1.0), plain(D, 1.0)
+    off = [
+        np.square([fitted(rows[at, :2], values[at, :2], prior.precision, prior.mean)[0] - weights[at]
+                   for at in range(200, 300)]).mean()
+        for prior in (found, flat)
+    ]  # fmt: skip
+    assert off[0] < 0.7 * off[1]
+
+
+def test_a_class_may_give_the_prior_of_its_own_features():
+    class Known(Table):
+        prior = PRIOR
+
+    machine = Machine("here", Served(Known, {}), verify=True)
+    for item, value in [("i1", 1.0), ("i2", -1.0)]:
+        taken(machine, told("u0", item, value), told("u1", item, value))
+    state = machine.state["u1"]["generations"]["0"]
+    assert state["prior"].tolist() == PRIOR.mean.tolist()
+    expected = naive(Table().table[1:3], np.array([1.0, -1.0]), PRIOR.precision, PRIOR.mean)
+    assert np.abs(state["w"] - expected).max() < 1e-8
 
 
 # Retraining
