@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeGuard
 import numpy as np
 
 from spillway.agents.learning.velox import observed as kept
+from spillway.agents.learning.velox.rises import added, empty
 from spillway.agents.learning.velox.staleness import NONE, Stale, tallied
 from spillway.agents.learning.velox.weights import ERRORS, fitted, learn
 from spillway.agents.models.stateful import SHARED
@@ -41,7 +42,7 @@ State = Mapping[str, Any]
 HELD: Final = "generations"
 FOLLOW: Final = "follow"
 REPORT: Final = "report"
-_FIRST: Final = "0"
+FIRST: Final = "0"
 _HIGHEST: Final = 1e100  # of a value, so that squares and their sums stay finite
 _HIGHEST_LOSS: Final = 1e250  # of one observation, so that their sums do
 
@@ -92,7 +93,7 @@ class Learning:
         self._weight = ERRORS[model.error]
 
     def share(self) -> State:
-        return {"newest": 0, HELD: {_FIRST: self._begun(self._thetas.own.theta)}}
+        return {"newest": 0, HELD: {FIRST: self._begun(self._thetas.own.theta)}}
 
     def initialize(self, shared: State) -> State:
         """Begin in every generation with its prior; where none was estimated, with the mean of its users' weights."""
@@ -117,15 +118,7 @@ class Learning:
     def _computed(self, states: Mapping[str, State], query: Inputs) -> dict[str, Any]:
         held = states[SHARED][HELD]
         if self.reads(query):
-            told = ("theta", "users", "stale")
-            return {
-                number: {
-                    **{name: each[name] for name in told},
-                    "errors": each["errors"][0].tolist(),
-                    "pool": each["errors"][1].tolist(),
-                }
-                for number, each in held.items()
-            }
+            return {number: _reported(each) for number, each in held.items()}
         if asks(query, FOLLOW):
             wanted = self._wanted(held, query)
             for each in wanted.values():
@@ -223,6 +216,12 @@ class Learning:
             of_shard["sum"] = of_shard["sum"] + (each["w"] - before)
             of_shard["users"] += new
             of_shard["errors"] = _tallied(of_shard["errors"], loss, self._stale.window, drawn=seen.drawn)
+            of_shard["since"] = [
+                added(series, loss, tally[3], self._stale.window)
+                if counts and tally[0] > self._stale.window
+                else series
+                for series, tally, counts in zip(of_shard["since"], of_shard["errors"], (True, seen.drawn), strict=True)
+            ]
             errors = _tallied(each["errors"], loss, self._stale.users_window, drawn=seen.drawn)
             stale = bool(self._stale.over(errors[0], self._stale.users_window))
             of_shard["stale"] += stale - each["stale"]
@@ -233,7 +232,8 @@ class Learning:
         """What a shard knows of a generation that nobody has yet."""
         prior = self._thetas.prior(theta).mean
         errors = np.array([NONE, NONE])  # of all observations, and of those in the pool
-        return {"theta": theta, "prior": prior.copy(), "sum": prior * 0, "users": 0, "stale": 0, "errors": errors}
+        begun = {"theta": theta, "prior": prior.copy(), "sum": prior * 0, "users": 0, "stale": 0, "errors": errors}
+        return begun | {"since": [empty(), empty()]}
 
     def _of_user(self, theta: str, prior: Vector, weights: Vector, inverse: Matrix) -> dict[str, Any]:
         told = {"theta": theta, "errors": np.array([NONE, NONE]), "stale": False}
@@ -250,6 +250,14 @@ def rows_of(features: Features, state: State) -> tuple[Matrix, Vector]:
             continue  # it is none of these features' items; one that is observed now is refused
         values.append(value)
     return np.array(rows).reshape(len(rows), features.table.shape[1]), np.array(values)
+
+
+def _reported(of_shard: Mapping[str, Any]) -> dict[str, Any]:
+    told: dict[str, Any] = {name: of_shard[name] for name in ("theta", "users", "stale")}
+    for name, tally, series in zip(("errors", "pool"), of_shard["errors"], of_shard["since"], strict=True):
+        told[name] = tally.tolist()
+        told[f"{name}_since"] = {part: rows.tolist() for part, rows in series.items()}
+    return told
 
 
 def _tallied(errors: Matrix, loss: float, window: int, *, drawn: bool) -> Matrix:
