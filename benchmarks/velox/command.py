@@ -10,9 +10,9 @@ import click
 
 from benchmarks.output import show
 from benchmarks.scene import kafka
-from benchmarks.velox.decided import priors, rises, switches
+from benchmarks.velox.decided import rises, switches
 from benchmarks.velox.latency import topk, updates
-from benchmarks.velox.learned import alarms, bandits, hybrid, new_users
+from benchmarks.velox.learned import bandits, hybrid, new_users
 from benchmarks.velox.live import drifts, live_updates, rate
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from benchmarks.output import Table
 
-IN_PROCESS = ("updates", "topk", "hybrid", "new-users", "bandits", "alarms", "priors", "switches", "rises")
+IN_PROCESS = ("updates", "topk", "hybrid", "new-users", "bandits", "switches", "rises")
 LIVE = ("live-updates", "rate", "drifts")  # served on a Kafka of their own
 _ALL = (*IN_PROCESS, "live", *LIVE)
 
@@ -48,8 +48,6 @@ def velox(*, only: tuple[str, ...], repeats: int, runs: int, seeds: int, rounds:
         "hybrid": partial(hybrid, seeds),
         "new-users": partial(new_users, seeds),
         "bandits": partial(bandits, seeds, rounds),
-        "alarms": partial(alarms, seeds),
-        "priors": partial(priors, seeds),
         "switches": partial(switches, 10 * seeds),
         "rises": partial(rises, seeds),
     }

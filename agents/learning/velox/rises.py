@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from spillway.agents.learning.velox.weights import Matrix, Vector
 
 _OF_A_SIZE: Final = 4
-_BOUND: Final = 3.0  # of scores, in means of the first losses
+BOUND: Final = 3.0  # of scores, in means of the first losses
 _FEWEST: Final = 8  # blocks, below which nothing is said
 _BURSTS: Final = 4.0  # standard deviations beyond which blocks differ by more than single losses explain
 _PAIRS: Final = 3  # of a size, below which they say nothing of it
@@ -47,11 +47,21 @@ def empty() -> Series:
 
 def added(series: Series, loss: float, first: float, window: int) -> Series:
     """A series with one loss more; `first`: the mean of the losses before it began."""
-    score = loss / (abs(loss) + _BOUND * abs(first)) if loss else 0.0
-    blocks, pairs = series["blocks"].copy(), series["pairs"]
+    score = loss / (abs(loss) + BOUND * abs(first)) if loss else 0.0
+    blocks = series["blocks"].copy()
     if not len(blocks) or blocks[-1, 0] >= window:
         blocks = np.concatenate([blocks, np.zeros((1, 4))])
     blocks[-1] += 1, score, score * score, loss
+    return (
+        merged({"blocks": blocks, "pairs": series["pairs"]}, window)
+        if blocks[-1, 0] == window
+        else {**series, "blocks": blocks}
+    )
+
+
+def merged(series: Series, window: int) -> Series:
+    """The series when its last block has become full."""
+    blocks, pairs = series["blocks"], series["pairs"]
     size, level = window, 0
     while (same := np.flatnonzero(blocks[:, 0] == size)).size > _OF_A_SIZE:
         pairs = np.concatenate([pairs, np.zeros((level + 1 - len(pairs), 2))]) if level >= len(pairs) else pairs.copy()
