@@ -53,14 +53,14 @@ def _hybrid_run(size: tuple[int, int], before: int, more: int, seed: int) -> lis
         features: Numbers = _features(users[part], items[part], ratings[part], size)[1]
         return features
 
-    items, ratings = items.reshape(-1, each), ratings.reshape(-1, each)
+    shown, rated = items.reshape(-1, each), ratings.reshape(-1, each)
     old, new, prior = trained(before), trained(before + more), plain(RANK, REGULARIZATION)
-    better = estimated(old[items[:, :before]], ratings[:, :before], REGULARIZATION)  # type: ignore[arg-type]
+    better = estimated(old[shown[:, :before]], rated[:, :before], REGULARIZATION)  # type: ignore[arg-type]
 
     def error(features: Numbers, count: int, prior: Prior) -> float:
         off = [
             features[i[-HELD_OUT:]] @ naive(features[i[:count]], r[:count], prior.precision, prior.mean) - r[-HELD_OUT:]
-            for i, r in zip(items, ratings, strict=True)
+            for i, r in zip(shown, rated, strict=True)
         ]
         return float(np.sqrt(np.mean(np.square(off))))
 
