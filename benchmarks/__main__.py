@@ -21,6 +21,7 @@ BENCHMARKS = {
     "hams": "What replicating states costs, and how soon a backup takes over, beside the paper's numbers.",
     "clipper": "Batch limits, workers and the prediction cache, beside Clipper's figures.",
     "inferline": "Plans and sizes that follow the load against coarse-grained ones, beside InferLine's figures.",
+    "plans": "By how much plans of random pipelines are dearer than the cheapest known.",
     "infaas": "Variants chosen and scaled by need and load, against static ones, beside INFaaS' figures.",
     "velox": "Users' weights learned while serving: updates, rankings, errors and regret, beside Velox's figures.",
     "parm": "Coded computation against stragglers, beside the ParM paper's numbers, in virtual time and live.",

@@ -13,10 +13,13 @@ Without a profile there is nothing to doubt a measurement by: see `RunningEstima
 
 from __future__ import annotations
 
+from collections import deque
+from math import inf
 from typing import Final, Protocol
 
 _WEIGHT: Final = 0.1  # of the newest batch
 _RECENT: Final = 100  # batches
+_LATELY: Final = 5  # batches of a size
 _MOST: Final = 2.0  # times what was expected
 
 
@@ -63,20 +66,39 @@ class RunningEstimate:
     sizes not seen yet, up to the largest that was: drawn out from small batches to a size that never ran, noise would
     become a reason to drop. The first batch of all counts only until the second, as a model's first call is slow.
     Before the first measurement it expects 0 seconds.
+
+    What was slow once must not keep a policy from finding out that it is not any more, where only a query a second is
+    let through to see. So a size is expected to take at most what the longest of its last 5 batches took, and no longer
+    than its queries take in smaller batches that were run since, one after the other.
     """
 
     def __init__(self, weight: float = _WEIGHT) -> None:
         self._weight = weight
         self._means: dict[int, float] = {}
+        self._lately: dict[int, deque[float]] = {}  # by size: its last batches
+        self._last: dict[int, int] = {}  # by size: the number of its last batch
+        self._batches = 0
+        self._expected: dict[int, float] = {}  # what was asked for since the last batch
         self._largest = 0
         self._first = True  # whether only the first batch, or none, was measured
         # Exponentially weighted means of n, d, n * n, n * d over all sizes.
         self._moments: tuple[float, float, float, float] | None = None
 
     def __call__(self, count: int, /) -> float:
-        mean = self._means.get(count)
-        if mean is not None:
-            return mean
+        expected = self._expected.get(count)
+        if expected is not None:
+            return expected
+        expected = self._means.get(count)
+        if expected is None:
+            expected = self._line(count)
+        last = self._last.get(count, 0)
+        for size, at in self._last.items():
+            if size < count and at > last:
+                expected = min(expected, -(-count // size) * self._means[size])
+        self._expected[count] = expected
+        return expected
+
+    def _line(self, count: int) -> float:
         if self._moments is None:
             return 0.0
         n, d, nn, nd = self._moments
@@ -90,12 +112,19 @@ class RunningEstimate:
         if self._first and self._moments is not None:
             self._first = False
             self._means.clear()
+            self._lately.clear()
+            self._last.clear()
             self._moments = None
             self._largest = 0
+        mean = self(count) if count in self._means else seconds
+        self._expected.clear()
+        self._batches += 1
+        self._last[count] = self._batches
         self._largest = max(self._largest, count)
         weight = self._weight
-        mean = self._means.get(count)
-        self._means[count] = seconds if mean is None else mean + weight * (seconds - mean)
+        lately = self._lately.setdefault(count, deque([inf], _LATELY))
+        lately.append(seconds)
+        self._means[count] = min(mean + weight * (seconds - mean), max(lately))
         seen = (float(count), seconds, float(count * count), count * seconds)
         if self._moments is None:
             self._moments = seen

@@ -41,7 +41,14 @@ Answer = dict[str, Any]
 """`outputs` and, where the model gives some, `flags`; or `error`, `reason` and `trace`."""
 
 _MOST_TEXT: Final = 4_096  # characters
+_MOST_NAMES: Final = 20
 ATOMS: Final = frozenset({type(None), bool, int, float, str, bytes})
+
+
+def no_input(query: Mapping[str, Any], name: object) -> KeyError:
+    """Return what to raise where a model asks for an input that its query does not have: it says which there are."""
+    there = ", ".join(list(query)[:_MOST_NAMES]) + (", ..." if len(query) > _MOST_NAMES else "")
+    return KeyError(f"{name}: the query has {there or 'no inputs'}")
 
 
 def copied(value: Any, *, frozen: bool = False) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from spillway.agents.models.contract import ATOMS, copied, given
+from spillway.agents.models.contract import ATOMS, copied, given, no_input
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -31,6 +31,9 @@ class Inputs(dict[str, Any]):
         self.request_id = request_id
         self.key = key
         self.control = control
+
+    def __missing__(self, name: str) -> Any:
+        raise no_input(self, name)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return (Inputs, (dict(self), self.parameters, self.request_id, self.key, self.control))

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 import jinja2
 import matplotlib as mpl
 
-from spillway.agents.pages.run_report import STYLE, svg_of
+from spillway.agents.pages.run_report import LOST, STYLE, svg_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from pathlib import Path
 
     from matplotlib.axes import Axes
@@ -29,6 +29,8 @@ def write(
 ) -> None:
     """Write the page. `charts` draw by caption, in inches of `size`; `head` is the table's first line. Text is escaped.
 
+    `text` says in a sentence or two what is to be seen.
+
     Raises:
         OSError: The file cannot be written.
     """
@@ -38,3 +40,18 @@ def write(
     environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined)
     page = environment.from_string(template).render(title=title, text=text, charts=drawn, head=head, rows=rows)
     path.write_text(page, encoding="utf-8")
+
+
+def mark_moments(axes: Axes, moments: Iterable[tuple[float, str]]) -> None:
+    """Mark what happened from outside while a chart over time was taken. Call after the data are drawn."""
+    for at, what in moments:
+        axes.axvline(at, color=LOST, linewidth=1)
+        axes.annotate(
+            what,
+            (at, 1),
+            xycoords=("data", "axes fraction"),
+            xytext=(3, -8),
+            textcoords="offset points",
+            fontsize=7,
+            color=LOST,
+        )

@@ -18,6 +18,7 @@ import time
 from pathlib import Path
 from typing import Any, Final
 
+from spillway.agents.log import as_parent
 from spillway.agents.models.inputs import Inputs
 from spillway.agents.models.raised import words_of
 from spillway.agents.workers import forks, frames, local, shim
@@ -107,7 +108,7 @@ class RemoteWorker:
 
 
 def main(job: dict[str, Any]) -> int:
-    logging.basicConfig(level=logging.INFO, format=shim.LOG_FORMAT)
+    as_parent()
     forks.isolate_children()
     try:
         worker = RemoteWorker(job)

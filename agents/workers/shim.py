@@ -14,7 +14,6 @@ from __future__ import annotations
 import contextlib
 import importlib
 import json
-import logging
 import os
 import queue
 import signal
@@ -25,6 +24,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 try:
+    from spillway.agents import log
     from spillway.agents.models import contract
     from spillway.agents.workers import forks, frames
 except ModuleNotFoundError:  # run as a file by an interpreter that has no Spillway
@@ -32,11 +32,11 @@ except ModuleNotFoundError:  # run as a file by an interpreter that has no Spill
     import frames  # type: ignore[no-redef,import-not-found]
 
     contract = frames.load_by_path("contract", "agents/models/contract.py")
+    log = frames.load_by_path("log", "agents/log.py")
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"  # as `spillway.agents.cli.log` has it
 ENDS = (SystemExit,)  # what a model may raise to end its process
 
 
@@ -48,6 +48,9 @@ class Query(dict[str, Any]):
         self.parameters = parameters
         self.request_id = request_id
         self.key = key
+
+    def __missing__(self, name: str) -> Any:
+        raise contract.no_input(self, name)
 
 
 class Stream:
@@ -79,7 +82,7 @@ def begin() -> None:
 
     A front's Ctrl-C is for the front to decide on. It is not ignored, as what the model starts would ignore it, too.
     """
-    logging.basicConfig(stream=sys.stderr, level=logging.INFO, format=LOG_FORMAT)
+    log.as_parent()
     forks.isolate_children()
     signal.signal(signal.SIGINT, lambda *_: None)
 

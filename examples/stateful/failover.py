@@ -25,8 +25,7 @@ from spillway.agents.cli.main import end
 from spillway.agents.cli.options import cache_dir
 from spillway.agents.live.operator.histories import kept_version, read_histories
 from spillway.agents.live.operator.stored import Store
-from spillway.agents.pages import run_report
-from spillway.agents.pages.visits import live_series
+from spillway.agents.pages import page
 from spillway.agents.supervise.scrape import BACKUP, PRIMARY, members
 from spillway.agents.supervise.service import ServiceSettings, served
 from spillway.lineage.errors import SpillwayError
@@ -35,13 +34,13 @@ from spillway.producers.client.exchange import Exchange
 from spillway.producers.connection import ClientSettings
 from spillway.producers.load import generated
 from spillway.producers.load.generator import Pace, run_load
-from spillway.producers.load.tally import Witness
-from spillway.producers.report import Report
 from spillway.topology.load import load
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from contextlib import ExitStack
 
+    from matplotlib.axes import Axes
     from rich.console import Console
 
     from spillway.lineage.message import Outcome
@@ -52,16 +51,21 @@ STAGE = "bandit"
 RATE, SECONDS, KILLED_AT = 50.0, 16.0, 8.0
 WITHIN = 60.0
 SHOWN_EVERY = 0.5
+BIN = 0.1  # seconds of one bar
+SAID = (
+    "The primary is killed, and its backup has the newest state: answers stop while it takes over and go on from the "
+    "next version, so that no query is lost and no reward counts twice."
+)
 PAGE = Path(__file__).parents[2] / ".spillway" / "demo" / "hams" / "report.html"
 
 
-class Watcher(Witness):
+class Watcher:
     """Says how things stand while the load runs, and kills the primary."""
 
     def __init__(self, console: Console, run_dir: Path, pipeline: str) -> None:
-        super().__init__()
         self.console = console
         self.killed_at = 0.0  # monotonic
+        self.versions: dict[str, list[tuple[float, float]]] = {}  # by member: when it was asked, the version it has
         self._run_dir = run_dir
         self._pipeline = pipeline
         self._answers = 0
@@ -69,8 +73,7 @@ class Watcher(Witness):
         self._threads = [threading.Thread(target=self._show), threading.Thread(target=self._kill)]
         self.began = time.monotonic() + 1.0  # a load begins a second after it is asked for
 
-    def observe(self, index: int, outcome: Outcome) -> None:
-        super().observe(index, outcome)
+    def observe(self, _index: int, _outcome: Outcome) -> None:
         self._answers += 1
 
     def start(self) -> None:
@@ -97,12 +100,13 @@ class Watcher(Witness):
         before = 0
         while not self._stop.wait(SHOWN_EVERY):
             now, count = time.monotonic() - self.began, self._answers
-            told = []
+            status = []
             for role, (entry, seen) in sorted(members(self._run_dir, self._pipeline, STAGE).items()):
                 epoch, version = seen.value("spillway_state_epoch"), seen.value("spillway_state_version")
-                told.append(f"{entry.name} {role} e{epoch:.0f}.v{version:.0f}")
+                status.append(f"{entry.name} {role} e{epoch:.0f}.v{version:.0f}")
+                self.versions.setdefault(entry.name, []).append((now, version))
             if now > 0:
-                self.console.print(f"{now:5.1f} s  {count - before:3d} answers   {'   '.join(told)}")
+                self.console.print(f"{now:5.1f} s  {count - before:3d} answers   {'   '.join(status)}")
             before = count
 
 
@@ -151,7 +155,7 @@ def run(console: Console, stack: ExitStack) -> bool:
         rewards = sum("reward" in offer(index) for index in range(len(due)))
         rows, good = judge(result, rewards, learned(settings, pipeline), watcher)
     show(console, rows)
-    write_page(pipeline, result, watcher, rows)
+    write_page(result, watcher, rows)
     console.print(f"page  {PAGE}", soft_wrap=True)
     return good
 
@@ -197,25 +201,37 @@ def show(console: Console, rows: list[tuple[str, str]]) -> None:
     console.print(table)
 
 
-def write_page(pipeline: Pipeline, result: LoadResult, watcher: Watcher, rows: list[tuple[str, str]]) -> None:
-    spec = pipeline.spec
-    report = Report.build(
-        pipeline=spec.name,
-        policy="none",
-        trace=f"{RATE:g} queries a second, primary killed at {KILLED_AT:g} s",
-        slo=spec.slo,
-        duration=SECONDS,
-        due=result.due,
-        finished=result.finished,
-        kind=result.kind,
-        spent=result.spent,
-        stages=result.stage_totals([STAGE], {STAGE: 1}),
-        slip=result.sent - result.due,
-        duplicates=result.duplicates,
-    )
-    series, _, visits = live_series(result, watcher, pipeline.graph, spec.slo)
+def write_page(result: LoadResult, watcher: Watcher, rows: list[tuple[str, str]]) -> None:
+    killed = [(watcher.killed_at - watcher.began, "SIGKILL to the primary")]
+    charts: dict[str, Callable[[Axes], None]] = {
+        "Latency by the time when a query was due": lambda axes: _latencies(axes, result, killed),
+        f"Answers in each {1e3 * BIN:.0f} ms": lambda axes: _answers(axes, result, killed),
+        "Version of the state in each member": lambda axes: _versions(axes, watcher, killed),
+    }
     PAGE.parent.mkdir(parents=True, exist_ok=True)
-    run_report.write(PAGE, report, series, [f"{name}: {value}" for name, value in rows], visits)
+    page.write(PAGE, "HAMS: a stage that learns loses its primary", charts, rows, text=SAID)
+
+
+def _latencies(axes: Axes, result: LoadResult, killed: list[tuple[float, str]]) -> None:
+    axes.plot(result.due, 1e3 * (result.finished - result.due), ".", ms=2)
+    axes.set(xlabel="s", ylabel="ms", yscale="log")
+    page.mark_moments(axes, killed)
+
+
+def _answers(axes: Axes, result: LoadResult, killed: list[tuple[float, str]]) -> None:
+    finished = result.finished[~np.isnan(result.finished)]
+    counts, edges = np.histogram(finished, np.arange(0.0, SECONDS + BIN, BIN))
+    axes.stairs(counts, edges, fill=True, alpha=0.6)
+    axes.set(xlabel="s", ylabel="answers")
+    page.mark_moments(axes, killed)
+
+
+def _versions(axes: Axes, watcher: Watcher, killed: list[tuple[float, str]]) -> None:
+    for name, points in sorted(watcher.versions.items()):
+        axes.plot(*np.transpose(points), ".-", ms=4, lw=0.8, label=name)
+    axes.set(xlabel="s", ylabel="version")
+    axes.legend(frameon=False, fontsize=7, loc="lower right")
+    page.mark_moments(axes, killed)
 
 
 def main() -> int:

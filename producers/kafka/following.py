@@ -33,6 +33,11 @@ class Waiter(NamedTuple):
     failed: Callable[[BrokerError], object]
 
 
+def weight(records: Sequence[Record]) -> int:
+    """Return how much records take of what may wait to be accepted: 1 each, and 1 for each 8 KiB."""
+    return sum(1 + (len(record.value or b"") >> 13) for record in records)
+
+
 class Thread(Protocol):
     """The calls that a following makes on the log's thread."""
 
@@ -41,7 +46,7 @@ class Thread(Protocol):
     def release(self, following: KafkaFollowing) -> None: ...
     def pause(self, following: KafkaFollowing, *, paused: bool) -> None: ...
     def wait(self, following: KafkaFollowing, waiter: Waiter) -> None: ...
-    def accepted(self, following: KafkaFollowing) -> None: ...
+    def accepted(self, following: KafkaFollowing, weight: int) -> None: ...
 
 
 class KafkaFollowing(Following):
@@ -63,7 +68,7 @@ class KafkaFollowing(Following):
         self.stopped = False
         self.t_read: int = start if isinstance(start, int) else OFFSET_BEGINNING
         self.t_open = False  # whether the consumer reads it
-        self.t_waiting = 0  # bunches that were handed over and not accepted yet
+        self.t_waiting = 0  # the weight of what was handed over and not accepted yet
         self.t_held = False  # whether nothing more is read until these are accepted
         self.t_paused = False
         self.t_error: BrokerError | None = None  # why it is not read, where time does not heal it
@@ -113,7 +118,7 @@ class KafkaFollowing(Following):
 
     def t_hand_over(self, records: Sequence[Record]) -> None:
         """Pass a bunch, which may be empty, to the follower, and call those who waited for it."""
-        self.t_waiting += 1
+        self.t_waiting += weight(records)
         self._reported, self.t_error = "", None
         self._tell(self._take, records, self.t_read)
         for end, waiter in tuple(self._waiters):
@@ -178,7 +183,7 @@ class KafkaFollowing(Following):
                     self._accept(records)
                 self.position = max(self.position, position)
         finally:
-            self._thread.call(partial(self._thread.accepted, self))
+            self._thread.call(partial(self._thread.accepted, self, weight(records)))
 
     def _deliver(self, call: Callable[[Any], object], what: Any) -> None:
         if not self.stopped:

@@ -4,8 +4,8 @@ Rules:
 
 * Only the thread calls the consumer: confluent-kafka (2.16) deadlocks where two threads do. Calls from elsewhere wait
   in a queue for the next round, at most `_POLL` seconds.
-* A partition is paused while its records wait to be accepted, and read on from there afterwards. So a long replay fills
-  neither the consumer's queue nor the driver's loop, and delays no other partition.
+* A partition is paused while many of its records wait to be accepted, and read on from there afterwards. So a long
+  replay fills neither the consumer's queue nor the driver's loop, and delays no other partition.
 * librdkafka reports the end of a partition once, when it is reached. The end as of now is asked for.
 * A question that the cluster does not answer is asked again later; reading goes on in between.
 * A topic's metadata is asked for before a partition of it is read: it shows what is missing, and librdkafka delays the
@@ -20,7 +20,6 @@ import logging
 import threading
 import time
 from collections import deque
-from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Self
@@ -45,7 +44,7 @@ log = logging.getLogger(__name__)
 
 _POLL: Final = 0.05  # seconds that one wait for records lasts
 _AT_ONCE: Final = 200  # records that are handed over together
-_AHEAD: Final = 3  # bunches of a partition that may wait to be accepted
+_AHEAD: Final = 3 * _AT_ONCE  # `weight` of a partition's records that may wait to be accepted
 _AGAIN: Final = 0.5  # seconds until a question that was not answered is asked again
 _CONNECT: Final = 3.0  # seconds without an answer after which whoever has begun to follow is told
 _QUIET: Final = 5.0  # seconds without a record after which the cluster is asked whether it is there
@@ -206,22 +205,31 @@ class _Thread:
             return
         following.t_paused = paused
         if following.t_open and not following.t_held:
-            place = TopicPartition(*following.slot, following.t_read)
             if paused:
-                self._reader.consumer.pause([place])
+                self._reader.consumer.pause([TopicPartition(*following.slot)])
             else:
-                self._reader.consumer.resume([place])
-                if following.t_read >= 0:  # librdkafka's thread, which else may sleep for a second, is woken by that
-                    with suppress(KafkaException):  # it is not being read yet
-                        self._reader.consumer.seek(place)
+                self._read_on(following)
 
     def wait(self, following: KafkaFollowing, waiter: Waiter) -> None:
         self._ask(lambda: self._tell_end(following, waiter))
 
-    def accepted(self, following: KafkaFollowing) -> None:
-        following.t_waiting -= 1
-        if following.t_held and not following.t_waiting and following.t_open:
-            self._close(following)  # what is in the queue of it is void
+    def accepted(self, following: KafkaFollowing, weight: int) -> None:
+        following.t_waiting -= weight
+        if following.t_held and not following.t_waiting:
+            following.t_held = False
+            if following.t_open and not following.t_paused:
+                self._read_on(following)
+
+    def _read_on(self, following: KafkaFollowing) -> None:
+        """Resume a partition from where it was read to. What is in the queue of it is void."""
+        place = TopicPartition(*following.slot, following.t_read)
+        self._reader.consumer.resume([place])
+        if following.t_read < 0:
+            return
+        try:
+            self._reader.consumer.seek(place)  # wakes librdkafka's thread, which else may sleep for a second
+        except KafkaException:  # it is not being read yet
+            self._close(following)
             self._assign(following)
 
     # In rounds -------------------------------------------------------------------------------------------------

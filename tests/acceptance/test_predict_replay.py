@@ -133,7 +133,7 @@ def test_what_a_model_raises_is_told_by_the_exit_code_and_logged_with_its_traceb
         outcome = json.loads(done.stdout)
         assert (outcome["kind"], outcome["reason"]) == ("failed", "model-raised")
     (log,) = (served.folder / "run" / served.name / "logs").glob("first.0*")
-    assert log.read_text().count("KeyError: 'x'\n") == 1
+    assert log.read_text().count("KeyError: 'x: the query has no inputs'\n") == 1
     assert "echo_models.py" in log.read_text()
     terminal = served.folder / "serve.out"
     until(lambda: "first.0: a query failed (model-raised)" in terminal.read_text(), 60, "the terminal tells of it")

@@ -60,7 +60,8 @@ class Stream:
         assert [request_id for request_id, times in seen.items() if times > 1] == []
 
 
-@pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pytest.mark.nightly) for seed in (2, 3))])
+@pytest.mark.nightly
+@pytest.mark.parametrize("seed", [1, 2, 3])
 def test_killed_at_random_moments(make_gate, seed):
     bench = make_gate()
     stream = Stream(bench, seed)

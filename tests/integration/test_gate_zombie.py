@@ -90,7 +90,9 @@ def bench(make_gate):
     return bench
 
 
-@pytest.mark.parametrize("replica", [0, 1], ids=["the same replica", "another replica"])
+@pytest.mark.parametrize(
+    "replica", [0, pytest.param(1, marks=pytest.mark.nightly)], ids=["the same replica", "another replica"]
+)
 def test_what_it_decided_before_is_not_written_after_its_successor_wrote_it(bench, replica):
     with running(bench, 0) as zombie:
         bench.await_released(PARTITIONS)

@@ -72,6 +72,8 @@ class Lane:
     """By price, the dearest first."""
     parity: tuple[int, int] | None = None
     """(k, rows) of a coded stage, which has ceil(count / k) parity workers for each row beside it."""
+    after: tuple[str, ...] = ()
+    """The planned stages that it comes after."""
 
     def units(self, count: int) -> int:
         return count if self.parity is None else count + self.parity[1] * -(-count // self.parity[0])
@@ -262,7 +264,7 @@ class Planner:
         """The thesis' greedy search. Raises NoPlanError."""
         config, steps = self.initial()
         while True:
-            config = self._smallest(self._greedy(config, steps), steps)
+            config = self.smallest(self._greedy(config, steps), steps)
             if next(self.savings(config), None) is None:
                 return self.found(config, steps)
 
@@ -283,7 +285,7 @@ class Planner:
             steps[told:] = [self.step(f"IncreaseBatch {len(steps) - told} more times saved nothing: undone", best)]
         return best
 
-    def _smallest(self, config: Config, steps: list[Step]) -> Config:
+    def smallest(self, config: Config, steps: list[Step]) -> Config:
         """Return the plan with the smallest batches of the same cost, each as small as the others allow."""
         first, before = config, None
         while config != before:
@@ -300,7 +302,7 @@ class Planner:
 
     def found(self, config: Config, steps: list[Step]) -> Found:
         """Return a plan that keeps the SLO with the batches as small as they may be."""
-        config = self._smallest(config, steps)
+        config = self.smallest(config, steps)
         latencies = self.latencies(config)
         assert latencies is not None  # it keeps the SLO
         return Found(config, self.cost(config), latencies, steps, self.estimates)

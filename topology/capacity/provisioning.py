@@ -10,7 +10,7 @@ from spillway.topology.capacity.hardware import can_be_planned
 from spillway.topology.capacity.plan import Plan, PlannedStage, TraceFacts
 from spillway.topology.capacity.planner import Lane, Planner, Sizing, p99_of
 from spillway.topology.capacity.room import remark
-from spillway.topology.capacity.search import SEARCHES
+from spillway.topology.capacity.search import DEFAULT, SEARCHES
 from spillway.topology.quantities import show_duration
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ class Provisioning:
     trace: str
     remarks: tuple[str, ...] = ()
 
-    def plan(self, slo: float, search: str = "greedy") -> Plan:
+    def plan(self, slo: float, search: str = DEFAULT) -> Plan:
         """The cheapest plan found for an SLO in seconds. Raises NoPlanError."""
         planner = Planner(
             lanes=[
@@ -52,6 +52,7 @@ class Provisioning:
                     self.shares[stage.name],
                     self.options[stage.name],
                     None if stage.coding is None else (stage.coding.k, stage.coding.rows),
+                    self._after(stage.after),
                 )
                 for stage in self.pipeline.spec.stages
                 if stage.name in self.options
@@ -91,6 +92,12 @@ class Provisioning:
         )
         tight = remark(plan, spec.model_copy(update={"slo": planner.slo}))
         return plan if tight is None else plan.model_copy(update={"remarks": (*plan.remarks, tight)})
+
+    def _after(self, names: tuple[str, ...]) -> tuple[str, ...]:
+        """The nearest stages before that are planned."""
+        spec = self.pipeline.spec
+        found = ((name,) if name in self.options else self._after(spec.stage(name).after) for name in names)
+        return tuple(dict.fromkeys(each for nearest in found for each in nearest))
 
     def _stage(self, lane: Lane, choice: Choice, rate: float) -> PlannedStage:
         option, throughput = choice.option, choice.option.throughput(choice.batch)

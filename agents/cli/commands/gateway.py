@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from spillway.agents.cli import log
+from spillway.agents import log
 from spillway.agents.cli.addresses import address, refuse_open
 from spillway.agents.cli.cluster import find_cluster
 from spillway.agents.cli.options import cluster_options, listed_pipelines, log_format, metrics_options, run_dir_option

@@ -27,7 +27,7 @@ from spillway.lineage.metric_names import GATE
 from spillway.topology.capacity.hardware import options_of, read_catalogue
 from spillway.topology.capacity.plan import write_plan
 from spillway.topology.capacity.provisioning import Provisioning, first_sizes
-from spillway.topology.capacity.search import SEARCHES
+from spillway.topology.capacity.search import DEFAULT, SEARCHES
 from spillway.topology.load import load
 from spillway.topology.profiles import read_profile_file
 from spillway.topology.quantities import show_duration
@@ -52,7 +52,7 @@ _FILE = click.Path(path_type=Path, dir_okay=False)
     "--profiles", type=_FILE, metavar="FILE", help="Durations of models.  [default: the pipeline's 'profile']"
 )
 @click.option("-o", "--output", type=_FILE, metavar="FILE", help="Write the plan there, as YAML.")
-@click.option("--search", type=click.Choice(list(SEARCHES)), default="greedy", show_default=True, help="How to search.")
+@click.option("--search", type=click.Choice(list(SEARCHES)), default=DEFAULT, show_default=True, help="How to search.")
 @click.option(
     "--hop", callback=seconds, metavar="TIME", help="Time of a hop between stages.  [default: as recorded, else 4 ms]"
 )

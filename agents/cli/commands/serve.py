@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from spillway.agents.cli import log
+from spillway.agents import log
 from spillway.agents.cli.addresses import address, refuse_open
 from spillway.agents.cli.options import (
     bootstrap_option,

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import click
 
-from spillway.agents.cli.options import pipeline_argument
+from spillway.agents import log
+from spillway.agents.cli.options import log_format, pipeline_argument
 from spillway.agents.models.loading import TORCH_THREADS
 from spillway.agents.workers.identity import model_hash
 from spillway.agents.workers.processes import BLAS_THREADS, job_of
@@ -29,7 +30,8 @@ from spillway.topology.names import host_and_port
     type=click.Path(path_type=Path, file_okay=False, exists=True),
     help="Folder with ca.pem, cert.pem and key.pem of this host.",
 )
-def worker(pipeline: Path, stage: str, connect: str, tls: Path) -> None:
+@log_format
+def worker(pipeline: Path, stage: str, connect: str, tls: Path, log_format: str) -> None:
     """Run one worker of a stage whose workers are remote, and connect it to the stage's front.
 
     It loads the model and works until SIGTERM, which lets it finish its batch. If it loses the front, it reconnects.
@@ -53,7 +55,7 @@ def worker(pipeline: Path, stage: str, connect: str, tls: Path) -> None:
             f"stage {stage!r}: there is no module for {spec.model!r} in {Path.cwd()}, beside {pipeline} or on sys.path"
         )
     job = job_of(spec, TORCH_THREADS) | {"host": host, "port": port, "tls": str(tls.absolute()), "hash": told}
-    environment = dict(os.environ)
+    environment = {**os.environ, **log.environment(log_format, stage, None)}
     if spec.workers.threads is not None:
         environment |= dict.fromkeys(BLAS_THREADS, str(spec.workers.threads))
     start = [sys.executable, "-P", "-m", "spillway.agents.workers.remote", json.dumps(job)]

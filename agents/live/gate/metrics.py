@@ -97,7 +97,7 @@ class GateMetrics(Collector):
 
     def note(self, now: float, request_id: str, outcome: Outcome) -> None:
         """Keep a drop or failure for `recent`."""
-        text = outcome.text[:_MOST_TEXT]
+        text = outcome.text if len(outcome.text) <= _MOST_TEXT else f"{outcome.text[:_MOST_TEXT]}..."
         self._unanswered.append((now, request_id, outcome.kind, outcome.reason, outcome.stage, text))
 
     def recent(self) -> list[dict[str, Any]]:

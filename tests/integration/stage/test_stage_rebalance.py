@@ -51,7 +51,8 @@ def fresh(messages):
     return ids
 
 
-@pytest.mark.parametrize("how", [signal.SIGKILL, pytest.param(signal.SIGTERM, marks=pytest.mark.nightly)])
+@pytest.mark.nightly
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
 def test_replicas_join_and_leave_under_load(stage, until, how):
     one = stage(TWO)
     options = {"session": 2.0}  # so that a killed member's partitions move on within the test

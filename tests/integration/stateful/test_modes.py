@@ -17,10 +17,8 @@ stages:
 """
 
 
-@pytest.mark.parametrize(
-    "mode",
-    ["lineage-stash", *(pytest.param(mode, marks=pytest.mark.nightly) for mode in ("kafka-eos", "s1", "s2", "remus"))],
-)
+@pytest.mark.nightly
+@pytest.mark.parametrize("mode", ["lineage-stash", "kafka-eos", "s1", "s2", "remus"])
 def test_a_killed_primary_loses_nothing(states, mode):
     pipeline = states(SPEC.format(mode=mode))
     pipeline.start_all()

@@ -129,3 +129,26 @@ def test_it_lets_requests_in_again_after_a_period_of_nothing_but_drops(profile):
         synchronise(made, now + 2.0 + period)
         run_one(made, now + 2.5 + period, 0.03)
     assert all(run_one(made, now + 50 + turn, 0.03) for turn in range(5))
+
+
+def test_a_size_that_was_slow_is_not_expected_to_be_slow_for_good_where_only_smaller_ones_run():
+    """Else a policy that drops for it asks one query at a time from then on, and never learns better."""
+    estimate = RunningEstimate()
+    for _ in range(5):
+        estimate.observe(2, 0.6)  # the machine was busy
+        estimate.observe(8, 1.2)
+    estimate.observe(1, 0.05)
+    assert estimate(2) == pytest.approx(0.1)
+    assert estimate(8) == pytest.approx(0.4)
+    estimate.observe(2, 0.08)
+    assert estimate(2) == pytest.approx(0.098)  # and it is learned from there
+
+
+def test_a_slow_start_is_forgotten_after_five_batches():
+    """While its first batches were slow, a policy lets one query a second through: the mean alone took 20 of them."""
+    estimate = RunningEstimate()
+    for seconds in (2.0, 2.0, 2.0, 0.03, 0.03, 0.03, 0.03):
+        estimate.observe(1, seconds)
+    assert estimate(1) > 1.0
+    estimate.observe(1, 0.03)
+    assert estimate(1) == 0.03

@@ -6,8 +6,8 @@ import time
 import pytest
 from confluent_kafka import Producer
 
-from spillway.agents.cli import log
-from spillway.agents.cli.log import JsonFormatter, Repetitions, Services, TextFormatter
+from spillway.agents import log
+from spillway.agents.log import JsonFormatter, Repetitions, Services, TextFormatter
 from spillway.lineage import headers
 
 REFUSED = (

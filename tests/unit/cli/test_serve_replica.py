@@ -24,7 +24,7 @@ stages:
 )
 def test_a_replica_beyond_the_stages_own_is_refused(tmp_path, monkeypatch, stage, replica, said):
     monkeypatch.setattr("spillway.agents.cli.commands.serve._ensure_topics", lambda *_: None)
-    monkeypatch.setattr("spillway.agents.cli.log.to_stderr", lambda *_: None)
+    monkeypatch.setattr("spillway.agents.log.to_stderr", lambda *_: None)
     monkeypatch.setattr("spillway.agents.live.stage.process.run", lambda _config: pytest.fail("it was started"))
     file = tmp_path / "p.yaml"
     file.write_text(SPEC)

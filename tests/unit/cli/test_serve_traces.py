@@ -14,7 +14,7 @@ VARIABLE = "OTEL_EXPORTER_OTLP_ENDPOINT"
 
 @pytest.fixture
 def invoke(tmp_path, monkeypatch):
-    monkeypatch.setattr("spillway.agents.cli.log.to_stderr", lambda *_: None)
+    monkeypatch.setattr("spillway.agents.log.to_stderr", lambda *_: None)
     monkeypatch.setattr("spillway.agents.cli.commands.serve._ensure_topics", lambda *_: None)
     monkeypatch.setattr("spillway.agents.cli.commands.serve._own", lambda *args, **_: args[4]())
     monkeypatch.delenv(VARIABLE, raising=False)

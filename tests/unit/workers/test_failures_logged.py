@@ -5,9 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from spillway.agents.cli import log
 from spillway.agents.live.stage.batch_work import UserFunctions
-from spillway.agents.workers import shim
 from tests.unit.workers.answers import Worker, in_thread
 
 
@@ -73,7 +71,3 @@ def test_five_hundred_failures_of_one_line_are_one_traceback(worker, caplog, act
     (record,) = caplog.records
     assert "Traceback (most recent call last)" in record.getMessage()
     assert "test_failures_logged.py" in record.getMessage()
-
-
-def test_workers_and_fronts_log_in_one_format():
-    assert shim.LOG_FORMAT == log._FORMAT

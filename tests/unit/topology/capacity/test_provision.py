@@ -81,7 +81,7 @@ def test_a_plan_is_printed_and_written(files, capsys):
     assert plan.envelope[0][0] == pytest.approx(plan.trace.service_time)
     assert f"cost {plan.cost:.3f} per hour" in out
     assert "c: not planned (a state, several fronts or copies), and not part of the cost" in out
-    assert "Alg. 1" in out
+    assert "1. the model's sizes: a: 1 x cpu" in out
     assert run([*arguments, "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["cost"] == pytest.approx(plan.cost, rel=1e-5)
 

@@ -2,14 +2,18 @@
 
 A client that finds no broker says so at each attempt, which is some twenty times a second for each of its connections.
 Each of Faust's services says at every start, on a line of its own, that it starts: that is for who debugs Faust.
+
+What a process starts logs as it does, by an environment variable (`as_parent`). Nothing but Python's own library is
+imported here, as a worker may run in an interpreter without Spillway.
 """
 
 from __future__ import annotations
 
 import json
 import logging
+import os
 import sys
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -17,6 +21,7 @@ if TYPE_CHECKING:
 
 _FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 TEXT, JSON = "text", "json"
+_VARIABLE = "SPILLWAY_LOG"  # how this process logs, for those that it starts
 _CLIENTS = "%s [%s] %s"  # facility, client, text: how confluent-kafka hands on what librdkafka logs
 _FAILURE = "FAIL"  # the facility of lost and refused connections
 _NO_ID = "GETPID"  # of producers that wait for a coordinator, as all do that start beside their Kafka
@@ -88,8 +93,9 @@ class JsonFormatter(logging.Formatter):
         message = record.getMessage()
         if record.exc_info:
             message += "\n" + self.formatException(record.exc_info)
+        at = datetime.fromtimestamp(record.created, timezone.utc)  # noqa: UP017 - a worker's Python may be older
         told = {
-            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
+            "time": at.isoformat(timespec="milliseconds"),
             "level": record.levelname,
             "logger": record.name,
             "message": message,
@@ -104,6 +110,17 @@ def to_stderr(form: str = TEXT, stage: str | None = None, replica: int | None = 
     """Log to stderr, as text or JSON; `stage` and `replica` say in JSON which process this is."""
     logging.basicConfig(stream=sys.stderr, level=logging.INFO)
     _prepare(form, stage, replica)
+    os.environ |= environment(form, stage, replica)
+
+
+def environment(form: str, stage: str | None, replica: int | None) -> dict[str, str]:
+    """Return what has a process that is started with it log so (`as_parent`)."""
+    return {_VARIABLE: json.dumps({"form": form, "stage": stage, "replica": replica})}
+
+
+def as_parent() -> None:
+    """Log to stderr as the process does that started this one."""
+    to_stderr(**json.loads(os.environ.get(_VARIABLE, "{}")))
 
 
 def to_file(path: Path, form: str = TEXT, stage: str | None = None) -> None:

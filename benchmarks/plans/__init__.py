@@ -1,0 +1,1 @@
+"""How far plans are from the cheapest: random pipelines, and a search that spares no estimates."""
