@@ -32,7 +32,7 @@ def test_all_sections_are_told_and_what_is_learned_is_as_the_thesis_says(monkeyp
     for row in hybrid[2:]:
         before, online, retrained, prior = map(float, row[2:6])
         assert retrained < online < before
-        assert prior < online or row[1] == "10 + 7"  # of so few, features know their own ratings too well
+        assert prior < online or int(row[1].split()[0]) < 40  # of so few, features know their own ratings too well
     zero, mean = ([float(cell.split()[0]) for cell in row[1:7]] for row in fresh[2:])
     assert all(better < worse for better, worse in zip(mean, zero, strict=True))
     assert len(bandits) == 2 + 12
