@@ -76,6 +76,8 @@ class Retrained(NamedTuple):
         found = f"{self.held} held-out observations of {len(self.counts)} users"
         if self.chance(gain) >= 1 - level:
             return f"{found} show that they are not better by {gain:.1%}"
+        if self.chance() <= level:
+            return f"{found} show {1 - self.new / self.old:.1%} less loss, and {gain:.1%} are asked for"
         return f"{found} do not suffice to tell: p = {self.chance():.2g}, and {level:g} is asked for; it waits for more"
 
 

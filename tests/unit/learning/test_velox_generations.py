@@ -532,6 +532,8 @@ def test_where_the_data_do_not_suffice_it_is_said_and_where_features_are_no_bett
     worse = simulated(np.random.default_rng(2), 0.0, 0.2)
     assert not worse.better(0.01)
     assert "of 100 users show that they are not better by 1.0%" in worse.why(0.01)
+    better = simulated(np.random.default_rng(11), 0.2, 0.1)
+    assert "less loss, and" in better.why(1.01 - better.new / better.old)  # better for sure, but not by so much
     alone = simulated(np.random.default_rng(2), 0.5, 0.0, users=1, each=60)
     assert not alone.better(0.01)  # of one user nothing is known of how users differ
     assert alone.chance() == 1
