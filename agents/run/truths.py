@@ -20,7 +20,6 @@ from spillway.agents.run.emission import Carried
 from spillway.lineage import flags, headers, reasons
 from spillway.lineage.errors import WireError
 from spillway.lineage.message import FAILED, PREDICTION, Outcome, Query
-from spillway.lineage.ports import Record
 from spillway.lineage.values.codec import encode_outcome
 
 if TYPE_CHECKING:
@@ -49,9 +48,7 @@ def divide(delivery: Delivery, ids: Sequence[str], check: Callable[[dict[str, An
             check(inputs)
         except WireError as error:
             unusable = Loss(FAILED, error.reason, str(error))
-        own = Record(
-            record.topic, record.partition, record.offset, record.timestamp, record.log_append, key.encode(), None, ()
-        )
+        own = replace(record, key=key.encode(), value=None, headers=())
         payload = Carried(own, delivery.payload.headers, Query(inputs, {}))
         truths.append(replace(delivery, request_id=one, payload=payload, unusable=unusable, ids=()))
     return truths
@@ -82,24 +79,21 @@ def _read_flags(text: Any) -> dict[str, Any]:
 
 def opened(requests: Sequence[Request]) -> list[Request]:
     """Return requests with each truth that did not come before in place of its message."""
-    return [
-        request if each is None else replace(request, request_id=each.request_id, parts=(each,))
-        for request in requests
-        for each in _unseen(request)
-    ]
+    found: list[Request] = []
+    for request in requests:
+        delivery = request.parts[0]
+        if not delivery.truths:
+            found.append(request)
+        for place, each in enumerate(delivery.truths):
+            if place not in delivery.repeated:
+                found.append(replace(request, request_id=each.request_id, parts=(each,)))
+    return found
 
 
 def closed(requests: Sequence[Request], results: Sequence[Result], stage: str, limits: Limits) -> list[Result]:
     """Return the result of each request, from those of all that they were opened to."""
     left = iter(results)
     return [_message(request, left, stage, limits) if request.parts[0].truths else next(left) for request in requests]
-
-
-def _unseen(request: Request) -> Iterator[Delivery | None]:
-    delivery = request.parts[0]
-    if not delivery.truths:
-        yield None
-    yield from (each for place, each in enumerate(delivery.truths) if place not in delivery.repeated)
 
 
 def _message(request: Request, left: Iterator[Result], stage: str, limits: Limits) -> Result:

@@ -278,14 +278,12 @@ class Client:
         return self._learners.send(learner, of, truth, inputs=inputs, feedback_id=feedback_id)
 
     def feedback_many(self, learner: str, truths: Iterable[Truth | tuple[Any, ...]]) -> list[Feedback]:
-        """Send a learner many truths, together as far as they fit into messages; returns at once.
+        """Send a learner many truths in few messages; returns at once, unless 64 messages are unanswered.
 
-        Each is a `Truth`, or a tuple of an outcome or a key, the truth, and maybe inputs and an id; all as of
-        `feedback`. Returned is the feedback on each, in order: `accepted` waits until the broker has it, `outcome` and
-        `token` until the learner has answered. A truth that cannot be sent or taken fails alone: these raise what is
-        wrong, with its place, as in `truths[3]`. One that came before raises `OutcomeTimeoutError` at once.
-
-        Blocks only while some 16,000 truths wait for the learner.
+        Each is a tuple of an outcome or a key, the truth, and maybe inputs and an id, as of `feedback`. Of the feedback
+        on each `accepted` waits until the broker has it, `outcome` and `token` until the learner has answered. A truth
+        that cannot be sent or taken fails alone: these raise what is wrong, with its place. One that came before raises
+        `OutcomeTimeoutError` at once.
         """
         self._queries.require_home()
         return self._learners.send_many(learner, truths)
