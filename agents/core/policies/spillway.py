@@ -12,18 +12,16 @@ on behalf of a later one's queue, which is better judged there, when it is known
 * d and w of later stages are those of a batch of one, and a quantile of what was observed on top of it, wait and
   fuller batch together (`Delays`). PARD's full batches and waits are too long for every
   stage behind the slowest, and a queue kept short by what never happens is drops.
-* These delays are remembered from the times in which requests waited somewhere, as the estimate is for such times;
-  and as many that are reckoned, of a stage in full stream, count beside them for as long as it runs. What was seen
-  since the last overload are mild waits: by these alone a crowd begins with far too short delays, and what it lets in
-  then is wasted. A wait counts as it was when the batch really started: what was expected of it errs on one side when
-  batches take longer.
-* The quantile follows from how long the line has been there. A margin of m seconds leaves m of the line's room unused,
-  once, at the end of the overload; a margin too small wastes the share 1 - F(m) of all work, for as long as the
-  overload goes on. That is as long again as it has lasted, T, as far as anybody knows: so m is where m + T (1 - F(m))
-  is least, F being the delays' distribution. A short burst is let in, and in a long one only what is sure.
-* It counts where the last of the line would be late if all before it were served: some have to be dropped then. Each
-  drop shortens the line, so it is looked at again: as few are dropped as have to be. Where none would be late a drop
-  saves nothing but doubtful work, and `quantile` decides.
+* These delays are remembered from the times in which requests waited somewhere, as the estimate is for such times.
+  Calm ones would let a burst begin with far too short delays. Before any were seen they are reckoned. A wait counts
+  as it was when the batch really started: what was expected of it errs on one side when batches take longer.
+* The quantile follows from the whole waiting line (`Spillway.fill`). As long as the last in it will be in time if all
+  before it are served, a drop saves nothing but doubtful places: the quantile is low while requests have waited for
+  less than `lasting`, as most bursts are over soon and what is let in at their end finds the later stages idle. Where
+  the last will be late some have to be dropped anyway, so let it be the doubtful ones; and where it will be late by
+  more than `deep`, or the line has not been empty for `long`, all that have the least doubt: LBF serves everybody at
+  the edge of what is let in, and a quantile of .9 would waste a tenth of all work for as long as the overload lasts.
+  Each drop shortens the line, so it is looked at again: as few are dropped as have to be.
 * Low Budget First always: what is kept waiting is served after the burst.
 
 Seconds throughout. A decision is one addition and one comparison, and once a batch a look at the end of the line;
@@ -39,7 +37,7 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 from pydantic import Field
 
-from spillway.agents.core.estimates.outlook import ANY, Later, Outlook, pool
+from spillway.agents.core.estimates.outlook import ANY, Later, Outlook
 from spillway.agents.core.policies.adaptive import LOW
 from spillway.agents.core.policies.pard import Pard, PathParameters
 
@@ -91,14 +89,6 @@ class Delays(Outlook):
             self._levels[key] = found
         return found
 
-    def worthwhile(self, stage: str, lasting: float) -> float:
-        """Return the share of the later delays that it pays to cover in an overload of `lasting` seconds to come."""
-        sums = self._sums.get(self.later(stage).path)
-        if sums is None or not len(sums):
-            return 1.0
-        covered = np.arange(1, len(sums) + 1) / len(sums)
-        return float(covered[np.argmin(sums + lasting * (1.0 - covered))])
-
     def _reckoned(self, path: tuple[str, ...], share: float) -> Later:
         queueing = sum(self.queueing(stage) for stage in path)
         alone = sum(self._alone(stage) for stage in path)
@@ -121,24 +111,20 @@ class Delays(Outlook):
         return self.duration(stage) * (facts.duration(1) / full if facts is not None and full > 0 else 1.0)
 
     def _drawn_waits(self, stage: str) -> NDArray[np.float64] | None:
-        reckoned = self._expected.get(stage)
-        if stage not in self._draws and reckoned is not None:
-            seen = pool(self._states.get(stage, ()), self._size)
-            both = np.concatenate([np.resize(seen, len(reckoned)), reckoned]) if len(seen) else reckoned
-            self._draws[stage] = self._sampler.draw(self._place(stage), both)
+        values = self._expected.get(stage)
+        if stage not in self._draws and values is not None and self._anything and not self._states.get(stage):
+            self._draws[stage] = self._sampler.draw(self._places.get(stage, len(self._places)), values)
         return super()._drawn_waits(stage)
 
 
 def expected(view: StageView, stage: str, count: int) -> NDArray[np.float64]:
-    """Give the delays of a stage in full stream: waits of up to a batch, of the size that will settle.
+    """Give delays to reckon with before any were seen: waits spread over a batch, of the size that will settle.
 
-    That is the batch that forms while one as large runs, if as much comes as the stages before it let through. Where
-    several workers share a queue, one of them is free so much sooner; the queues count as divided like those here.
+    That is the batch that forms while one as large runs, if as much comes as the stages before it let through.
     """
-    facts, here = view.facts[stage], view.facts.get(view.stage, view.facts[stage])
+    facts = view.facts[stage]
     taken = facts.duration(settled(facts, _let_through(view, stage)))
-    shared = max(1.0, facts.workers * view.instances / max(1, here.workers))
-    return np.asarray((np.arange(count) + 0.5) * (taken / shared / count) + taken - facts.duration(1), np.float64)
+    return np.asarray((np.arange(count) + 0.5) * (taken / count) + taken - facts.duration(1), np.float64)
 
 
 def settled(facts: StageFacts, rate: float) -> int:
@@ -164,14 +150,26 @@ def _speed(facts: StageFacts) -> float:
     return facts.workers * facts.batch / full if full > 0 else float("inf")
 
 
+_RECKONED = 100  # delays of a stage that stand for those seen, before there are any
 _LIKELY = 0.1  # PARD's quantile: of the hops that even a request that never waits has before it
+_SURE = 1.0  # the quantile where an overload is deep or long: the longest delays there were
 
 
 class SpillwayParameters(PathParameters):
     """What can be set of it. The defaults are the same for every pipeline and trace; see docs/results/policies.md."""
 
     quantile: float = Field(0.9, ge=0, le=1)
-    """The share of the summed delays of later stages that the estimate covers at least where requests wait."""
+    """The share of the summed delays of later stages that the estimate covers where requests wait."""
+    at_first: float = Field(0.7, ge=0, le=1)
+    """The same in the beginning."""
+    lasting: float = Field(0.5, ge=0)
+    """Seconds that the beginning lasts, from when the first one had to wait."""
+    short: float = Field(0.97, ge=0, le=1)
+    """The same where the last of those that wait would be late."""
+    deep: float = Field(0.05, ge=0)
+    """Seconds; where it would be late by more, the estimate covers all delays."""
+    long: float = Field(2.0, ge=0)
+    """Seconds of waiting after which it does, too, where the last would be late."""
     samples: int = Field(1_000, ge=1, le=1_000_000)
     """Delays of a stage that are remembered, and draws from them."""
 
@@ -189,6 +187,7 @@ class Spillway(Pard):
         "_least",
         "_longer",
         "_pressed",
+        "_set",
         "_share",
         "_shares",
         "_since",
@@ -206,18 +205,22 @@ class Spillway(Pard):
         key = (Delays, parameters.quantile, parameters.samples)
         self._delays: Delays = view.shared.get(key) or Delays(view, parameters.quantile, parameters.samples)
         self._outlook = view.shared[key] = self._delays
+        self._set = parameters
         self._share = self._calm = parameters.quantile  # that counts now; and where nothing in the line would be late
-        self._tense = self._calm  # where something would be
-        self._since = 0.0  # when the first of those that wait came to wait
+        self._tense = parameters.short  # where something would be, a little
         self._late = 0.0  # seconds by which the last of the line would be late
         self._each = 0.0  # seconds by which each request in it lets those behind it wait longer
         self._shares: dict[float, float] = {}  # by quantile, seconds needed from t_e on where others wait
+        self._since = 0.0  # when the first of those that wait came to wait
         alone = facts.duration(1)
         self._full = facts.duration(facts.batch)  # as profiled
         self._alone = alone / self._full if self._full > 0 else 1.0  # a batch of one, over a full one
         self._longer = [facts.duration(max(1, size)) - alone for size in range(facts.batch + 1)]
         self._pressed = False  # whether requests wait anywhere
         self._spared = 0.0
+        if view.stage in view.facts:
+            reckoned = max(1, _RECKONED * view.instances // max(1, facts.workers))
+            self._seen.waits += expected(view, view.stage, reckoned).tolist()
         self._renew()
 
     def push(self, now: float, request: Request) -> None:
@@ -231,13 +234,19 @@ class Spillway(Pard):
         self, now: float, starts: float, room: int, batch: list[Request], drops: list[tuple[Request, Refusal]]
     ) -> None:
         """Look at the end of the line, then move over what is let in."""
+        of, waited = self._set, now - self._since
+        self._calm = of.quantile if waited >= of.lasting else of.at_first
+        self._tense = of.short if waited < of.long else _SURE
         turn = starts + len(self._waiting) * self._each
-        self._late = turn + self._shares[self._tense] - self._waiting.latest
+        self._late = turn + self._shares[self._calm] - self._waiting.latest
         self._choose()
         super().fill(now, starts, room, batch, drops)
 
     def _choose(self) -> None:
-        self._share = self._tense if self._late > 0 else self._calm
+        if self._late <= 0:
+            self._share = self._calm
+        else:
+            self._share = self._tense if self._late <= self._set.deep else _SURE
 
     def judge(self, now: float, starts: float, request: Request) -> Refusal | None:
         """Refuse what would end too late: by eq. 3 where others wait here, else only what surely would."""
@@ -297,16 +306,14 @@ class Spillway(Pard):
     def tick(self, now: float, load: Load, states: Mapping[str, Sequence[StageState]]) -> None:
         super().tick(now, load, states)
         self._pressed = any(state.queueing > 0 for stage in states.values() for state in stage)
-        self._tense = self._calm
-        if len(self._waiting):
-            self._tense = max(self._calm, self._delays.worthwhile(self.view.stage, now - self._since))
         self._renew()
 
     def _renew(self) -> None:
-        stage = self.view.stage
+        of, stage = self._set, self.view.stage
         self._each = self._duration / (self.facts.batch * self.view.instances)
         self._shares = {
-            share: self._duration + self._delays.covering(share, stage).total for share in (self._calm, self._tense)
+            share: self._duration + self._delays.covering(share, stage).total
+            for share in (of.at_first, of.quantile, of.short, _SURE)
         }
         self._least = self._at_least(self._later)
         # What an idle instance of the last stage takes at once keeps nobody waiting, and only the gate is left: a drop

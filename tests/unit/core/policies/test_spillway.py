@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 
 from spillway.agents.core.batching import Batcher
 from spillway.agents.core.policies import make
-from spillway.agents.core.policies.spillway import expected
 from spillway.agents.core.policy import Load
 
 from .scenes import FACTS, IDLE, request, states, told, view
@@ -42,7 +41,7 @@ def filled(made, ms, waiting, since, deadline):
 
 
 def spread():
-    """Let b and c have seen delays of [0, 30] and [0, 2] ms, evenly."""
+    """Let b and c have delays of [0, 30] and [0, 2] ms, evenly: .7 of the sums are below 22, .9 below 28."""
     there = states()
     there["b"] = [told("b", waits=[(i + 0.5) * 0.0003 for i in range(100)])]
     there["c"] = [told("c", waits=[(i + 0.5) * 0.00002 for i in range(100)])]
@@ -54,47 +53,48 @@ def test_strict_where_others_wait():
     assert latest(policy(), waiting=1) == pytest.approx(500 - 50 - 56, abs=1)
 
 
-def long_line(lasted, **more):
-    """A policy that has had a line for so many seconds at 100.0; it is emptied."""
-    made = policy(**more)
-    made.push(100.0 - lasted, request())
-    made.tick(100.0, IDLE, spread())
-    made.remove(lambda _: True)
-    return made
+@pytest.mark.parametrize(
+    ("since", "delays", "why"), [(99.0, 28, "they have waited for a second"), (99.6, 22, "the burst is young")]
+)
+def test_less_strict_as_long_as_a_burst_is_young(since, delays, why):
+    made = policy()
+    made.tick(3.0, IDLE, spread())
+    assert latest(made, waiting=1, since=since) == pytest.approx(500 - 50 - 14 - delays, abs=2), why
 
 
-def strictness(lasted, late, *, waiting=1, **more):
+def strictness(setting="spillway", *, since=99.9, late=0.0, waiting=1):
     """The quantile with which a batch of t_e = 100 is filled, `late` being what the last in line would be late by."""
-    made = long_line(lasted, **more)
-    needed = waiting * 0.05 / 5 + made._shares[made._tense]
+    made = policy(setting=setting)
+    needed = waiting * 0.05 / 5 + made._shares[0.7 if 100.0 - since < 0.5 else 0.9]
     for _ in range(waiting):
-        made.push(100.0 - lasted, request(sent=100.0 + needed - late - 0.5))
+        made.push(since, request(sent=100.0 + needed - late - 0.5))
     made.fill(100.0, 100.0, 0, [], [])
     return made._share
 
 
-def test_strictest_where_the_last_in_line_would_be_late_after_a_long_overload():
-    assert strictness(9.0, 0.001) == 1.0
-    assert strictness(9.0, -0.001) == 0.9  # long, but nothing would be late
-    assert strictness(9.0, 0.001, waiting=20) == 1.0  # 20 take 200 ms
-    assert strictness(9.0, -0.001, waiting=20) == 0.9
-    assert strictness(0.01, 0.001) == 0.9  # soon over, as far as anybody knows
+def test_strict_as_soon_as_the_last_in_line_would_be_late():
+    assert strictness(late=-0.001) == 0.7
+    assert strictness(late=0.001) == 0.97
+    assert strictness(late=0.001, waiting=20) == 0.97  # 20 take 200 ms
+    assert strictness(late=-0.001, waiting=20) == 0.7
+    assert strictness(late=0.001, since=99.0) == 0.97
+    assert strictness(late=-0.001, since=99.0) == 0.9
 
 
-def test_the_margin_grows_with_the_overload_to_come():
-    made = long_line(1.0)
-    worth = [made._delays.worthwhile("a", seconds) for seconds in (0.0, 0.05, 0.2, 1.0, 100.0)]
-    assert worth == sorted(worth)
-    assert worth[0] < 0.01
-    assert worth[-1] == 1.0
+def test_strictest_in_a_deep_or_a_long_overload():
+    assert strictness(late=0.051) == 1.0
+    assert strictness(late=0.049) == 0.97
+    assert strictness(late=0.001, since=97.9) == 1.0
+    assert strictness(late=-0.001, since=90.0) == 0.9  # long, but nothing would be late
 
 
 def test_no_more_are_dropped_than_have_to_be():
     # Each of whom lets the others wait 10 ms longer; without two of them the last, 15 ms late, is in time.
-    made = long_line(9.0)
+    made = policy()
+    made.tick(3.0, IDLE, spread())
     for number in range(10):
-        made.push(99.9, request(str(number), sent=100.0 + made._shares[0.9] + 0.001 - 0.5))
-    made.push(99.9, request("last", sent=100.0 + 11 * 0.01 + made._shares[1.0] - 0.015 - 0.5))
+        made.push(99.9, request(str(number), sent=100.0 + made._shares[0.7] + 0.001 - 0.5))
+    made.push(99.9, request("last", sent=100.0 + 11 * 0.01 + made._shares[0.7] - 0.015 - 0.5))
     batch, drops = [], []
     made.fill(100.0, 100.0, 5, batch, drops)
     assert [each.request_id for each, _ in drops] == ["0", "1"]
@@ -104,23 +104,18 @@ def test_no_more_are_dropped_than_have_to_be():
 def test_the_time_of_waiting_begins_anew_when_the_line_was_empty():
     made = policy()
     made.push(90.0, request())
-    made.tick(99.0, IDLE, spread())
-    assert made._tense == 1.0
-    made.pop(99.0)
-    made.push(99.99, request())
-    made.tick(100.0, IDLE, spread())
-    assert made._tense == 0.9
+    made.pop(91.0)
+    made.push(99.9, request())
+    made.fill(100.0, 100.0, 0, [], [])
+    assert made._share == 0.7
 
 
 def test_several_instances_get_through_the_line_sooner():
-    shares = {}
-    for instances in (1, 2):
-        made = long_line(9.0, instances=instances)
-        for _ in range(20):
-            made.push(99.9, request(sent=100.0 + 20 * 0.05 / 10 + made._shares[1.0] + 0.001 - 0.5))
-        made.fill(100.0, 100.0, 0, [], [])
-        shares[instances] = made._share
-    assert shares == {1: 1.0, 2: 0.9}
+    made = policy(instances=2)
+    for _ in range(20):
+        made.push(99.9, request(sent=100.0 + 20 * 0.05 / 10 + made._shares[0.7] + 0.001 - 0.5))
+    made.fill(100.0, 100.0, 0, [], [])
+    assert made._share == 0.7
 
 
 def test_lenient_where_none_waits():
@@ -214,16 +209,12 @@ def test_a_wait_counts_as_it_was_not_as_it_was_expected():
     assert delays[-2:] == pytest.approx([0.0, 0.009])
 
 
-def test_what_a_full_stream_brings_is_never_forgotten():
+def test_a_burst_soon_outweighs_what_was_reckoned_with():
+    # 100 delays of the stage, over its workers; seen ones take their place as soon as there are more of them
     made = policy()
-    calm = states() | {name: [told(name, waits=[0.0] * 1000)] for name in "bc"}
-    made.tick(3.0, IDLE, calm)
-    assert made._delays.covering(0.2, "a").waits == 0.0  # a quarter of the sums are of what was seen alone
-    assert made._delays.covering(0.9, "a").waits > 0.005
-
-
-def test_workers_of_one_queue_are_free_sooner():
-    assert expected(view(instances=2), "b", 100).max() < expected(view(), "b", 100).max()
+    assert len(made.report(3.0, IDLE).waits) == 50
+    run(made, [0.0] * 5)
+    assert len(made.report(3.1, IDLE).waits) == 55
 
 
 def test_delays_are_drawn_anew_at_every_synchronisation():
