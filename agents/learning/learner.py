@@ -143,8 +143,9 @@ class Learner:
             if member in members:
                 if not _is_number(told["p"]):
                     raise UsageError(f"a member was asked with a probability in (0, 1], not {told['p']!r:.80}")
-                if not all(map(_is_number, scores := told.get("scores", ()))):
-                    raise UsageError(f"a member's scores are numbers, not {scores!r:.80}")
+                scores = told.get("scores", [])
+                if not isinstance(scores, list) or not all(map(_is_number, scores)):
+                    raise UsageError(f"a member's scores are a list of numbers, not {scores!r:.80}")
                 loss = float(self._loss(query["truth"], told["answer"])) if "answer" in told else 1.0
                 losses[member] = Observed(told["p"], loss).loss
         return losses

@@ -82,6 +82,7 @@ class Stacked(Exp4):
                 gradient = _softmax(logits)
                 gradient[place] -= 1
                 steps = logs[:, :, None] * gradient
+                # Where a matrix is new, so is the sum of its squared gradients.
                 for member, before, step in zip(told, matrices, steps, strict=True):
                     squared = self._kept(rests[member][0]) * bool(before.any()) + float((step * step).sum())
                     after = before - self.eta / math.sqrt(squared or 1.0) * step

@@ -155,9 +155,9 @@ def test_truths_come_by_the_flags_alone_and_a_replay_comes_to_the_same_bits():
 def test_scores_that_someone_made_up_are_refused():
     model = Learner("kind", MEMBERS, {"name": "stacked"}, "zero_one")
     states = {key: model.share() for key in ("all", SHARED)}
-    for scores in (["x", 1], [True, 0.5], [0.5, 7.0], [float("inf"), 0.0]):
+    for scores in (None, ["x", 1], [True, 0.5], [0.5, 7.0], [float("inf"), 0.0]):
         told = {"members": {"a": {"p": 1.0, "answer": 0, "scores": scores}}}
-        with pytest.raises(UsageError, match=r"scores are numbers|probabilities"):
+        with pytest.raises(UsageError, match=r"scores are a list of numbers|probabilities"):
             model.compute(states, [Inputs({"truth": 0, "flags": {"kind": told}}, {}, "id", "all")])
 
 
