@@ -8,6 +8,11 @@ were trained from does not count.
 A mean loss that is less may be chance. The losses of one user hang together, so the users' differences are tested: a
 paired t test, one-sided, at a stated level. Where it finds the new features neither better nor, at the same level,
 short of the gain that is asked for, the data do not suffice.
+
+Where what is observed has changed, users' weights are of before, whatever the features, and a switch makes them anew.
+So features that are not worse than the old by more than the gain are switched to as well where users' errors of late,
+as they were served, are above what the new features have on what is held out, by the same test. Its level is .05, as
+little is lost where it errs.
 """
 
 from __future__ import annotations
@@ -22,17 +27,18 @@ from spillway.agents.learning.velox import observed
 from spillway.agents.learning.velox.learning import FIRST, HELD
 from spillway.agents.learning.velox.model import Features, Seen
 from spillway.agents.learning.velox.prior import estimated
-from spillway.agents.learning.velox.staleness import LEVEL
+from spillway.agents.learning.velox.staleness import LEVEL, NONE
 from spillway.agents.learning.velox.weights import fitted
 from spillway.lineage.errors import ModelError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from spillway.agents.learning.velox.model import VeloxModel
     from spillway.agents.learning.velox.prior import Prior
     from spillway.agents.learning.velox.weights import Matrix, Vector
 
+LATE = 0.05
 _FEWEST = 10  # held-out observations, below which nothing is decided
 _Losses = list["Vector"]  # of each user's observations; NaN where there is none
 
@@ -40,7 +46,8 @@ _Losses = list["Vector"]  # of each user's observations; NaN where there is none
 class Retrained(NamedTuple):
     """New parameters with their prior, and the mean losses of the old and the new features, user by user.
 
-    `off` has the users' sums of differences, old less new, and `counts` of how many observations.
+    `off` has the users' sums of differences, old less new, and `counts` of how many observations. `late` has, for each
+    user with enough errors, their mean of late as served, less that of the new features.
     """
 
     parameters: Mapping[str, Any]
@@ -49,6 +56,7 @@ class Retrained(NamedTuple):
     new: float
     off: Vector
     counts: Vector
+    late: Vector
     lost: int  # observations that the old features can predict, and the new ones cannot
 
     @property
@@ -60,14 +68,19 @@ class Retrained(NamedTuple):
         users = len(self.counts)
         short = self.off - gain * self.old * self.counts
         error = math.sqrt(users * float(np.square(short - short.sum() / self.held * self.counts).sum()))
-        freedom = users - 1
-        if freedom < 1 or error == 0:
-            return 1.0
-        t = float(short.sum()) * math.sqrt(freedom) / error
-        return 1 - NormalDist().cdf(t * (1 - 1 / (4 * freedom)) / math.sqrt(1 + t * t / (2 * freedom)))
+        return _tail(float(short.sum()), error, users - 1)
+
+    def late_by_chance(self) -> float:
+        """How likely what is served is so much worse of late by chance."""
+        users = len(self.late)
+        off = self.late - self.late.mean() if users else self.late
+        return _tail(float(self.late.sum()), math.sqrt(users * float(np.square(off).sum())), users - 1)
 
     def better(self, gain: float, level: float = LEVEL) -> bool:
-        return not self.lost and self.new < self.old * (1 - gain) and self.chance() <= level
+        if self.lost:
+            return False
+        by_far = self.new < self.old * (1 - gain) and self.chance() <= level
+        return by_far or (self.new <= self.old * (1 + gain) and self.late_by_chance() <= LATE)
 
     def why(self, gain: float, level: float = LEVEL) -> str:
         """Why the new features are not switched to."""
@@ -76,7 +89,18 @@ class Retrained(NamedTuple):
         found = f"{self.held} held-out observations of {len(self.counts)} users"
         if self.chance(gain) >= 1 - level:
             return f"{found} show that they are not better by {gain:.1%}"
-        return f"{found} do not suffice to tell: p = {self.chance():.2g}, and {level:g} is asked for; it waits for more"
+        if self.chance() <= level:
+            return f"{found} show {1 - self.new / self.old:.1%} less loss, and {gain:.1%} are asked for"
+        chances = f"p = {self.chance():.2g}, beside what was served of late {self.late_by_chance():.2g}"
+        return f"{found} do not suffice to tell: {chances}, and {level:g} or {LATE:g} is asked for; it waits for more"
+
+
+def _tail(total: float, error: float, freedom: int) -> float:
+    """The probability of a sum at least so large, of differences that are none; `error` is sqrt(n * their squares)."""
+    if freedom < 1 or error == 0:
+        return 1.0
+    t = total * math.sqrt(freedom) / error
+    return 1 - NormalDist().cdf(t * (1 - 1 / (4 * freedom)) / math.sqrt(1 + t * t / (2 * freedom)))
 
 
 def retrain(old: Features, generation: str, users: Mapping[str, Mapping[str, Any]]) -> Retrained:
@@ -97,17 +121,27 @@ def retrain(old: Features, generation: str, users: Mapping[str, Mapping[str, Any
             prior, judged = _judged(model, features, users, out)
             losses.append(judged)
     before, after = ([np.concatenate(each) for each in zip(*losses, strict=True)] for losses in found)  # of all turns
-    return _compared(parameters, prior, before, after)
+    return _compared(parameters, prior, before, after, _late(generation, users.values(), after))
 
 
-def _compared(parameters: Mapping[str, Any], prior: Prior, before: _Losses, after: _Losses) -> Retrained:
+def _late(generation: str, users: Iterable[Mapping[str, Any]], after: _Losses) -> Vector:
+    """Of each user with enough of both: the mean loss of late over `generation`, as served, less that of `after`."""
+    late = []
+    for state, losses in zip(users, after, strict=True):
+        count, _, recent, _ = state[HELD][generation]["errors"][0] if generation in state[HELD] else NONE
+        if count >= _FEWEST and np.isfinite(losses).any():
+            late.append(recent - float(np.nanmean(losses)))
+    return np.array(late)
+
+
+def _compared(parameters: Mapping[str, Any], prior: Prior, before: _Losses, after: _Losses, late: Vector) -> Retrained:
     both = [np.isfinite(one) & np.isfinite(other) for one, other in zip(before, after, strict=True)]
     counts = np.array([each.sum() for each in both], np.float64)
     old, new = (np.array([each[of].sum() for each, of in zip(losses, both, strict=True)]) for losses in (before, after))
     lost = sum(int((np.isfinite(one) & np.isnan(other)).sum()) for one, other in zip(before, after, strict=True))
     judged, total = counts > 0, max(1.0, counts.sum())
     means = float(old.sum() / total), float(new.sum() / total)
-    return Retrained(parameters, prior, *means, (old - new)[judged], counts[judged], lost)
+    return Retrained(parameters, prior, *means, (old - new)[judged], counts[judged], late, lost)
 
 
 def _judged(

@@ -8,9 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spillway.agents.learning.velox import observed, thetas
+from spillway.agents.learning.velox.learning import HELD
 from spillway.agents.learning.velox.model import Features, VeloxModel
 from spillway.agents.learning.velox.prior import Prior, estimated, plain
-from spillway.agents.learning.velox.retraining import retrain
+from spillway.agents.learning.velox.retraining import _late, retrain
 from spillway.agents.learning.velox.rises import added, empty, risen
 from spillway.agents.learning.velox.served import Served
 from spillway.agents.learning.velox.staleness import NONE, Stale, tallied, together
@@ -532,12 +533,35 @@ def test_where_the_data_do_not_suffice_it_is_said_and_where_features_are_no_bett
     worse = simulated(np.random.default_rng(2), 0.0, 0.2)
     assert not worse.better(0.01)
     assert "of 100 users show that they are not better by 1.0%" in worse.why(0.01)
+    better = simulated(np.random.default_rng(11), 0.2, 0.1)
+    assert "less loss, and" in better.why(1.01 - better.new / better.old)  # better for sure, but not by so much
     alone = simulated(np.random.default_rng(2), 0.5, 0.0, users=1, each=60)
     assert not alone.better(0.01)  # of one user nothing is known of how users differ
     assert alone.chance() == 1
     gone = few._replace(lost=2, new=0.0)
     assert not gone.better(0.01)
     assert "2 held-out observations are of items that the new features lack" in gone.why(0.01)
+
+
+def test_features_that_are_as_good_are_switched_to_where_what_is_served_has_become_bad():
+    """After a drift the old features, too, would be good again with weights that are made anew: a switch does that."""
+    equal = simulated(np.random.default_rng(2), 0.1, 0.1, users=20, each=10)._replace(old=0.8, new=0.79)
+    assert not equal.better(0.01)
+    assert equal.late_by_chance() == 1  # nobody was served
+    worse_of_late = np.random.default_rng(3).normal(0.3, 0.4, 20)
+    assert equal._replace(late=worse_of_late).better(0.01)
+    assert not equal._replace(late=worse_of_late - 0.3).better(0.01)
+    assert not equal._replace(late=worse_of_late, new=0.82).better(0.01)
+
+
+def test_how_users_were_served_of_late_is_beside_what_new_features_have():
+    states = {
+        "a": {HELD: {"0": {"errors": np.array([[20.0, 9.0, 0.5, 0.4], NONE])}}},
+        "few": {HELD: {"0": {"errors": np.array([[3.0, 9.0, 0.5, 0.4], NONE])}}},
+        "other": {HELD: {}},
+    }
+    losses = [np.array([0.1, np.nan, 0.3])] * 3
+    assert _late("0", states.values(), losses) == pytest.approx([0.3])
 
 
 def test_features_that_could_not_be_loaded_are_tried_again(folder, monkeypatch):
