@@ -193,11 +193,13 @@ def _of_users(seed: int, models: Mapping[str, Predict], oblivious: Predict, eage
             wrong.setdefault(name, []).append(np.not_equal(model(rows).argmax(1), truths).tolist())
     mixed = chance.permutation(_USERS * _TRUTHS)[:2_000].tolist()
     given = {name: [streams[each // _TRUTHS][1][name][each % _TRUTHS] for each in mixed] for name in models}
-    shared = replay(Exp4(), given, [streams[each // _TRUTHS][0][each % _TRUTHS] for each in mixed], seed).state
+    before = [streams[each // _TRUTHS][0][each % _TRUTHS] for each in mixed]
+    shared, stacked = (replay(policy, given, before, seed).state for policy in (Exp4(), Stacked()))
     forms: dict[str, tuple[Selection, State | None]] = {
         "Exp4 by user, from equal weights": (Exp4(), None),
         "Exp4 by user, eta 1, from equal weights": (eager, None),
         "Exp4 by user, from all users' weights": (Exp4(), shared),
+        "stacked by user, from all users' state": (Stacked(), stacked),
         "Exp4, all users' weights": (Exp4(eta=0.0, forgetting=0.0), shared),
     }
     for name, (policy, state) in forms.items():
