@@ -38,11 +38,14 @@ _LEAST_LOG: Final = -700.0  # exp of it is the smallest number that counts
 class Observed:
     """What came of asking a member: with which probability it was asked, and its loss in [0, 1].
 
-    A member that was asked and gave no answer has loss 1. Raises UsageError for a probability outside of (0, 1].
+    A member that was asked and gave no answer has loss 1. `scores` and `truth` are there for a selection that has a
+    `combine` of its own. Raises UsageError for a probability outside of (0, 1].
     """
 
     probability: float
     loss: float = 1.0
+    scores: Sequence[float] = ()
+    truth: Any = None
 
     def __post_init__(self) -> None:
         if not 0 < self.probability <= 1:
@@ -52,7 +55,11 @@ class Observed:
 
 
 class Selection(Protocol):
-    """A policy of selection, as Listing 3.2 has it; `combine` is a function of its own, the same for all."""
+    """A policy of selection, as Listing 3.2 has it.
+
+    It may have a `combine(state, voices, share)` that makes the answer of members' scores, by their weights; else the
+    answer is their mean. Then outcomes report the scores, and the learner passes them on with the truth (`Observed`).
+    """
 
     def initial(self, members: Sequence[str]) -> State:
         """Make the state of a context that nothing is known of."""
@@ -288,16 +295,6 @@ def _drawn(shares: Mapping[str, float], draw: Random) -> dict[str, float]:
     return {member: shares[member]}
 
 
-POLICIES: Final[dict[str, type[Any]]] = {
-    "exp3": Exp3,
-    "exp4": Exp4,
-    "static": Static,
-    "uniform": Uniform,
-    "epsilon": Epsilon,
-    "thompson": Thompson,
-}
-
-
 # What the members' answers come to ---------------------------------------------------------------------------------
 
 
@@ -310,12 +307,17 @@ class Combined:
 
 
 def combine(
-    answers: Mapping[str, Any], weights: Mapping[str, float], asked: int, stand_ins: Mapping[str, Any] | None = None
+    answers: Mapping[str, Any],
+    weights: Mapping[str, float],
+    asked: int,
+    stand_ins: Mapping[str, Any] | None = None,
+    averaged: Callable[[Mapping[str, Any], Mapping[str, float]], Any] | None = None,
 ) -> Combined:
     """Combine what has come, by weight (section 3.5): labels vote, scores (arrays and floats) are averaged.
 
-    `stand_ins` count in place of missing answers, and never agree. Raises UsageError where answers cannot be combined;
-    an answer or a weight that is an object of its own may raise anything.
+    `averaged` does the latter in place of `average`. `stand_ins` count in place of missing answers, and never agree.
+    Raises UsageError where answers cannot be combined; an answer or a weight that is an object of its own may raise
+    anything.
     """
     if not answers:
         raise UsageError("no member has answered, so there is nothing to combine")
@@ -326,7 +328,7 @@ def combine(
     if len(kinds) > 1:
         raise UsageError(f"some members return labels and others scores: {sorted(voices)}")
     share = _shares({member: weights.get(member, 0.0) for member in voices})
-    answer = _average(voices, share) if kinds.pop() else _vote(voices, share)
+    answer = (averaged or average)(voices, share) if kinds.pop() else _vote(voices, share)
     agree = sum(_same(own, answer) for own in answers.values())
     return Combined(answer, agree / asked)
 
@@ -355,7 +357,8 @@ def _vote(voices: Mapping[str, Any], share: Mapping[str, float]) -> Any:
     return labels[max(votes, key=votes.__getitem__)]
 
 
-def _average(voices: Mapping[str, Any], share: Mapping[str, float]) -> Any:
+def average(voices: Mapping[str, Any], share: Mapping[str, float]) -> Any:
+    """The mean of scores by weight. Raises UsageError for different shapes."""
     shapes = {np.shape(value) for value in voices.values()}
     if len(shapes) > 1:
         raise UsageError(f"scores of different shapes cannot be averaged: {sorted(shapes)}")

@@ -9,6 +9,7 @@ import numpy as np
 from benchmarks.clipper.selection import replay
 from benchmarks.output import Table, spread
 from spillway.agents.learning.selection import Exp3, Exp4
+from spillway.agents.learning.stacking import Stacked
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -21,6 +22,7 @@ KINDS: Final = ("never", "random", "always wrong", "60 % random")
 BROKEN: Final = (0.25, 0.5)  # of the queries
 _FORMS: Final[dict[str, tuple[Selection, bool]]] = {
     "Exp3": (Exp3(), False), "Exp4, votes": (Exp4(), False), "Exp4, scores": (Exp4(), True),
+    "stacked": (Stacked(), True),
 }  # fmt: skip
 
 

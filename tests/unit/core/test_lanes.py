@@ -15,7 +15,7 @@ from spillway.agents.core.last_moments import LastMoments
 from spillway.agents.core.policies import make
 from spillway.agents.core.policy import StageView
 from spillway.agents.core.routes.ensemble import Ensemble, Joint, Rules, Weights
-from spillway.agents.learning.selection import POLICIES
+from spillway.agents.learning.chosen import POLICIES
 from tests.unit.core.builders import NOW, delivery, with_default
 from tests.unit.core.shapes import SHAPES
 

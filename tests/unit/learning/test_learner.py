@@ -8,9 +8,9 @@ import pytest
 from spillway.agents.core.lanes import Query
 from spillway.agents.core.request import Request
 from spillway.agents.core.routes.ensemble import Ensemble, Rules, Weights
-from spillway.agents.learning.chosen import selection_of
+from spillway.agents.learning.chosen import POLICIES, selection_of
 from spillway.agents.learning.learner import Learner
-from spillway.agents.learning.selection import POLICIES, Observed
+from spillway.agents.learning.selection import Observed
 from spillway.agents.models.inputs import Inputs
 from spillway.agents.models.stateful import SHARED, Machine
 from spillway.lineage.errors import UsageError

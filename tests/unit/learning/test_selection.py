@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from spillway.agents.learning.chosen import POLICIES
 from spillway.agents.learning.selection import (
-    POLICIES,
     Exp3,
     Exp4,
     Observed,
