@@ -97,8 +97,8 @@ def _slowdowns(size: int, seconds: float, seed: int) -> list[tuple[float, int, f
 def latencies(strategy: str, setting: Setting, seed: int) -> NDArray[np.float64]:
     """Seconds from each query's arrival at the front to its first answer.
 
-    `strategy`: `none` (m instances), `equal-resources` (m + m/k), `coded`, `coded-alone`, `replicate` or `approximate`
-    (m, and m/k for the rest), or `hedged` (the same with copies of slow batches). The workers of `coded` are shared.
+    `strategy`: `none` (m instances), `equal-resources` (m + m/k), `coded`, `coded-shared` (whose workers run batches,
+    too), `replicate` or `approximate` (m, and m/k for the rest), or `hedged` (the same with copies of slow batches).
     """
     return _Run(strategy, setting, seed).play()
 
@@ -215,8 +215,8 @@ class _Lane:
 
 
 def _dispatch(strategy: str, setting: Setting) -> Dispatch:
-    if strategy in {"coded", "coded-alone"}:
-        return Dispatch(width=setting.k, rows=setting.rows, wait=0.05, room=1_000, shared=strategy == "coded")
+    if strategy.startswith("coded"):
+        return Dispatch(width=setting.k, rows=setting.rows, wait=0.05, room=1_000, shared=strategy != "coded")
     if strategy == "hedged":
         return Dispatch(quantile=0.95, budget=0.1, room=1_000)
     if strategy in {"replicate", "approximate"}:
