@@ -220,7 +220,7 @@ def _decider(
     paths = PathPredictor() if pipeline.graph.is_chooser(spec.name) else None
     view = build_view(pipeline, spec, replica, period, paths)
     if duration is not None:  # of a variant, which its policy judges by its own profile
-        own = StageFacts(spec.batching.most, duration, spec.worker_count)
+        own = StageFacts(spec.batching.most, duration, max(1, spec.worker_count))  # it may have none at first
         view = replace(view, facts={**view.facts, spec.name: own})
     batcher = Batcher(
         make(selected(policy or spec.policy or DEFAULT, load_policy), view),
