@@ -89,7 +89,7 @@ def _trained(seed: int, noise: float) -> dict[str, Tensor]:
         network = Network()
         optimizer = torch.optim.Adam(network.parameters(), 1e-3, weight_decay=1e-5)
         for _ in range(_EPOCHS):
-            for some in torch.randperm(len(label)).split(64):
+            for some in torch.randperm(len(label)).split(64):  # type: ignore[no-untyped-call]
                 optimizer.zero_grad()
                 nn.functional.cross_entropy(network(image[some]), label[some]).backward()  # type: ignore[no-untyped-call]
                 optimizer.step()
