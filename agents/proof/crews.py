@@ -94,7 +94,8 @@ def _code(random: Random, stage: dict[str, Any], fronts: int) -> None:
     stage |= {"model": LINEAR, "arguments": {}}
     stage["workers"] = {"fronts": fronts, "count": fronts * random.choice((1, 2, 3)), "where": "process"}
     release = random.choice(("first", "first", "budget"))
-    stage["coding"] = {"k": _K, "parity": parity(), "group_wait": "20ms", "release": release}
+    shared = stage["workers"]["count"] > fronts
+    stage["coding"] = {"k": _K, "parity": parity(), "group_wait": "20ms", "release": release, "shared": shared}
     stage.pop("default", None)  # it would be a text, and the code is of vectors
 
 

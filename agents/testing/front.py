@@ -111,7 +111,7 @@ class Front:
             crew.begin(stage, work)
         if beside is not None:
             loop = asyncio.get_running_loop()
-            stage.extras = extras = Extras(beside, work, loop, stage.changed, stage.crashed)
+            stage.extras = extras = Extras(beside, work, loop, stage)
             extras.begin()
         planner.follow(MemoryLog(world, process))
         planning = asyncio.get_running_loop().create_task(planner.run(output, stage.tick))

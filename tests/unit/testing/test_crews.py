@@ -99,7 +99,10 @@ def test_the_copy_of_a_batch_that_takes_long_answers_first():
         assert all(outcome.latency < 0.1 for outcome in copied)
 
 
-def test_the_answer_of_a_slow_worker_is_made_of_the_others_and_says_so(coded):
+@pytest.mark.parametrize("shared", [False, True])
+def test_the_answer_of_a_slow_worker_is_made_of_the_others_and_says_so(coded, shared):
+    if shared:
+        coded = coded.replace("group_wait", "shared: true, group_wait")
     kill = ["f", "f.workers", "f.parity"]
     outcomes = whatever_dies(
         coded, kill, lambda n: {"x": vector(n)}, lambda n: {"y": MATRIX @ vector(n)}, slow="f.workers"
