@@ -240,7 +240,7 @@ class Intake:
             appended = record.timestamp / 1000
             return Delivery(
                 request_id, record.partition, record.offset, appended, appended, "", None, appended=appended,
-                ids=self._ids(record) or (),
+                ids=self._ids(record) if self._many else (),
             )  # fmt: skip
         try:
             delivery = self.envelope(record)
@@ -279,11 +279,11 @@ class Intake:
             Carried(record, decoded, None),
             _class_of(decoded),
             offline=headers.is_offline(decoded),
-            ids=self._ids(record) or (),
+            ids=self._ids(record) if self._many else (),
         )
 
-    def _ids(self, record: Record) -> tuple[str, ...] | None:
-        return headers.truths(record.headers) if self._many else None
+    def _ids(self, record: Record) -> tuple[str, ...]:
+        return headers.truths(record.headers) or ()
 
     def _settle_times(self, record: Record, decoded: headers.Headers) -> None:
         appended = record.timestamp * 1000 if record.log_append else 0  # 0: not known
@@ -309,7 +309,7 @@ class Intake:
             None,
             appended=appended,
             payload=Carried(record, known, None),
-            ids=(self._ids(record) if request_id else None) or (),
+            ids=self._ids(record) if self._many and request_id else (),
         )
 
     def _read_value(self, delivery: Delivery, value: bytes | None, carried: Carried) -> None:
@@ -329,10 +329,10 @@ class Intake:
             if self._needs is not None:
                 self._hasten(delivery, carried, self._needs(message))
             check = _anything if self._signature is None else self._signature.check
-            if self._ids(carried.record) is None:
-                check(message.inputs)
-            else:
+            if self._many and headers.truths(carried.record.headers) is not None:
                 delivery.truths = divide(delivery, delivery.ids, check)
+            else:
+                check(message.inputs)
 
     @staticmethod
     def _hasten(delivery: Delivery, carried: Carried, latency: float | None) -> None:
