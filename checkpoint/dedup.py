@@ -11,7 +11,7 @@ successor has done since; so whatever a predecessor sends may come more than onc
   behind it (which the result never reached). So a message is compared with those that speak for the same stages; what
   overlaps is the join's to settle.
 * **At the ingress**, whose sender is a client: an id that was seen within 10 minutes of append time is the same query,
-  looking back over a bounded number of records.
+  looking back over a bounded number of records. A record of many truths has further ids, each of which counts so.
 
 Invariants that make recovery exact (the decisions are a function of the log, wherever reading starts):
 
@@ -39,6 +39,8 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from spillway.lineage.hops import Hop
 
 INGRESS_SECONDS = 600.0
@@ -205,6 +207,14 @@ class PartitionMemory:
         if lane is None:
             lane = self._lanes[predecessor] = self.lane_type()
         return lane.fresh(said_by(request_id, predecessor, lost), offset, hop)
+
+    def repeated(self, ids: Sequence[str], offset: int, appended: float) -> tuple[int, ...]:
+        """Take the ids that a client's record has beside its own; return the places of those that came before.
+
+        Each counts as a record does. Of every record they are asked about once, whether it is taken or not.
+        """
+        fresh = self._ingress.fresh
+        return tuple(place for place, each in enumerate(ids) if not fresh(each, offset, appended))
 
     def opened(self, predecessor: str) -> HopLane:
         """Give one predecessor's lane; a new one where nothing came from it yet."""

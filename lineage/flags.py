@@ -136,7 +136,7 @@ def checked(flags: object) -> Flags:
         try:
             text = json.dumps(value, default=_plain, ensure_ascii=False)
             text.encode()
-            told[name] = json.loads(text, parse_int=_long)
+            told[name] = json.loads(text, parse_int=long)
         except (TypeError, ValueError, OverflowError, RecursionError) as error:
             raise WireError(reasons.BAD_RESULT, f"flag {name!r} cannot travel: {error}") from error
         wanted = RULES.get(name, _OTHER)[0]
@@ -155,7 +155,8 @@ def _plain(value: Any) -> Any:
     raise TypeError(f"{type(value).__name__} is not JSON")
 
 
-def _long(text: str) -> int:
+def long(text: str) -> int:
+    """Return the integer of a JSON text. Raises ValueError beyond 64 bits, which no message can hold."""
     number = int(text)
     if not -_LONG <= number < _LONG:
         raise ValueError("an int does not fit 64 bits")

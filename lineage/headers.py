@@ -128,6 +128,8 @@ ACCEPT: Final = "x-accept"  # how the outcome is to be encoded: application/json
 AFTER: Final = "x-after"  # the version of a learner's state that the query's answer must have (`lineage.tokens`)
 PRIORITY: Final = "x-priority"  # `offline`: the query is run when no other waits (`is_offline`)
 CLASS: Final = "x-class"  # what a sender calls requests of this sort: paths are foretold by it
+TRUTHS: Final = "spillway-truths"  # of a message of many truths for a learner: their ids, in order, between spaces
+MOST_TRUTHS: Final = 256  # of one message; so their ids leave room for the other headers
 
 OFFLINE: Final = b"offline"
 MAX_EXTRA: Final = 32
@@ -237,6 +239,15 @@ def identify(pairs: Iterable[tuple[str | bytes, bytes | None]] | None) -> str:
         return _request_id(raw)
     except WireError:
         return ""
+
+
+def truths(pairs: Iterable[tuple[str | bytes, bytes | None]] | None) -> tuple[str, ...] | None:
+    """Return the ids of the truths of a message of many; None of any other message, none where they are no ids."""
+    raw = next((value for key, value in pairs or () if key == TRUTHS and value is not None), None)
+    if raw is None:
+        return None
+    ids = tuple(raw.decode("latin-1").split(" "))
+    return ids if len(ids) <= MOST_TRUTHS and all(map(is_request_id, ids)) else ()
 
 
 def about(pairs: Iterable[tuple[str | bytes, bytes | None]] | None) -> dict[str, str]:

@@ -147,6 +147,8 @@ class CodingSpec(Section):
     """Coding pauses while fewer answers that were made agree with the exact ones; None: whatever they are worth."""
     tolerance: Annotated[float, Field(ge=0)] = 0.0
     """By how much numbers of two answers that agree may differ."""
+    shared: bool = False
+    """The parity workers load the model, too, and run its batches before parity batches."""
 
 
 def _in_processes(value: Any) -> Any:

@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from spillway.agents.models.loading import Model
 
 METRICS: Final = ("accuracy", "top-5", "iou")
-_TOP: Final = {"accuracy": 1, "top-5": 5}
+CLASSES: Final = {"accuracy": 1, "top-5": 5}
+"""Metrics of a number for each class, and among how many of the highest the true one is to be."""
 _CORNERS: Final = 4  # of a box: x0, y0, x1, y1
 
 
@@ -86,10 +87,10 @@ def grade(metric: str, given: NDArray[Any], truth: NDArray[Any]) -> float:
     """
     if metric not in METRICS:
         return float(np.mean(find_function(f"metric {metric!r}", metric)(given, truth)))
-    if metric in _TOP:
+    if metric in CLASSES:
         own = given[np.arange(len(given)), truth][:, None]
         above = (given > own).sum(axis=1) + (given == own).sum(axis=1) - 1  # what is as good comes before: no favours
-        return float((above < _TOP[metric]).mean())
+        return float((above < CLASSES[metric]).mean())
     low, high = np.maximum(given[:, :2], truth[:, :2]), np.minimum(given[:, 2:], truth[:, 2:])
     both = np.clip(high - low, 0, None).prod(axis=1)
     areas = sum(np.clip(boxes[:, 2:] - boxes[:, :2], 0, None).prod(axis=1) for boxes in (given, truth))
@@ -106,13 +107,13 @@ def check_metric(metric: str) -> str:
 
 
 def _own(metric: str, given: NDArray[Any]) -> NDArray[Any]:
-    return given.argmax(axis=-1) if metric in _TOP else given
+    return given.argmax(axis=-1) if metric in CLASSES else given
 
 
 def _check(metric: str, name: str, given: NDArray[Any], truth: NDArray[Any]) -> None:
     if metric not in METRICS:
         return
-    if metric in _TOP:
+    if metric in CLASSES:
         fits = given.ndim == 2 and truth.ndim == 1 and truth.dtype.kind in "iu"  # noqa: PLR2004 - queries, classes
         fits = fits and 0 <= truth.min() <= truth.max() < given.shape[1]
     else:

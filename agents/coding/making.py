@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from spillway.agents.coding.card import Card, deployed_hash, digest_of, weights_file, write_card, write_reference
 from spillway.agents.coding.codes import code_of
 from spillway.agents.coding.data import answers, rows_of, tensors
-from spillway.agents.coding.evaluation import evaluate
+from spillway.agents.coding.evaluation import CLASSES, evaluate
 from spillway.agents.coding.parity import Parity
 from spillway.agents.models.loading import construct, is_torch_module, load_model
 from spillway.lineage.errors import ModelError, UsageError
@@ -26,6 +26,9 @@ if TYPE_CHECKING:
     from spillway.topology.spec import StageSpec
 
 
+POOR: Final = 0.1  # by which made answers' grade may be lower before it is told of
+
+
 @dataclass(frozen=True, slots=True)
 class Made:
     """One row's parity model, as it was made."""
@@ -34,6 +37,13 @@ class Made:
     grades: Grades
     seconds: float
     """Of training."""
+    epoch: int
+    """After which it was best on the queries kept aside; 0: it was not trained."""
+
+    @property
+    def poor(self) -> bool:
+        """Whether answers that are made are much worse than the model's own."""
+        return self.card.degraded is not None and self.card.degraded < self.grades.deployed - POOR
 
 
 def deployed_answers(stage: StageSpec, data: Data) -> dict[str, Any]:
@@ -56,6 +66,8 @@ class Maker:
         self._k, self._encoder = k, encoder
         self._code = code_of(encoder, k)
         self._outputs = deployed_answers(stage, data)
+        own = construct(f"stage {stage.name!r}", str(stage.model), stage.arguments)
+        self._weights: dict[str, Any] = dict(own.state_dict()) if is_torch_module(own) else {}
         self._expected = deployed_answers(stage, test)
 
     def make(
@@ -75,10 +87,13 @@ class Maker:
         name, arguments, model = self._architecture(architecture)
         began = time.monotonic()
         weights: dict[str, Any] = {}
+        best = 0
         if is_torch_module(model):
             from spillway.agents.coding.training import fit  # noqa: PLC0415 - torch, only where the model has imported it
 
-            fit(model, self._data.inputs, self._outputs, self._code, self._k, row, effort, progress)
+            arrays = self._data.inputs, self._outputs
+            begin, scores = self._begin(model), metric in CLASSES
+            best = fit(model, *arrays, self._code, self._k, row, effort, progress, begin=begin, scores=scores)
             weights = {key: value.numpy() for key, value in model.state_dict().items()}
         seconds = time.monotonic() - began
         self._folder.mkdir(parents=True, exist_ok=True)
@@ -102,7 +117,13 @@ class Maker:
         grades = self._graded(row, metric, effort.seed)
         card = card.model_copy(update={"accuracy": grades.deployed, "degraded": grades.degraded.get(1)})
         write_card(self._folder, card)
-        return Made(card, grades, seconds)
+        return Made(card, grades, seconds, best)
+
+    def _begin(self, module: Any) -> dict[str, Any] | None:
+        """The deployed model's weights, where the module has the same: what tells images apart tells sums apart."""
+        wanted = {name: value.shape for name, value in module.state_dict().items()}
+        same = {name: value.shape for name, value in self._weights.items()} == wanted
+        return self._weights if same else None
 
     def _graded(self, row: int, metric: str, seed: int) -> Grades:
         model = Parity(str(self._folder), row)

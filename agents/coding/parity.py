@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from spillway.agents.coding.card import digest_of, read_card, weights_file
-from spillway.agents.models.loading import construct, is_torch_module
+from spillway.agents.models.loading import construct, is_torch_module, load_model
 from spillway.lineage.errors import ModelError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from spillway.agents.coding.card import Card
     from spillway.agents.models.inputs import Inputs
     from spillway.agents.models.loading import Model
+
+
+PARITY: Final = "spillway.agents.coding.parity:Parity"
+SHARED: Final = "spillway.agents.coding.parity:Shared"
 
 
 class Parity:
@@ -67,6 +71,22 @@ class Parity:
                 wanted = self._outputs[name].shape
                 raise ModelError(f"{self._place}: output {name!r} has shape {value.shape}, but its card says {wanted}")
         return made
+
+
+class Shared:
+    """The deployed model, and its parity model for queries whose parameters have `PARITY`: memory of both.
+
+    A batch is of one kind.
+    """
+
+    def __init__(self, folder: str, row: int, stage: str, model: str, arguments: dict[str, Any], device: str) -> None:
+        """Raises ModelError as `Parity` and `load_model`."""
+        self._own = load_model(stage, model, arguments, device)
+        self._parity = Parity(folder, row)
+        self.version = getattr(self._own, "version", "")
+
+    def predict(self, batch: list[Inputs]) -> Sequence[Mapping[str, Any]]:
+        return self._parity.predict(batch) if PARITY in batch[0].parameters else self._own.predict(batch)
 
 
 def read_weights(folder: Path, card: Card) -> dict[str, Any]:

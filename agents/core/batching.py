@@ -244,8 +244,20 @@ class Batcher:
         """Give batches to one more worker, which is ready."""
         if worker in self._workers:
             raise ValueError(f"worker {worker} is there already")
-        self._workers[worker] = Worker(worker, self._limits(), self._duration)
+        self._workers[worker] = slot = Worker(worker, self._limits(), self._duration)
+        self._take_over(slot)
         self._counted(now)
+
+    def lend(self, now: float, worker: int) -> bool:
+        """Have a worker run what is none of the lane's, until `complete`; False if it is not there, or not idle."""
+        slot = self._workers.get(worker)
+        if slot is None or slot.draining or slot.running is not None or slot.forming:
+            return False
+        slot.ends = now + slot.duration(1) + self._overhead
+        slot.running = Batch(worker, [], now, slot.ends)
+        slot.running.offline = True
+        self._retarget(now)
+        return True
 
     def drain(self, now: float, worker: int) -> bool:
         """Give a worker no more batches; True if it is gone at once, False if it is when its batch completes."""

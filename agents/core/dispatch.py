@@ -16,6 +16,9 @@ Rules:
   distinct workers where there are enough, so that one slow worker costs a group one answer.
 * An extra that waits is given up when its group misses nothing any more. At most `room` wait for a pool; beyond, the
   newest is given up. Both cost nothing but the help that they would have been.
+* Workers that are `shared` are the lane's, too, under numbers below 0 (`number_of`). A batch goes before an extra: an
+  extra is given to one that is idle. With a code, extras rest while they do not shorten the tail
+  (`spillway.agents.core.shadow`); then its workers do nothing but the lane's batches.
 
 The dispatch decides; the driver makes the extras, runs them and makes answers of theirs. `now` does not decrease.
 """
@@ -29,6 +32,7 @@ from itertools import count
 from typing import TYPE_CHECKING, Any, Final
 
 from spillway.agents.core.actions import Ok, Work
+from spillway.agents.core.shadow import Shadow
 from spillway.agents.core.step import Step
 
 if TYPE_CHECKING:
@@ -43,11 +47,14 @@ _SEEN: Final = 200  # batches whose durations the quantile is of
 _LEAST: Final = 20  # of them, before any batch counts as slow
 VERSION: Final = "version"  # why a code pauses: its parity models are another version's of the deployed model
 FLOOR: Final = "agreement"  # or too few of the answers that it makes agree with the exact ones
+TAIL: Final = "tail"  # or batches wait for its workers longer than it saves
 WHY_PAUSED: Final = {
     VERSION: "its parity models belong to another version of the model; train them again with 'spillway train parity' "
     "and restart",
     FLOOR: "too few reconstructed answers agree with the exact ones (coding.floor); retrying after a minute. If this "
     "persists, train parity models on recent queries: 'spillway train parity'",
+    TAIL: "the slowest hundredth of batches would be no slower without it. Its workers run the model's own batches, "
+    "and it is tried again in a while. If this persists, remove the section and have as many more workers",
 }
 _SAMPLED: Final = 8  # of so many groups that missed nothing one is graded
 _OPEN: Final = 4  # groups that fill at the same time, for the sake of distinct workers
@@ -133,13 +140,14 @@ class Dispatch(Step):
         paused: str = "",
         agreement: Agreement | None = None,
         release: LastMoments | None = None,
+        shared: bool = False,
     ) -> None:
         """`width`: batches of a group; `rows`: extras of a group, each with a pool of its own.
 
         `quantile`: a batch is copied only when it takes longer than this quantile of batches' durations; None: at
         once. `budget`: the most extras, as a share of the batches that started. `paused`: why there are no extras.
         With an `agreement`, of a code, answers that were made are graded. They wait for exact ones until `release`,
-        a step that the stage has before this one; None: not at all.
+        a step that the stage has before this one; None: not at all. `shared`: its workers run the lane's batches, too.
         """
         self.agreement = agreement
         self.paused = paused
@@ -160,6 +168,8 @@ class Dispatch(Step):
         self._complete = 0  # groups that missed nothing when their extras were answered
         self.stats = DispatchStats()
         self.release = release
+        self.shared = shared
+        self._shadow = Shadow() if shared and width > 1 else None
 
     # Batches ----------------------------------------------------------------------------------------------------
 
@@ -167,8 +177,10 @@ class Dispatch(Step):
         if batch.offline:
             return
         self.stats.batches += 1
-        if self.agreement is not None and self.paused != VERSION:
-            self.paused = FLOOR if self.agreement.paused(now) else ""
+        if self.paused != VERSION:
+            self.paused = self._why_paused(now)
+        if self._shadow is not None:
+            self._shadow.started(batch)
         group = self._group_for(batch)
         first = not group.batches
         self._of[batch] = (group, len(group.batches))
@@ -188,14 +200,18 @@ class Dispatch(Step):
         if batch.offline:
             return
         self._durations.append(now - batch.started)
+        if self._shadow is not None:
+            self._shadow.answered(now, batch, self._stage.workers)
         group, place = self._of.pop(batch)
         group.answered.add(place)
         if place in group.made and self.agreement is not None:
             self._gradings.append(Recovery(group, (place,)))
-        self._look(group)
+        self._look(now, group)
 
     def lost(self, batch: Batch) -> None:
         """Note that a batch's worker will not answer it; the extras still may."""
+        if self._shadow is not None:
+            self._shadow.lost(batch)
         self._of.pop(batch, None)  # an offline one has no group
 
     def recovered(self, now: float, batch: Batch, results: Sequence[Result | None]) -> None:
@@ -224,7 +240,17 @@ class Dispatch(Step):
 
     # Its own workers --------------------------------------------------------------------------------------------
 
+    def number_of(self, row: int, worker: int) -> int:
+        """The number in the lane of a worker that is shared."""
+        return -1 - (worker * len(self._rows) + row)
+
+    def worker_of(self, number: int) -> tuple[int, int]:
+        """The row and the worker that have a number in the lane."""
+        worker, row = divmod(-1 - number, len(self._rows))
+        return row, worker
+
     def attach(self, row: int, worker: int) -> None:
+        """Give extras to one more worker; one that is shared is in the lane by now."""
         self._rows[row].idle[worker] = None
         self._give(row)
 
@@ -244,7 +270,7 @@ class Dispatch(Step):
         pool.running.pop(worker, None)
         pool.draining.discard(worker)
 
-    def done(self, extra: Extra) -> None:
+    def done(self, now: float, extra: Extra) -> None:
         pool = self._rows[extra.row]
         del pool.running[extra.worker]
         if extra.worker in pool.draining:
@@ -253,8 +279,16 @@ class Dispatch(Step):
             pool.idle[extra.worker] = None
         self.stats.answered += 1
         extra.group.rows[extra.row] = extra
-        self._look(extra.group)
+        self._look(now, extra.group)
+        if self.shared:
+            self._stage.give_back(now, self.number_of(extra.row, extra.worker))
         self._give(extra.row)
+
+    @property
+    def under_way(self) -> int:
+        """How many batches, groups and extras are under way."""
+        extras = sum(len(row.waiting) + len(row.running) for row in self._rows)
+        return len(self._of) + len(self._open) + extras
 
     # Time, and what to do ---------------------------------------------------------------------------------------
 
@@ -269,8 +303,14 @@ class Dispatch(Step):
     def next_wake(self, _now: float) -> float | None:
         return self._due[0][0] if self._due else None
 
-    def take_extras(self) -> list[Extra]:
+    def take_extras(self, now: float) -> list[Extra]:
         """Give the extras to run now, each on its `worker`; `done` or `lose` answers each."""
+        for row, pool in enumerate(self._rows if self.shared else ()):
+            while (extra := self._next(pool)) is not None:
+                worker = next((w for w in pool.idle if self._stage.lend(now, self.number_of(row, w))), None)
+                if worker is None:
+                    break
+                self._run_on(pool, worker, extra)
         run, self._run = self._run, []
         return run
 
@@ -321,21 +361,37 @@ class Dispatch(Step):
 
     def _give(self, row: int) -> None:
         pool = self._rows[row]
-        while pool.idle and pool.waiting:
-            extra = pool.waiting.popleft()
-            if extra.group.wanted:
-                extra.worker = next(iter(pool.idle))
-                del pool.idle[extra.worker]
-                pool.running[extra.worker] = extra
-                self.stats.started += 1
-                self._run.append(extra)
+        while not self.shared and pool.idle and (extra := self._next(pool)) is not None:
+            self._run_on(pool, next(iter(pool.idle)), extra)
 
-    def _look(self, group: Group) -> None:
+    def _next(self, pool: _Row) -> Extra | None:
+        """The extra that has waited for longest, of those that can still help."""
+        while pool.waiting and not pool.waiting[0].group.wanted:
+            pool.waiting.popleft()
+        return pool.waiting[0] if pool.waiting else None
+
+    def _run_on(self, pool: _Row, worker: int, extra: Extra) -> None:
+        pool.waiting.popleft()
+        extra.worker = worker
+        del pool.idle[worker]
+        pool.running[worker] = extra
+        self.stats.started += 1
+        self._run.append(extra)
+
+    def _why_paused(self, now: float) -> str:
+        if self.agreement is not None and self.agreement.paused(now):
+            return FLOOR
+        return TAIL if self._shadow is not None and self._shadow.resting(now) else ""
+
+    def _look(self, now: float, group: Group) -> None:
         """Ask for the answers that can be made now and could not before."""
         wanted = group.wanted
         if wanted and len(group.missing) <= len(group.rows):
             group.made.update(wanted)
             self._recoveries.append(Recovery(group, tuple(wanted)))
+            if self._shadow is not None:
+                for place in wanted:
+                    self._shadow.recovered(now, group.batches[place])
         elif self.agreement is not None and group.rows and not group.missing and not group.made:
             self._complete += 1
             if self._complete % _SAMPLED == 1:

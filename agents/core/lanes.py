@@ -269,6 +269,11 @@ class Lanes:
         return min(waiting, len(self._open))
 
     @property
+    def under_way(self) -> int:
+        """How many queries are not over, and lanes have something to do, or are to be forgotten."""
+        return len(self._open) + sum(lane.retired or not lane.finished for lane in self._numbers.values())
+
+    @property
     def aside(self) -> int:
         return sum(lane.batcher.aside for lane in self._numbers.values())
 
@@ -371,8 +376,10 @@ class Lanes:
 
     def _enter(self, now: float, query: Query) -> None:
         """Have a query join lanes; without any with a worker it waits."""
-        for name in [name for name in query.asked if name not in query.failed and not self._serves(name)]:
+        gone = [name for name in query.asked if name in query.left or not self._serves(name)]
+        for name in set(gone).difference(query.failed):
             del query.asked[name]
+        query.left.clear()
         if self._join(now, query):
             self._idle.pop(id(query.request), None)
         elif query.asked or query.refused is not None:
@@ -447,6 +454,7 @@ class Lanes:
         query: Query = ticket.query
         self._refuse(query, ticket.lane, Refusal(reasons.NO_WORKER, f"lane {ticket.lane!r} has no worker"))
         query.deaths[ticket.lane] = ticket.deaths
+        query.left.add(ticket.lane)
 
     def _clear(self, now: float, lane: Lane) -> None:
         """Empty a lane that nobody serves."""

@@ -33,6 +33,8 @@ class Query:
     """How a ticket without an answer ended last; a failure stands before any refusal."""
     failed: tuple[str, ...] = ()
     """The lanes that have failed it, which are not asked again."""
+    left: set[str] = field(default_factory=set)
+    """The lanes that lost their last worker with a ticket of it: they may be asked again, once they serve again."""
     deaths: dict[str, int] = field(default_factory=dict)
     note: Any = None
     """The route's."""

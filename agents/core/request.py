@@ -7,6 +7,8 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from spillway.lineage.hops import Hop
     from spillway.lineage.message import OutcomeKind
 
@@ -59,6 +61,9 @@ class Delivery:
     size: int = 0  # bytes that the payload takes in memory, as the driver reckons
     dropped: bool = False  # the payload was, and is read again when it is needed (`spillway.agents.core.joins`)
     offline: bool = False  # it is of low priority (`spillway.agents.core.offline`)
+    ids: tuple[str, ...] = ()  # of a message of many truths: theirs, each of which counts once
+    repeated: tuple[int, ...] = ()  # the places of those among them that came before; the core's own
+    truths: Sequence[Delivery] = ()  # each as a message of its own; never read by the core
 
 
 @dataclass(slots=True)

@@ -94,6 +94,7 @@ class Share:
         offset = delivery.offset
         if not self.offsets.taken(offset):
             return Taken.STRAY
+        self._take_ids(delivery)
         request_id = delivery.request_id
         if self.speculation is not None:
             taken = self.speculation.take(delivery)
@@ -138,6 +139,7 @@ class Share:
         What is dead is not remembered. Of the rest, what was taken was durable when it was let go (rule 8); what may
         still die repeats that, and comes after it. Hence the logs are read to their ends before.
         """
+        self._take_ids(delivery)
         if self.speculation is not None and self.speculation.forgets(delivery):
             return
         if self._fresh(delivery) and self.joins is not None:
@@ -172,6 +174,10 @@ class Share:
     @property
     def waiting(self) -> int:
         return 0 if self.joins is None else self.joins.waiting
+
+    def _take_ids(self, delivery: Delivery) -> None:
+        if delivery.ids:
+            delivery.repeated = self.memory.repeated(delivery.ids, delivery.offset, delivery.appended)
 
     def _fresh(self, delivery: Delivery) -> bool:
         return self.memory.fresh(

@@ -294,6 +294,18 @@ class StageCore(Intake):
         work.settled = True
         self._outbox.result(work, result)
 
+    @property
+    def workers(self) -> int:
+        return self._batcher.workers
+
+    def lend(self, now: float, worker: int) -> bool:
+        return self._batcher.lend(now, worker)
+
+    def give_back(self, now: float, worker: int) -> None:
+        """Have a worker that was lent run batches again."""
+        self._batcher.complete(now, worker)
+        self._drain(now)
+
     def spare(self, now: float, works: Collection[Work]) -> None:
         """Answer those without their workers that can be; they wait no more."""
         spared = {id(work) for work in works if not work.dead and self._spare(work)}

@@ -150,11 +150,15 @@ def _plain_paths(name: str) -> Schema:
         feedback={"type": "string", "description": "What feedback on this answer is to bring along."},
     )
     truth = _object(["feedback", "learner", "truth"], feedback=_TEXT, learner=_TEXT, truth={}, inputs=_OBJECT)
+    of_many = _object(["feedback", "truth"], feedback=_TEXT, truth={}, inputs=_OBJECT)
+    truths = _object(["learner", "truths"], learner=_TEXT, truths={**_list(of_many), "minItems": 1})
+    feedback = _operation(f"Tell {name}'s learners a truth, or many.", _OBJECT, {"oneOf": [truth, truths]})
+    feedback["description"] = "Of many truths, the answer has for each its id or its error, in their order."
     predict = _operation(f"Ask {name}.", answer, {"oneOf": [query, many]}, "text/event-stream")
     predict["description"] = "With `queries`, each one's answer is a server-sent event, sent when it is there."
     return {
         f"/v1/pipelines/{name}/predict": {"post": predict},
-        f"/v1/pipelines/{name}/feedback": {"post": _operation(f"Tell {name}'s learners a truth.", _OBJECT, truth)},
+        f"/v1/pipelines/{name}/feedback": {"post": feedback},
     }
 
 

@@ -3,8 +3,10 @@
     POST /v1/pipelines/P/predict   {"inputs": {...}, "key"?, "timeout_ms"?, "after"?, "priority"?, "parameters"?, "id"?}
                                    {"queries": [{...}, ...]} comes back as server-sent events, as they are answered
     POST /v1/pipelines/P/feedback  {"feedback": text of an answer, "learner": name, "truth": value, "inputs"?: {...}}
+                                   {"learner": name, "truths": [{"feedback", "truth", "inputs"?}, ...]}
 
-Values are as in docs/clients.md. What is wrong with one query of many is in its own event.
+Values are as in docs/clients.md. What is wrong with one query of many is in its own event, and with one truth of many
+in its own place of the answer.
 """
 
 from __future__ import annotations
@@ -25,12 +27,12 @@ from spillway.agents.gateway.statuses import status_of
 from spillway.lineage import reasons
 from spillway.lineage.errors import SpillwayError, WireError
 from spillway.lineage.values.json_text import read_value, show_outcome
+from spillway.producers.client.feedback import Truth
 from spillway.topology.quantities import shown
 
 if TYPE_CHECKING:
     from spillway.agents.gateway.asking import Pipelines
     from spillway.agents.gateway.feedback import Signer
-    from spillway.lineage.message import Outcome
 
 PROTOCOL: Final = "json"
 MOST_QUERIES: Final = 1_000  # of one call
@@ -40,6 +42,7 @@ _JSON: Final = "application/json"
 _JSON_UTF8: Final = f"{_JSON}; charset=utf-8"
 _OF_A_QUERY: Final = frozenset({"inputs", "key", "timeout_ms", "after", "priority", "parameters", "id"})
 _OF_A_TRUTH: Final = frozenset({"feedback", "learner", "truth", "inputs"})
+_OF_MANY_TRUTHS: Final = frozenset({"learner", "truths"})
 
 
 class Plain:
@@ -116,15 +119,46 @@ class Plain:
         require_media(request, _JSON)
         async with body_of(request, self._room, served.limits.max_message_bytes) as body:
             told = read_object(body, served.limits)
+            if "truths" in told:
+                return web.json_response(await self._feedback_many(served, told), status=202)
             _only(told, _OF_A_TRUTH)
-            learner, text = told.get("learner"), told.get("feedback")
-            if not isinstance(learner, str) or not isinstance(text, str) or "truth" not in told:
-                raise _bad("send the learner's name, the truth, and as 'feedback' the text that came with the answer")
-            outcome: Outcome = self._signer.outcome_of(served.name, text, served.limits)
-            inputs = _values(told, "inputs", served) or None
-            truth = read_value(told["truth"], "truth", served.limits)
-            sent = await served.client.feedback(learner, outcome, truth, inputs=inputs)
+            each = self._truth(served, told)
+            sent = await served.client.feedback(told["learner"], each.of, each.truth, inputs=each.inputs)
         return web.json_response({"learner": sent.learner, "id": sent.id}, status=202)
+
+    async def _feedback_many(self, served: Served, told: dict[str, Any]) -> dict[str, Any]:
+        """Send many truths, and wait until the broker has them; what each has come to is in its place."""
+        _only(told, _OF_MANY_TRUTHS)
+        learner, truths = told.get("learner"), told["truths"]
+        if not isinstance(learner, str) or not isinstance(truths, list) or not 0 < len(truths) <= MOST_QUERIES:
+            raise _bad(f"truths: must be a list of 1 to {MOST_QUERIES} objects, beside the learner's name")
+        results: list[dict[str, Any]] = [{} for _ in truths]
+        read: dict[int, Truth] = {}
+        for place, each in enumerate(truths):
+            try:
+                if not isinstance(each, dict):
+                    raise _bad(f"must be an object, not {shown(each)}")
+                _only(each, _OF_A_TRUTH - {"learner"})
+                read[place] = self._truth(served, {**each, "learner": learner})
+            except WireError as error:
+                results[place] = {"error": f"truths[{place}]: {error}"}
+        sent = await served.client.feedback_many(learner, read.values())
+        for number, (place, feedback) in enumerate(zip(read, sent, strict=True)):
+            try:
+                await asyncio.to_thread(feedback.accepted)
+                results[place] = {"id": feedback.id}
+            except SpillwayError as error:
+                text = str(error).removeprefix(f"truths[{number}]: ")
+                results[place] = {"error": f"truths[{place}]: {text}"}
+        return {"learner": learner, "truths": results}
+
+    def _truth(self, served: Served, told: dict[str, Any]) -> Truth:
+        text = told.get("feedback")
+        if not isinstance(told.get("learner"), str) or not isinstance(text, str) or "truth" not in told:
+            raise _bad("send the learner's name, the truth, and as 'feedback' the text that came with the answer")
+        outcome = self._signer.outcome_of(served.name, text, served.limits)
+        truth = read_value(told["truth"], "truth", served.limits)
+        return Truth(outcome, truth, _values(told, "inputs", served) or None)
 
 
 def _query(request: web.Request, served: Served, told: dict[str, Any]) -> Asked:

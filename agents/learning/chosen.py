@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
-from spillway.agents.learning.selection import LOSSES, POLICIES
+from spillway.agents.learning.selection import LOSSES, Epsilon, Exp3, Exp4, Static, Thompson, Uniform
+from spillway.agents.learning.stacking import Stacked
 from spillway.agents.models.loading import load_function
 from spillway.agents.models.raised import words_of
 from spillway.lineage.errors import UsageError
@@ -16,6 +17,15 @@ if TYPE_CHECKING:
     from spillway.agents.learning.selection import Selection
     from spillway.topology.sections import EnsembleSpec
 
+POLICIES: Final[dict[str, type[Any]]] = {
+    "exp3": Exp3,
+    "exp4": Exp4,
+    "stacked": Stacked,
+    "static": Static,
+    "uniform": Uniform,
+    "epsilon": Epsilon,
+    "thompson": Thompson,
+}
 _METHODS = ("initial", "select", "weights", "observe")
 
 

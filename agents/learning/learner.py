@@ -93,7 +93,10 @@ class Learner:
     def _observe(self, states: Mapping[str, State], query: Inputs, told: Mapping[str, Any]) -> dict[str, State]:
         """The states that follow a truth, of its context and over all; those before stay as they are."""
         said, rules = self._said(query), self._rules_of(query)
-        asked = {member: Observed(said[member]["p"], loss) for member, loss in told["losses"].items()}
+        asked = {
+            member: Observed(said[member]["p"], loss, said[member].get("scores", ()), query["truth"])
+            for member, loss in told["losses"].items()
+        }
         return {context: self._observed(states[context], rules, asked) for context in (query.key, SHARED)}
 
     def publish(self, state: State) -> State:
@@ -140,6 +143,9 @@ class Learner:
             if member in members:
                 if not _is_number(told["p"]):
                     raise UsageError(f"a member was asked with a probability in (0, 1], not {told['p']!r:.80}")
+                scores = told.get("scores", [])
+                if not isinstance(scores, list) or not all(map(_is_number, scores)):
+                    raise UsageError(f"a member's scores are a list of numbers, not {scores!r:.80}")
                 loss = float(self._loss(query["truth"], told["answer"])) if "answer" in told else 1.0
                 losses[member] = Observed(told["p"], loss).loss
         return losses

@@ -6,8 +6,8 @@ front draws with `select`; the learner, which alone changes states, follows with
 * Weights are kept as logarithms, the largest of them 0, so that no history under- or overflows.
 * A member that is new to a state starts at the mean of the others; one that is gone is dropped by the next observation.
 * Draws are over members that are ready. What is observed has the probability with which each was asked.
-* `forgetting` draws each weight back towards the others, and `floor` is the share of draws that goes to all members
-  alike: so a member that failed and recovered is found again. With both 0 these are the algorithms as printed.
+* A member that failed and recovered is found again: under `exp4` `forgetting` draws each weight back towards the
+  others, under `exp3` no weight is below that share of the largest. With 0 these are the algorithms as printed.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ if TYPE_CHECKING:
     from random import Random
 
 State = dict[str, list[float]]  # by member; each policy says what its numbers are
-FLOOR: Final = 0.05
+EPSILON: Final = 0.05
+ETA: Final = 0.1
 FORGETTING: Final = 0.001
 _MOST: Final = 1e18
 _LEAST_LOG: Final = -700.0  # exp of it is the smallest number that counts
@@ -37,11 +38,14 @@ _LEAST_LOG: Final = -700.0  # exp of it is the smallest number that counts
 class Observed:
     """What came of asking a member: with which probability it was asked, and its loss in [0, 1].
 
-    A member that was asked and gave no answer has loss 1. Raises UsageError for a probability outside of (0, 1].
+    A member that was asked and gave no answer has loss 1. `scores` and `truth` are there for a selection that has a
+    `combine` of its own. Raises UsageError for a probability outside of (0, 1].
     """
 
     probability: float
     loss: float = 1.0
+    scores: Sequence[float] = ()
+    truth: Any = None
 
     def __post_init__(self) -> None:
         if not 0 < self.probability <= 1:
@@ -51,7 +55,11 @@ class Observed:
 
 
 class Selection(Protocol):
-    """A policy of selection, as Listing 3.2 has it; `combine` is a function of its own, the same for all."""
+    """A policy of selection, as Listing 3.2 has it.
+
+    It may have a `combine(state, voices, share)` that makes the answer of members' scores, by their weights; else the
+    answer is their mean. Then outcomes report the scores, and the learner passes them on with the truth (`Observed`).
+    """
 
     def initial(self, members: Sequence[str]) -> State:
         """Make the state of a context that nothing is known of."""
@@ -71,56 +79,77 @@ class Selection(Protocol):
 
 
 @dataclass(frozen=True)
-class _Exponential:
-    """What Exp3 and Exp4 share: one number a member, the logarithm of its weight s_i."""
+class Exp4:
+    """All members are asked, and each is judged by its own loss (section 3.5, "Ensemble Model Selection Policies").
 
-    eta: float = 0.1
-    floor: float = FLOOR
+    One number a member, the logarithm of its weight s_i: s_i <- s_i exp(-eta L_i).
+    """
+
+    eta: float = ETA
     forgetting: float = FORGETTING
 
     def __post_init__(self) -> None:
         _check_parameters(math.inf, eta=self.eta)
-        _check_parameters(1, floor=self.floor, forgetting=self.forgetting)
+        _check_parameters(1, forgetting=self.forgetting)
 
     def initial(self, members: Sequence[str]) -> State:
         return {member: [0.0] for member in members}
 
-    def weights(self, state: State, members: Sequence[str]) -> dict[str, float]:
-        known = completed(state, members)
-        return _shares({member: math.exp(max(_LEAST_LOG, known[member][0])) for member in members})
-
-    def _moved(self, state: State, members: Sequence[str], losses: Mapping[str, float]) -> State:
-        known = completed(state, members)
-        kept = 1 - self.forgetting
-        logs = {member: kept * known[member][0] - self.eta * losses.get(member, 0.0) for member in members}
-        highest = max(logs.values())
-        return {member: [max(_LEAST_LOG, value - highest)] for member, value in logs.items()}
-
-
-@dataclass(frozen=True)
-class Exp3(_Exponential):
-    """One member is drawn by its weight: s_i <- s_i exp(-eta L / p_i) of that one (section 3.5, after Auer et al.)."""
-
-    def select(self, state: State, ready: Sequence[str], draw: Random) -> dict[str, float]:
-        weights = self.weights(state, ready)
-        each = {member: (1 - self.floor) * share + self.floor / len(ready) for member, share in weights.items()}
-        return _drawn(each, draw)
-
-    def observe(self, state: State, members: Sequence[str], asked: Mapping[str, Observed]) -> State:
-        return self._moved(state, members, {member: one.loss / one.probability for member, one in asked.items()})
-
-
-@dataclass(frozen=True)
-class Exp4(_Exponential):
-    """All members are asked, and each is judged by its own loss (section 3.5, "Ensemble Model Selection Policies")."""
-
-    floor: float = 0.0
-
     def select(self, state: State, ready: Sequence[str], draw: Random) -> dict[str, float]:  # noqa: ARG002 - asks all
         return dict.fromkeys(ready, 1.0)
 
+    def weights(self, state: State, members: Sequence[str]) -> dict[str, float]:
+        return _exponentials(state, members)
+
     def observe(self, state: State, members: Sequence[str], asked: Mapping[str, Observed]) -> State:
-        return self._moved(state, members, {member: one.loss for member, one in asked.items()})
+        known, kept = completed(state, members), 1 - self.forgetting
+        losses = {member: asked[member].loss if member in asked else 0.0 for member in members}
+        logs = {member: kept * known[member][0] - self.eta * losses[member] for member in members}
+        return {member: [value] for member, value in _lifted(logs, _LEAST_LOG).items()}
+
+
+@dataclass(frozen=True)
+class Exp3:
+    """One member is drawn by its weight: s_i <- s_i exp(-eta L / p_i) of that one (section 3.5, after Auer et al.).
+
+    A weight is at least `forgetting` of the largest. So draws that explore become few as the choice becomes sure, and
+    where the sure one fails the others are as likely as it after as much loss as made it so.
+
+    Without `eta` it is what bounds the regret best over the 1 / `forgetting` queries to come, sqrt(ln K / (K L)), where
+    L is the loss that is expected of them: a loss says more where there are few. For that two numbers follow the
+    weight's logarithm, as `Epsilon` has them: how often a member was judged, and its losses.
+    """
+
+    eta: float | None = None
+    forgetting: float = FORGETTING
+
+    def __post_init__(self) -> None:
+        _check_parameters(math.inf, eta=ETA if self.eta is None else self.eta)
+        _check_parameters(1, forgetting=self.forgetting)
+
+    def initial(self, members: Sequence[str]) -> State:
+        return {member: [0.0, 0.0, 0.0] for member in members}
+
+    def select(self, state: State, ready: Sequence[str], draw: Random) -> dict[str, float]:
+        return _drawn(self.weights(state, ready), draw)
+
+    def weights(self, state: State, members: Sequence[str]) -> dict[str, float]:
+        return _exponentials(state, members)
+
+    def observe(self, state: State, members: Sequence[str], asked: Mapping[str, Observed]) -> State:
+        known = {member: (*numbers, 0.0, 0.0)[:3] for member, numbers in completed(state, members).items()}
+        eta, logs = self._eta(known), {member: numbers[0] for member, numbers in known.items()}
+        for member, one in asked.items():
+            logs[member] -= eta * one.loss / one.probability
+        tallies = _tallied({member: numbers[1:] for member, numbers in known.items()}, members, asked, self.forgetting)
+        lifted = _lifted(logs, math.log(self.forgetting) if self.forgetting else _LEAST_LOG)
+        return {member: [lifted[member], *tallies[member]] for member in members}
+
+    def _eta(self, known: Mapping[str, Sequence[float]]) -> float:
+        if self.eta is not None or not self.forgetting or len(known) == 1:
+            return ETA if self.eta is None else self.eta
+        _, judged, lost = (sum(column) for column in zip(*known.values(), strict=True))
+        return math.sqrt(math.log(len(known)) / len(known) * self.forgetting / _mean((judged, lost)))
 
 
 @dataclass(frozen=True)
@@ -157,7 +186,7 @@ class Epsilon:
     Numbers of a member: how often it was judged and the sum of its losses, both forgotten by and by.
     """
 
-    epsilon: float = FLOOR
+    epsilon: float = EPSILON
     forgetting: float = FORGETTING
 
     def __post_init__(self) -> None:
@@ -225,7 +254,20 @@ def completed(state: State, members: Sequence[str]) -> State:
     return {member: state.get(member, mean or [0.0, 0.0]) for member in members}
 
 
-def _tallied(known: State, members: Sequence[str], asked: Mapping[str, Observed], forgetting: float) -> State:
+def _exponentials(state: State, members: Sequence[str]) -> dict[str, float]:
+    known = completed(state, members)
+    return _shares({member: math.exp(max(_LEAST_LOG, known[member][0])) for member in members})
+
+
+def _lifted(logs: Mapping[str, float], least: float) -> dict[str, float]:
+    """Logarithms of weights, of which the largest is 0 and none below `least`."""
+    highest = max(logs.values())
+    return {member: max(least, value - highest) for member, value in logs.items()}
+
+
+def _tallied(
+    known: Mapping[str, Sequence[float]], members: Sequence[str], asked: Mapping[str, Observed], forgetting: float
+) -> State:
     kept = 1 - forgetting
     return {
         member: [kept * known[member][0] + 1, kept * known[member][1] + asked[member].loss]
@@ -253,16 +295,6 @@ def _drawn(shares: Mapping[str, float], draw: Random) -> dict[str, float]:
     return {member: shares[member]}
 
 
-POLICIES: Final[dict[str, type[Any]]] = {
-    "exp3": Exp3,
-    "exp4": Exp4,
-    "static": Static,
-    "uniform": Uniform,
-    "epsilon": Epsilon,
-    "thompson": Thompson,
-}
-
-
 # What the members' answers come to ---------------------------------------------------------------------------------
 
 
@@ -275,12 +307,17 @@ class Combined:
 
 
 def combine(
-    answers: Mapping[str, Any], weights: Mapping[str, float], asked: int, stand_ins: Mapping[str, Any] | None = None
+    answers: Mapping[str, Any],
+    weights: Mapping[str, float],
+    asked: int,
+    stand_ins: Mapping[str, Any] | None = None,
+    averaged: Callable[[Mapping[str, Any], Mapping[str, float]], Any] | None = None,
 ) -> Combined:
     """Combine what has come, by weight (section 3.5): labels vote, scores (arrays and floats) are averaged.
 
-    `stand_ins` count in place of missing answers, and never agree. Raises UsageError where answers cannot be combined;
-    an answer or a weight that is an object of its own may raise anything.
+    `averaged` does the latter in place of `average`. `stand_ins` count in place of missing answers, and never agree.
+    Raises UsageError where answers cannot be combined; an answer or a weight that is an object of its own may raise
+    anything.
     """
     if not answers:
         raise UsageError("no member has answered, so there is nothing to combine")
@@ -291,7 +328,7 @@ def combine(
     if len(kinds) > 1:
         raise UsageError(f"some members return labels and others scores: {sorted(voices)}")
     share = _shares({member: weights.get(member, 0.0) for member in voices})
-    answer = _average(voices, share) if kinds.pop() else _vote(voices, share)
+    answer = (averaged or average)(voices, share) if kinds.pop() else _vote(voices, share)
     agree = sum(_same(own, answer) for own in answers.values())
     return Combined(answer, agree / asked)
 
@@ -320,7 +357,8 @@ def _vote(voices: Mapping[str, Any], share: Mapping[str, float]) -> Any:
     return labels[max(votes, key=votes.__getitem__)]
 
 
-def _average(voices: Mapping[str, Any], share: Mapping[str, float]) -> Any:
+def average(voices: Mapping[str, Any], share: Mapping[str, float]) -> Any:
+    """The mean of scores by weight. Raises UsageError for different shapes."""
     shapes = {np.shape(value) for value in voices.values()}
     if len(shapes) > 1:
         raise UsageError(f"scores of different shapes cannot be averaged: {sorted(shapes)}")

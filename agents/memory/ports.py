@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 
 _AT_ONCE: Final = 3  # records of a log that are accepted before others get to do something
 _PAUSE: Final = 0.002  # seconds until the next ones are, at most
-_IN_FLIGHT: Final = 1_000
 
 
 class MemoryClock(Clock):
@@ -79,7 +78,7 @@ class MemoryOutput(Output):
 
     def __init__(self, world: DriverWorld, process: Process, stored: Callable[[Sequence[Any]], None]) -> None:
         """`stored` is called with tokens. Nothing is lost here but with the process."""
-        self._process = process
+        self._process, self._limit = process, world.in_flight
         self._wire: Wire[Kept] = Wire(world, process)
         self._stored = stored
         self._unacknowledged: dict[Slot, deque[list[Any]]] = {}  # tokens, each with whether its record is stored
@@ -88,7 +87,7 @@ class MemoryOutput(Output):
 
     @property
     def room(self) -> bool:
-        return self.in_flight < _IN_FLIGHT
+        return self.in_flight < self._limit
 
     def send(self, record: Outgoing, token: object, *, vital: bool = True) -> None:  # noqa: ARG002 - none is lost here
         place = record.topic, record.partition

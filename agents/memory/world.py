@@ -145,6 +145,7 @@ class DriverWorld(World[Kept]):
         super().__init__(seed)
         self.partitions = dict(partitions or {})
         self._gaps = gaps
+        self.in_flight = 1_000  # messages of an output that are not acknowledged, from which on it has no room
 
     def gap(self, _place: Place) -> int:
         return self.random.randint(0, self._gaps) if self._gaps else 0

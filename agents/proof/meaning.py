@@ -11,14 +11,14 @@ from itertools import combinations, product
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from spillway.agents.core.joins import MIN_WAIT_SECONDS
-from spillway.agents.proof.models import RefusedError, answer, share
+from spillway.agents.proof.models import VALUE, RefusedError, answer_of, number_of, share, vector_of
 from spillway.lineage import reasons
 from spillway.lineage.message import DROPPED, FAILED
 from spillway.lineage.metric_names import GATE
 from spillway.topology.spec import JoinSpec
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Collection, Iterable, Iterator, Mapping
 
     from spillway.agents.proof.case import Case
     from spillway.lineage.message import Outcome
@@ -52,7 +52,7 @@ May = Made | Lost | Elsewhere
 
 
 def text_of(outputs: Mapping[str, Any]) -> str:
-    return json.dumps(outputs, sort_keys=True)
+    return json.dumps(outputs, sort_keys=True, default=lambda array: array.tolist())
 
 
 def lost_of(outcome: Outcome) -> Lost:
@@ -62,10 +62,11 @@ def lost_of(outcome: Outcome) -> Lost:
 class Meaning:
     """What may come of each query of a case."""
 
-    def __init__(self, case: Case, pipeline: Pipeline, seconds: float) -> None:
-        """`seconds`: how long the run was."""
+    def __init__(self, case: Case, pipeline: Pipeline, seconds: float, fatal: Collection[str] = ()) -> None:
+        """`seconds`: how long the run was. `fatal`: stages at which queries may have failed as workers died."""
         self._case, self._pipeline, self._graph = case, pipeline, pipeline.graph
         self._times_out = not case.patient and seconds > MIN_WAIT_SECONDS  # whether a join may give up waiting
+        self._fatal = fatal
         self._known: dict[tuple[str, bool], dict[str, frozenset[May]]] = {}
 
     def of(self, request_id: str, *, unreadable: bool) -> dict[str, frozenset[May]]:
@@ -102,15 +103,15 @@ class Meaning:
 
     def _at(self, spec: StageSpec, may: Mapping[str, frozenset[May]], query: str | None) -> Iterator[May]:
         before = self._graph.predecessors[spec.name]
-        if not before and query is None:
-            yield from (Lost(spec.name, FAILED, reason) for reason in _UNREADABLE)
-        elif not before:
-            yield from self._run(spec, {"v": query})
-        else:
+        if before:
             given = product(*([self._input(name, each, spec.name) for each in may[name]] for name in before))
             for parts in given:
                 heard = dict(zip(before, parts, strict=True))
                 yield from self._joined(spec, heard) if len(before) > 1 else self._single(spec, parts[0])
+        elif query is None:
+            yield from (Lost(spec.name, FAILED, reason) for reason in _UNREADABLE)
+        else:
+            yield from self._run(spec, {VALUE: vector_of(number_of(query)) if self._case.vectors else query})
 
     def _single(self, spec: StageSpec, part: dict[str, Any] | Lost | Elsewhere) -> Iterator[May]:
         if isinstance(part, dict):
@@ -134,16 +135,22 @@ class Meaning:
                 yield from self._run(spec, _inputs_of(some))
 
     def _run(self, spec: StageSpec, inputs: Mapping[str, Any]) -> Iterator[May]:
-        try:
-            yield self._made(spec, answer(inputs, **spec.arguments))
-        except RefusedError:
-            yield Lost(spec.name, FAILED, reasons.MODEL_RAISED)
+        failures = {reasons.MODEL_DIED} if spec.name in self._fatal else set()
+        for model in _models(spec):
+            try:
+                yield self._made(spec, answer_of(str(model.model), inputs, model.arguments))
+            except RefusedError:
+                failures.add(reasons.MODEL_RAISED)
+        yield from (Lost(spec.name, FAILED, reason) for reason in failures)
+        if spec.lanes and failures and spec.default is not None:
+            yield self._made(spec, spec.default_outputs)
         if self._case.patient:
             return
         if spec.default is not None:
             yield self._made(spec, spec.default_outputs)
         elif (spec.policy or self._pipeline.spec.policy) != "naive":
-            yield from (Lost(spec.name, DROPPED, reason) for reason in _LATE)
+            late = (*_LATE, reasons.NO_WORKER) if spec.lanes else _LATE  # the first refusal of several lanes
+            yield from (Lost(spec.name, DROPPED, reason) for reason in late)
 
     def _made(self, spec: StageSpec, outputs: Mapping[str, Any]) -> Made:
         to = tuple(outputs["to"]) if spec.choose else self._graph.successors[spec.name]
@@ -175,6 +182,12 @@ class Meaning:
                 return losses
             return [text_of({f"{name}.{key}": value for name, made in results.items() for key, value in made.items()})]
         return [text_of(made) for made in results.values()] if results else losses
+
+
+def _models(spec: StageSpec) -> list[StageSpec]:
+    """Return the stages of one model that a stage comes to: of each member or variant, any of which may answer."""
+    one = spec.variant if spec.variants is not None else spec.member
+    return [one(lane) for lane in spec.lanes] or [spec]
 
 
 def _chosen(join: JoinSpec, results: dict[str, dict[str, Any]], losses: list[Lost]) -> list[dict[str, dict[str, Any]]]:

@@ -7,18 +7,18 @@ when all that its record led to is on the topics. (d) The run comes to rest, and
 
 from __future__ import annotations
 
+import json
 import traceback
 from collections import Counter, defaultdict
 from contextlib import nullcontext
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from spillway.agents.memory.broker import Standing
-from spillway.agents.proof.case import drawn
+from spillway.agents.proof.drawing import drawn
 from spillway.agents.proof.meaning import Lost, Meaning, lost_of, text_of
+from spillway.agents.proof.models import VALUE
 from spillway.agents.proof.play import Play
-from spillway.agents.testing.front import Front
-from spillway.agents.testing.gate import GateFront
 from spillway.lineage import headers
 from spillway.lineage.message import PREDICTION, Outcome
 from spillway.lineage.metric_names import GATE
@@ -26,7 +26,7 @@ from spillway.lineage.values.codec import Decoder
 from spillway.topology import topics
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Mapping
     from contextlib import AbstractContextManager
 
     from spillway.agents.memory.records import Kept
@@ -41,7 +41,7 @@ class Judge:
     def __init__(self, play: Play) -> None:
         self._play = play
         self._graph = play.pipeline.graph
-        self._meaning = Meaning(play.case, play.pipeline, play.seconds)
+        self._meaning = Meaning(play.case, play.pipeline, play.seconds, play.fatal)
         self._decoder = Decoder(play.pipeline.spec.limits.merged())
         name = play.pipeline.spec.name
         self._outcomes, self._egress, self._dead = topics.outcomes(name), topics.egress(name), topics.dead(name)
@@ -88,6 +88,8 @@ class Judge:
         else:
             said = text_of(told.inputs)
         may = self._meaning.of(request, unreadable=request in self._play.unreadable)
+        if isinstance(said, str) and not _is_of(told.flags.get(stage, {}), said):
+            self.problems.append(f"(b) {request}: {stage} says {told.flags[stage]} of {said}")
         if said not in self._meaning.messages(stage, to, may) and not (known.lost and said in may[stage]):
             self.problems.append(f"(b) {request}: {stage} tells {to or 'the gate'} {said}, which does not follow")
         reached[stage, request].add(to)
@@ -150,17 +152,21 @@ class Judge:
 
     def _judge_end(self) -> None:
         if not self._play.rested:
-            self.problems.append("(d) it did not come to rest")
-            return
-        for (name, replica), served in self._play.served.items():
-            left = {}
-            if isinstance(served, Front):
-                core = served.core
-                left = {"unsettled": core.unsettled, "queued": core.depth, "in joins": core.waiting}
-            elif isinstance(served, GateFront) and not served.gate.idle:
-                left = {"held or waiting": 1}
-            if any(left.values()):
-                self.problems.append(f"(d) {name}.{replica} is left with {left}")
+            left = [f"{name} is left with {some}" for name, some in self._play.left().items()]
+            self.problems.append(f"(d) it did not come to rest: {'; '.join(left) or 'commits are missing'}")
+
+
+def _is_of(flags: Mapping[str, Any], said: str) -> bool:
+    """Whether a value is of the variant, or of one of the members, that its flags name as having answered."""
+    made = json.loads(said).get(VALUE)
+    if flags.get("default"):
+        return True
+    if "variant" in flags:
+        return bool(made.split(".")[1] == flags["variant"])
+    answers = {name: each["answer"] for name, each in flags.get("members", {}).items() if "answer" in each}
+    return all(answer.split(".")[1] == name for name, answer in answers.items()) and (
+        not answers or made in answers.values()
+    )
 
 
 def _crash(error: BaseException) -> str:

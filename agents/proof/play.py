@@ -8,13 +8,16 @@ from functools import partial
 from hashlib import sha256
 from typing import TYPE_CHECKING, Final
 
+from spillway.agents.core.stage import DEATHS
 from spillway.agents.memory.ports import ABORTED
 from spillway.agents.memory.processes import AFTER, BEFORE
 from spillway.agents.memory.records import kept
 from spillway.agents.memory.world import START, Network
 from spillway.agents.proof.case import RESTARTS, Kind
+from spillway.agents.proof.models import VALUE, number_of, vector_of
 from spillway.agents.proof.watched import WatchedWorld
-from spillway.agents.testing.conditions import Conditions
+from spillway.agents.testing.conditions import Conditions, name_of
+from spillway.agents.testing.front import Front
 from spillway.agents.testing.gate import GateFront
 from spillway.agents.testing.service import Service
 from spillway.lineage import headers
@@ -23,25 +26,23 @@ from spillway.lineage.keys import partition_for
 from spillway.lineage.ports import Outgoing
 from spillway.lineage.trace import TraceContext
 from spillway.producers.client.queries import GRACE, QueryMaker
-from spillway.topology import topics
+from spillway.topology import ensembles, topics
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-    from random import Random
 
     from spillway.agents.memory.processes import Process
     from spillway.agents.proof.case import Case, Fault
-    from spillway.agents.testing.front import Front
     from spillway.agents.testing.service import Served, Slot
     from spillway.lineage.ports import Record
-    from spillway.topology.load import Pipeline
     from spillway.topology.spec import StageSpec
 
 _LOOK: Final = 0.25  # seconds between two looks whether all is done
 _CALM: Final = 1.5  # seconds that a run goes on when all is done: what comes twice comes then
 _MOST: Final = 90.0  # seconds after the last fault until which all is done
 _LEFT: Final = 30.0  # the same where an input has lost records: longer than joins wait
-_STRIKES: Final = 3.0  # seconds from the start in which processes die at calls of ports
+_STRIKES: Final = 3.0  # seconds from the start in which processes die at calls of ports, and workers at batches
+_STRAGGLES: Final = 1.0  # seconds more that a batch takes at a worker that is slow
 
 
 class EndlessError(SpillwayError):
@@ -49,15 +50,21 @@ class EndlessError(SpillwayError):
 
 
 class _Drawn(Conditions):
-    """How long batches take in a case."""
+    """How long batches take in a case, and at which of them workers die."""
 
-    def __init__(self, pipeline: Pipeline, case: Case, random: Random) -> None:
-        super().__init__(pipeline, random, kill=(), slow=(), real_time=False)
-        self._durations = case.durations
+    def __init__(self, play: Play) -> None:
+        super().__init__(play.pipeline, play.random, kill=(), slow=(), real_time=False)
+        self._play, self._case = play, play.case
 
     def duration(self, spec: StageSpec, lane: str = "") -> Callable[[int], float]:  # noqa: ARG002 - all lanes are alike
-        base = self._durations.get(spec.name, 0.001)
-        return lambda size: base * (0.5 + 0.5 * size) * (1.0 + self.random.random())
+        base = self._case.durations.get(spec.name, 0.001)
+        return lambda size: base * (0.5 + 0.5 * size) * (1.0 + self.random.random()) + self._straggles()
+
+    def dies(self, name: str) -> bool:  # noqa: ARG002 - all workers are alike
+        return self._play.strikes(self._case.worker_deaths)
+
+    def _straggles(self) -> float:
+        return _STRAGGLES if self._play.strikes(self._case.stragglers) else 0.0
 
 
 class Play(Service):
@@ -74,10 +81,10 @@ class Play(Service):
             payload_bytes=case.payload_bytes,
             held_limit=case.held_limit,
         )
-        self.proof.executor = case.executor
-        self._workshop.conditions = _Drawn(self.pipeline, case, self.proof.random)
-        self.proof.network = Network(slow=case.slow)
+        self.proof.executor, self.proof.in_flight = case.executor, case.in_flight
         self.random = self.proof.random
+        self._workshop.conditions = _Drawn(self)
+        self.proof.network = Network(slow=case.slow)
         self._ahead = {slot: case.skew * self.random.uniform(-1.0, 1.0) for slot in self.slots}
         self._maker = QueryMaker(self.pipeline, slo=None, grace=GRACE, clock=(lambda: self.proof.now,) * 2)
         self.served: dict[Slot, Served] = {}  # those of now
@@ -85,6 +92,7 @@ class Play(Service):
         self.asked: dict[str, int] = {}  # queries, with their partitions
         self.unreadable: set[str] = set()  # those of them whose values are none
         self.struck: Counter[str] = Counter()
+        self._epochs: Counter[str] = Counter()  # of ensembles, by stage: how often they have changed
         self.errors: list[BaseException] = []  # that ended a process and should not have
         self.failed: list[BaseException] = []
         self.ends = START  # when nothing is to happen any more
@@ -111,6 +119,15 @@ class Play(Service):
     @property
     def seconds(self) -> float:
         return self.proof.now - START
+
+    @property
+    def fatal(self) -> set[str]:
+        """Return the stages of which so many workers have died that a query may have failed for it."""
+        died: Counter[str] = Counter()
+        for stage in self.pipeline.spec.stages:
+            for lane in stage.lanes or ("",):
+                died[stage.name] += self.deaths.get(name_of(stage.name, lane), 0)
+        return {stage for stage, deaths in died.items() if deaths >= DEATHS}
 
     def group(self, name: str) -> str:
         return self._groups[name].name
@@ -139,12 +156,19 @@ class Play(Service):
 
     def _is_done(self) -> bool:
         broker, stopped = self.proof.broker, self.stopped
-        return all(
-            broker.committed(group.name, partition)[0] >= broker.end((group.topic, partition))
-            or (name, partition) in stopped
-            for name, group in self._groups.items()
-            for partition in range(self.proof.partitions[group.topic])
+        return (
+            all(
+                broker.committed(group.name, partition)[0] >= broker.end((group.topic, partition))
+                or (name, partition) in stopped
+                for name, group in self._groups.items()
+                for partition in range(self.proof.partitions[group.topic])
+            )
+            and not self.left()
         )
+
+    def left(self) -> dict[str, dict[str, int]]:
+        """Return what the processes of now have in their tables, by their names; none where nothing is under way."""
+        return {f"{name}.{replica}": left for (name, replica), served in self.served.items() if (left := served.left)}
 
     @property
     def stopped(self) -> set[tuple[str, int]]:
@@ -167,7 +191,8 @@ class Play(Service):
     def _ask(self, request_id: str) -> None:
         extra = {headers.ACCEPT: "application/json"} if self.random.random() < self.case.json else None
         trace = TraceContext(f"{self.random.getrandbits(128):032x}", f"{self.random.getrandbits(64):016x}")
-        query = self._maker.prepare({"v": request_id}, None, self.case.deadline, request_id, None, trace, extra)
+        question = vector_of(number_of(request_id)) if self.case.vectors else request_id
+        query = self._maker.prepare({VALUE: question}, None, self.case.deadline, request_id, None, trace, extra)
         name = self.pipeline.spec.name
         place = topics.ingress(name), partition_for(query.key, self.pipeline.spec.partitions)
         value = query.value
@@ -218,6 +243,10 @@ class Play(Service):
         served.input.take = watched_take  # type: ignore[method-assign]
         served.gate.assigned = watched_assigned  # type: ignore[method-assign]
 
+    def strikes(self, share: float) -> bool:
+        """Draw whether what happens in such a share of cases happens now."""
+        return bool(share) and self.proof.now <= START + _STRIKES and self.random.random() < share
+
     def _strike(self, slot: Slot, process: Process) -> str:
         if self.proof.now > START + _STRIKES or self.random.random() >= self.case.kills:
             return ""
@@ -234,6 +263,10 @@ class Play(Service):
             return ""
         self.struck["transaction breaks"] += 1
         return self.random.choice((ABORTED, BEFORE, AFTER))
+
+    def _worker_died(self, name: str) -> None:
+        super()._worker_died(name)
+        self.struck[Kind.WORKER.value] += 1
 
     def _died(self, slot: Slot) -> None:
         self.deaths[slot[0]] += 1
@@ -263,6 +296,10 @@ class Play(Service):
             self.ends = max(self.ends, at + fault.seconds)
         elif fault.kind is Kind.RETAIN:
             self.at(at, partial(self._lose_input, fault))
+        elif fault.kind is Kind.WORKER:
+            self.at(at, partial(self._workshop.kill, fault.name))
+        elif fault.kind is Kind.MEMBERS:
+            self.at(at, partial(self._change_members, fault.name))
         else:
             self.at(at, partial(self._strike_process, fault))
 
@@ -289,6 +326,26 @@ class Play(Service):
     @staticmethod
     async def _leave(served: Served) -> None:
         served.leave()
+
+    def _change_members(self, stage: str) -> None:
+        """Have an ensemble be without a member in all fronts, or have all again, as the table of sizes would say."""
+        frame, spec = self.pipeline.frame, self.pipeline.spec.stage(stage)
+        whole = spec.ensemble
+        assert whole is not None  # it was drawn so
+        self._epochs[stage] += 1
+        if self._epochs[stage] % 2 and len(whole.members) > 1:
+            gone = self.random.choice(list(whole.members))
+            members = {name: each for name, each in whole.members.items() if name != gone}
+            whole = whole.model_copy(update={"members": members})
+        told = ensembles.Served(whole, "prover", "", self.proof.now, self._epochs[stage], frame, "")
+        for slot, front in self.served.items():
+            if slot[0] == stage and self._processes[slot].alive and isinstance(front, Front) and front.begun:
+                self.struck[Kind.MEMBERS.value] += 1
+                self._processes[slot].start(self._follow(front, told))
+
+    @staticmethod
+    async def _follow(front: Front, told: ensembles.Served) -> None:
+        front.follow(told)
 
     def _lose_input(self, fault: Fault) -> None:
         """Delete what a reader has not committed from its input.

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from spillway.agents.core.request import Delivery, Loss
 from spillway.agents.run.emission import Carried
+from spillway.agents.run.truths import divide
 from spillway.lineage import headers, reasons
 from spillway.lineage.errors import WireError, unreadable
 from spillway.lineage.limits import LOOSEST_LIMITS
@@ -153,11 +154,13 @@ class Intake:
         metrics: StageMetrics,
         places: Collection[Place] = (),
         needs: Callable[[Query], float | None] | None = None,
+        truths: bool = False,
     ) -> None:
         """`predecessors` is empty for a root stage; `signature` is checked here only where nothing is joined.
 
         `places`: the shards of the pipeline's stateful stages, which alone a message can rest on. `needs` gives the
-        latency in seconds that a query asks by its parameters, which is its deadline then; None: none.
+        latency in seconds that a query asks by its parameters, which is its deadline then; None: none. `truths`:
+        whether messages of many are taken (`spillway.agents.run.truths`).
         """
         self._predecessors = predecessors
         self._root = not predecessors
@@ -167,6 +170,7 @@ class Intake:
         self._metrics = metrics
         self._places = frozenset(places)
         self._needs = needs
+        self._many = truths
 
     def delivery(self, record: Record) -> Delivery:
         """Decode a record. Raises PoisonError."""
@@ -235,8 +239,9 @@ class Intake:
                 return None
             appended = record.timestamp / 1000
             return Delivery(
-                request_id, record.partition, record.offset, appended, appended, "", None, appended=appended
-            )
+                request_id, record.partition, record.offset, appended, appended, "", None, appended=appended,
+                ids=self._ids(record) if self._many else (),
+            )  # fmt: skip
         try:
             delivery = self.envelope(record)
         except PoisonError as poison:
@@ -274,7 +279,11 @@ class Intake:
             Carried(record, decoded, None),
             _class_of(decoded),
             offline=headers.is_offline(decoded),
+            ids=self._ids(record) if self._many else (),
         )
+
+    def _ids(self, record: Record) -> tuple[str, ...]:
+        return headers.truths(record.headers) or ()
 
     def _settle_times(self, record: Record, decoded: headers.Headers) -> None:
         appended = record.timestamp * 1000 if record.log_append else 0  # 0: not known
@@ -300,6 +309,7 @@ class Intake:
             None,
             appended=appended,
             payload=Carried(record, known, None),
+            ids=self._ids(record) if self._many and request_id else (),
         )
 
     def _read_value(self, delivery: Delivery, value: bytes | None, carried: Carried) -> None:
@@ -318,8 +328,11 @@ class Intake:
         if isinstance(message, Query):
             if self._needs is not None:
                 self._hasten(delivery, carried, self._needs(message))
-            if self._signature is not None:
-                self._signature.check(message.inputs)
+            check = _anything if self._signature is None else self._signature.check
+            if self._many and headers.truths(carried.record.headers) is not None:
+                delivery.truths = divide(delivery, delivery.ids, check)
+            else:
+                check(message.inputs)
 
     @staticmethod
     def _hasten(delivery: Delivery, carried: Carried, latency: float | None) -> None:
@@ -330,6 +343,10 @@ class Intake:
         if latency is not None and told is not None and told.sent_us + latency * 1e6 < told.deadline_us:
             told.deadline_us = told.sent_us + int(latency * 1e6)
             delivery.deadline = told.deadline_us / 1e6
+
+
+def _anything(_inputs: dict[str, Any]) -> None:
+    """Refuse nothing."""
 
 
 def _class_of(decoded: headers.Headers) -> str:

@@ -191,9 +191,10 @@ class Stage(Owner):
         if workers is None or output is None:
             return
         for batch in core.take_runs():
-            workers.submit(batch.worker, batch)
+            runs = workers if batch.worker >= 0 or self.extras is None else self.extras
+            runs.submit(batch.worker, batch)
         if self.extras is not None:
-            self.extras.pump()
+            self.extras.pump(self._now())
         hits = core.take_hits()
         if hits:
             answering = self._loop.create_task(self._answer(hits))
@@ -300,8 +301,10 @@ class Stage(Owner):
     def commits(self) -> dict[int, Commit]:
         """Return what the core has finished, in offset order, with its notes."""
         if self._metrics.waits.due:
-            busy = self._context.guard.busy
-            self._metrics.waits.say(self._core.waits(busy if self._workers is None else busy | self._workers.busy))
+            busy = self._context.guard.busy.union(
+                *(each.busy for each in (self._workers, self.extras) if each is not None)
+            )
+            self._metrics.waits.say(self._core.waits(busy))
         return {partition: Commit(offset, note) for partition, (offset, note) in self._core.commits().items()}
 
     def committed(self, offsets: Mapping[int, Commit]) -> None:

@@ -30,10 +30,10 @@ class Workers(Protocol):
     def submit(self, worker: int, batch: Batch, /) -> None: ...
 
 
-class Dispatch(Protocol):
-    """Who runs copies of batches, or parity batches, beside the workers."""
+class Dispatch(Workers, Protocol):
+    """Who runs copies of batches, or parity batches, beside the workers; and batches, where it has numbers below 0."""
 
-    def pump(self) -> None: ...
+    def pump(self, now: float) -> None: ...
 
 
 class Guard(Protocol):

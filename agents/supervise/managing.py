@@ -206,7 +206,7 @@ class ModelManager:
             return
         told = json.loads(out.splitlines()[-1])  # a class may have printed before
         log.append(TRAINED if "theta" in told else KEPT, number, **told, seen=seen)
-        better = "better" if "theta" in told else "no better, and rejected"
+        better = "better" if "theta" in told else f"rejected, as {told['why']}"
         self._say(f"generation {number} is {better}: {told['new']:.4g} on held-out observations, was {told['old']:.4g}")
 
     def _child(self, current: int, number: int, stop: threading.Event) -> tuple[int, str, str]:

@@ -28,7 +28,9 @@ _NICE: Final = 10  # what serves comes first
 
 
 def trained(learner: Pipeline, settings: ClientSettings, current: int) -> dict[str, Any]:
-    """What came of it: `old` and `new` errors on `held` observations, and the `theta` of features that are better.
+    """What came of it: `old` and `new` errors on `held` observations, and how likely so much less is by `chance`.
+
+    Beside these, the `theta` of features that are better, or `why` they are not taken.
 
     Raises ModelError where the class cannot be retrained, or there is nothing to train from.
     """
@@ -41,10 +43,10 @@ def trained(learner: Pipeline, settings: ClientSettings, current: int) -> dict[s
         raise ModelError(f"learner {stage.name!r} has no 'folder' in its arguments, for files of retrained features")
     users, theta = read_users(learner, settings, str(current))
     made = retrain(model.thetas.get(theta), str(current), users)
-    told = {"old": made.old.error, "new": made.new.error, "held": made.new.held, "users": len(users)}
-    if made.better(model.stale.gain):
-        told["theta"] = write_theta(model.thetas.folder, made.parameters, made.new.prior)
-    return told
+    told = {"old": made.old, "new": made.new, "held": made.held, "users": len(users), "chance": made.chance()}
+    if made.better(model.stale.gain, model.stale.level):
+        return told | {"theta": write_theta(model.thetas.folder, made.parameters, made.prior)}
+    return told | {"why": made.why(model.stale.gain, model.stale.level)}
 
 
 def read_users(

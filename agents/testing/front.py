@@ -7,6 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from spillway.agents.core.joins import PAYLOAD_BYTES
+from spillway.agents.core.laned_stage import LanedCore
 from spillway.agents.live.stage.beside import beside_of
 from spillway.agents.live.stage.driver import DriverParts, build_driver
 from spillway.agents.live.stage.extras import Extras
@@ -20,6 +21,7 @@ from spillway.agents.metrics import StageMetrics
 from spillway.agents.run.planner import without_words
 from spillway.agents.testing.workers import MemoryWorkers
 from spillway.lineage.values.codec import Decoder
+from spillway.topology.ensembles import record_key
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
     from spillway.agents.memory.processes import Process
     from spillway.agents.memory.world import DriverWorld
     from spillway.agents.run.stage import Stage
+    from spillway.topology.ensembles import Served
 
 COMMIT_EVERY = 0.5  # seconds
 _LOOK = 0.05  # seconds between two looks whether all is done
@@ -66,8 +69,10 @@ class Front:
         self.metrics.plan_now = world.loop.time
         self._loaded, self._payload_bytes = loaded, payload_bytes
         self._leaving = asyncio.Event()
-        self.stage: Stage  # once it has loaded, as its core
+        self.begun = False  # whether it has loaded, and has what follows
+        self.stage: Stage
         self.core: StageCore
+        self._crew: Crew | Members | VariantCrews | None
 
     async def serve(self) -> None:
         """Serve until the process dies or has left. Raises SpillwayError where it cannot go on."""
@@ -97,7 +102,7 @@ class Front:
             ),
         )
         stage, planner, self.core = built.stage, built.planner, built.core
-        self.stage = stage
+        self.stage, self._crew = stage, crew
         output = MemoryOutput(world, process, partial(without_words, stored=stage.stored))
         member = f"{self._group.name}.{config.replica}"
         source = MemoryInput(world, process, self._group, member, stage, COMMIT_EVERY)
@@ -106,12 +111,13 @@ class Front:
             crew.begin(stage, work)
         if beside is not None:
             loop = asyncio.get_running_loop()
-            stage.extras = extras = Extras(beside, work, loop, stage.changed, stage.crashed)
+            stage.extras = extras = Extras(beside, work, loop, stage)
             extras.begin()
         planner.follow(MemoryLog(world, process))
         planning = asyncio.get_running_loop().create_task(planner.run(output, stage.tick))
         planning.add_done_callback(stage.planning_ended)
         source.start()
+        self.begun = True
         left = asyncio.ensure_future(self._left(source, output))
         await asyncio.wait([stage.failed, left], return_when=asyncio.FIRST_COMPLETED)
         if stage.failed.done():
@@ -120,6 +126,26 @@ class Front:
     def leave(self) -> None:
         """End `serve` in order, after which other replicas have its partitions."""
         self._leaving.set()
+
+    def follow(self, record: Served) -> None:
+        """Have the members of an ensemble that a record says, as the table of sizes would."""
+        assert isinstance(self._crew, Members)  # it is an ensemble's, and has begun
+        self._config = self._config.sized({}, {record_key(self._config.stage): record})
+        self._crew.follow(self._config, record)
+
+    @property
+    def left(self) -> dict[str, int]:
+        if not self.begun:
+            return {}
+        core, dispatch = self.core, self.metrics.dispatch
+        left = {
+            "unsettled": core.unsettled,
+            "queued": core.depth,
+            "in joins": core.waiting,
+            "in lanes": core.lanes.under_way if isinstance(core, LanedCore) else 0,
+            "in dispatch": 0 if dispatch is None else dispatch.under_way,
+        }
+        return {what: count for what, count in left.items() if count}
 
     async def _left(self, source: MemoryInput, output: MemoryOutput) -> None:
         await self._leaving.wait()

@@ -82,6 +82,10 @@ class GateFront:
                 await self.gate.rejoin()
         await self.input.close(leave=True)
 
+    @property
+    def left(self) -> dict[str, int]:
+        return {} if self.gate.idle else {"held or waiting": 1}
+
     def leave(self) -> None:
         """End `serve` in order, after which other replicas have its partitions."""
         self._leaving = True

@@ -11,6 +11,8 @@ import click
 
 from benchmarks.clipper import front, selection, served
 from benchmarks.clipper.beside import beside
+from benchmarks.clipper.bounds import bounds
+from benchmarks.clipper.failing import failing
 from benchmarks.clipper.observations import observations
 from benchmarks.clipper.stragglers import stragglers
 from benchmarks.output import show
@@ -22,7 +24,7 @@ if TYPE_CHECKING:
 
     from benchmarks.output import Table
 
-FRONT = ("profiles", "limits", "changes", "delays", "workers")
+FRONT = ("profiles", "limits", "bounds", "delays", "workers")
 SELECTION = ("agreement", "failing", "stragglers", "personal")
 SERVED = ("cost", "cache", "beside", "observations")
 ALL = (*FRONT, *SELECTION, *SERVED)
@@ -43,11 +45,11 @@ def clipper(*, only: tuple[str, ...], repeats: int, seconds: float, mlserver_pyt
     sections: dict[str, Callable[[], Table]] = {
         "profiles": lambda: front.profiles(repeats),
         "limits": lambda: front.batch_limits(repeats, seconds),
-        "changes": lambda: front.changes(repeats, 2 * seconds),
+        "bounds": lambda: bounds(repeats, 10 * seconds),
         "delays": lambda: front.delays(repeats, seconds),
         "workers": lambda: front.workers(repeats, seconds),
         "agreement": lambda: selection.agreement(repeats),
-        "failing": selection.failing,
+        "failing": failing,
         "stragglers": lambda: stragglers(repeats),
         "personal": lambda: selection.personal(repeats),
     }
@@ -55,7 +57,10 @@ def clipper(*, only: tuple[str, ...], repeats: int, seconds: float, mlserver_pyt
     chosen = [
         name
         for name in ALL
-        if not only or name in only or ("selection" in only and name in (*SELECTION, "observations"))
+        if not only
+        or name in only
+        or ("limits" in only and name == "bounds")
+        or ("selection" in only and name in (*SELECTION, "observations"))
     ]
     with ExitStack() as stack:
         if set(chosen) & set(SERVED):

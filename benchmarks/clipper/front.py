@@ -1,17 +1,16 @@
-"""What one worker does at the front, without Kafka: profiles, batch limits, changes of pace, delays, more workers."""
+"""What one worker does at the front, without Kafka: profiles, batch limits, delays, more workers."""
 
 from __future__ import annotations
 
 import asyncio
 import time
-from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from benchmarks.clipper.models import NAMES, predictor, queries
 from benchmarks.output import Table, median_spread
-from examples.clipper.front import FOREVER, FrontRun, paced, saturate
+from examples.clipper.front import FOREVER, paced, saturate
 from spillway.agents.core.batching import Batcher
 from spillway.agents.core.policies import make
 from spillway.agents.core.policy import StageView
@@ -114,61 +113,6 @@ def _adaptive(limit: str, name: str, seconds: float) -> float:
     run = saturate(predictor(name), queries(), 3 * seconds, limit=limit, most=SIZES[-1], objective=OBJECTIVE)
     late = [size for ended, size in zip(run.ended, run.sizes, strict=True) if ended > 2 * seconds]
     return sum(late) / seconds
-
-
-def changes(repeats: int, seconds: float) -> Table:
-    """A model that turns three times slower, then three times faster again."""
-    rows = []
-    for limit in ("aimd", "quantile"):
-        settled: dict[str, list[float]] = {"slower": [], "faster": []}
-        beyond: dict[str, list[float]] = {"slower": [], "faster": []}
-        for _ in range(repeats):
-            run = _changing(limit, seconds)
-            for number, phase in enumerate(settled, 1):
-                began, ended = number * seconds, (number + 1) * seconds
-                when = _settled(run, began, ended)
-                settled[phase].append(when - began)
-                beyond[phase].append(100 * _beyond(run, when, ended))
-        rows += [
-            [limit, phase, median_spread(settled[phase], "{:.1f}"), median_spread(beyond[phase], "{:.0f}")]
-            for phase in settled
-        ]
-    return Table(
-        "A model that turns three times slower, then three times faster again",
-        ("limit", "turns", "settled after s", "% of full batches beyond 20 ms, from then on"),
-        rows,
-        ("Settled: the limit is within 15 % of its median over the last third.", "The model is a timer: emulated."),
-    )
-
-
-def _changing(limit: str, seconds: float) -> FrontRun:
-    began, pace = time.perf_counter(), (1.0, 3.0, 1.0)
-
-    def predict(batch: Any) -> object:
-        phase = min(2, int((time.perf_counter() - began) / seconds))
-        return model[phase].predict(batch)
-
-    model = [EmulatedModel(partial(_seconds, times)) for times in pace]
-    data: list[Any] = [{}]
-    return saturate(predict, data, 3 * seconds, limit=limit, most=SIZES[-1], objective=OBJECTIVE)
-
-
-def _seconds(times: float, count: int) -> float:
-    return times * (0.002 + 0.0001 * count)
-
-
-def _settled(run: FrontRun, began: float, ended: float) -> float:
-    ends, limits = np.array(run.ended), np.array(run.limits)
-    inside = (ends >= began) & (ends < ended)
-    final = np.median(limits[inside & (ends >= ended - (ended - began) / 3)])
-    away = inside & (np.abs(limits - final) > max(1.0, 0.15 * final))
-    return float(ends[away].max(initial=began))
-
-
-def _beyond(run: FrontRun, since: float, until: float) -> float:
-    rows = zip(run.ended, run.sizes, run.limits, run.executed, strict=True)
-    full = [took > OBJECTIVE for ended, size, limit, took in rows if since <= ended < until and size >= limit]
-    return sum(full) / len(full) if full else 0.0
 
 
 def delays(repeats: int, seconds: float) -> Table:

@@ -1,4 +1,4 @@
-"""Truths a second, live: feedback on outcomes, and feedback by input, with the members' caches on and off.
+"""Truths a second, live: feedback on outcomes, one and many at a time, and by input, with the caches on and off.
 
 Clipper joins feedback with predictions through its cache, which answers for models that were asked before (section 3.4
 of Crankshaw's thesis, "Caching"). Here an outcome's flags have the members' answers. Whoever has no outcome any more,
@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from itertools import count, takewhile
+from itertools import count, islice, takewhile
 from threading import Semaphore
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -24,6 +24,7 @@ from spillway.agents.supervise.scrape import scrape
 from spillway.lineage import metric_names as names
 from spillway.lineage.errors import SpillwayError
 from spillway.producers.client import Client
+from spillway.producers.client.feedback import Feedback
 from spillway.topology.load import load
 
 if TYPE_CHECKING:
@@ -31,13 +32,13 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from spillway.lineage.message import Outcome
-    from spillway.producers.client.feedback import Feedback
     from spillway.producers.connection import ClientSettings
 
 KINDS: Final = ("forest", "linear", "mlp", "nearest")
 _STAGE, _LEARNER = "digit", "digit-weights"
 _THREADS, _WINDOW, _WITHIN = 16, 128, 60.0
 _ROWS: Final = 500
+_MANY: Final = 500  # truths of one call
 _FORMS: Final = ("{:.0f}", "{:.1f}", "{:.0f}")
 _HEAD: Final = """
 name: {name}
@@ -85,6 +86,18 @@ class _Served:
         until = time.monotonic() + seconds
         return self._rate(enumerate(self._outcomes[n % _ROWS] for n in _counted(until)), f"{self._turn}-")
 
+    def many_at_a_time(self, seconds: float) -> Run:
+        """Feed back on outcomes that are in hand, by calls of many that wait for nobody."""
+        self._turn += 1
+        began, evaluated, cpu = time.monotonic(), *self._spent()
+        numbers, sent = _counted(began + seconds), list[Feedback]()
+        while some := list(islice(numbers, _MANY)):
+            sent += self._client.feedback_many(
+                _LEARNER,
+                [(self._outcomes[n % _ROWS], int(self._truths[n % _ROWS]), None, f"{self._turn}-{n}") for n in some],
+            )
+        return self._run(sent, began, evaluated, cpu)
+
     def by_input(self, seconds: float) -> Run:
         """Ask the ensemble again before each truth."""
         until = time.monotonic() + seconds
@@ -107,8 +120,12 @@ class _Served:
             for number, outcome in outcomes:
                 room.acquire()
                 sent.append(pool.submit(send, number, outcome))
+        return self._run([each.result() for each in sent], began, evaluated, cpu)
+
+    def _run(self, sent: list[Feedback], began: float, evaluated: float, cpu: float) -> Run:
+        """Wait until all is acknowledged."""
         for each in sent:
-            each.result().token(_WITHIN)
+            each.token(_WITHIN)
         rate = len(sent) / (time.monotonic() - began)
         evaluated, cpu = (now - before for now, before in zip(self._spent(), (evaluated, cpu), strict=True))
         return Run(rate, evaluated / len(sent), 1e6 * cpu / len(sent))
@@ -128,16 +145,19 @@ def _counted(until: float) -> Iterator[int]:
 
 def observations(folder: Path, settings: ClientSettings, repeats: int, seconds: float) -> Table:
     """All ways in turns."""
-    ways = ("on outcomes", "by input, cache off", "by input, cache on")
+    ways = ("on outcomes", "on outcomes, many at a time", "by input, cache off", "by input, cache on")
     measured: dict[str, list[Run]] = {way: [] for way in ways}
     with ExitStack() as stack:
         off, on = (_Served(folder, settings, stack, cache) for cache in ("off", "on"))
         for _ in range(repeats):
-            for way, measure in zip(ways, (off.on_outcomes, off.by_input, on.by_input), strict=True):
+            for way, measure in zip(
+                ways, (off.on_outcomes, off.many_at_a_time, off.by_input, on.by_input), strict=True
+            ):
                 measured[way].append(measure(seconds))
-    in_hand, cache_off, cache_on = measured.values()
+    in_hand, many, cache_off, cache_on = measured.values()
     cached = [one.rate / other.rate for one, other in zip(cache_on, cache_off, strict=True)]
     saved = [other.cpu / one.cpu for one, other in zip(cache_on, cache_off, strict=True)]
+    together = [one.rate / other.rate for one, other in zip(many, in_hand, strict=True)]
     asked = [one.rate / other.rate for one, other in zip(in_hand, cache_off, strict=True)]
     return Table(
         "Truths a second, by outcome and by input, with the members' caches on and off (section 3.4, Caching)",
@@ -150,6 +170,7 @@ def observations(folder: Path, settings: ClientSettings, repeats: int, seconds: 
             f"By input, cache on: {median_spread(cached, '{:.2f}')} times as many as off; the thesis: 1.6 times.",
             f"Off, the front and the members take {median_spread(saved, '{:.1f}')} times as much CPU a truth as on.",
             f"On outcomes: {median_spread(asked, '{:.1f}')} times as many as by input, cache off.",
+            f"Many, {_MANY} in a call: {median_spread(together, '{:.1f}')} times as many as one at a time.",
             "By input: the ensemble is asked the same input again, and the truth is fed back on what comes.",
             f"Four models ({', '.join(KINDS)}), {_ROWS} digits that were all asked before; one Python client.",
         ),

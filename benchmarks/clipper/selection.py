@@ -7,6 +7,7 @@ Stand-ins: scikit-learn's digits with noise for CIFAR, ImageNet and MNIST, style
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import partial
 from random import Random
 from typing import TYPE_CHECKING, Any, Final
 
@@ -15,7 +16,8 @@ import numpy as np
 from benchmarks.output import Table, median_spread, spread
 from examples.clipper.training import TRAINED_ON, digits
 from examples.selection.training import KINDS, fitted, inverted, queries, trained
-from spillway.agents.learning.selection import Exp3, Exp4, Observed, combine, zero_one
+from spillway.agents.learning.selection import Exp4, Observed, combine, zero_one
+from spillway.agents.learning.stacking import Stacked
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -24,7 +26,6 @@ if TYPE_CHECKING:
     from spillway.agents.learning.selection import Selection, State
 
 QUERIES: Final = 20_000
-BROKEN: Final = (5_000, 10_000)
 _FEW: Final = 300  # digits that a weaker model is trained on
 _USERS, _TRUTHS = 40, 256
 PAPER_LESS: Final = "-5.2"  # % of the error, ImageNet
@@ -56,11 +57,15 @@ def replay(
     for place, truth in enumerate(truths):
         asked = policy.select(done.state, members, draw)
         own = {member: answers[member][place] for member in asked}
-        made = combine(own, policy.weights(done.state, list(asked)), len(asked))
+        averaged = partial(policy.combine, done.state) if isinstance(policy, Stacked) else None
+        made = combine(own, policy.weights(done.state, list(asked)), len(asked), averaged=averaged)
         done.wrong.append(zero_one(truth, made.answer))
         done.confidence.append(made.confidence)
         done.chosen.append(next(iter(asked)))
-        seen = {member: Observed(p, zero_one(truth, own[member])) for member, p in asked.items()}
+        seen = {
+            member: Observed(p, zero_one(truth, own[member]), own[member] if averaged else (), truth)
+            for member, p in asked.items()
+        }
         done.state = policy.observe(done.state, members, seen)
     return done
 
@@ -76,7 +81,8 @@ def _errors(answers: Mapping[str, Sequence[int]], truths: Sequence[int]) -> dict
 def agreement(repeats: int) -> Table:
     """Five models of which none is far better, their ensemble, and what it is sure of (Figure 3.7)."""
     columns: dict[str, list[tuple[float, float]]] = {}  # (error, share of the queries)
-    less: dict[str, list[float]] = {"votes": [], "scores": []}
+    forms = {"Exp4, votes": Exp4(), "Exp4, scores": Exp4(), "stacked": Stacked()}
+    less: dict[str, list[float]] = {how: [] for how in forms}
     models = {kind: fitted(kind, _FEW) for kind in KINDS}
     for seed in range(repeats):
         rows, truth = queries(QUERIES, seed)
@@ -86,14 +92,14 @@ def agreement(repeats: int) -> Table:
         errors = _errors(answers, truths)
         for name, error in errors.items():
             columns.setdefault(name, []).append((error, 1.0))
-        for how, given in (("votes", answers), ("scores", scores)):
-            done = replay(Exp4(), given, truths, seed)
+        for how, policy in forms.items():
+            done = replay(policy, answers if how == "Exp4, votes" else scores, truths, seed)
             wrong, sure = np.array(done.wrong), np.array(done.confidence)
-            columns.setdefault(f"Exp4, {how}", []).append((float(wrong.mean()), 1.0))
+            columns.setdefault(how, []).append((float(wrong.mean()), 1.0))
             for agree in (4, 5):
                 some = sure >= agree / 5
                 told = (float(wrong[some].mean()), float(some.mean()))
-                columns.setdefault(f"Exp4, {how}: {agree}-agree", []).append(told)
+                columns.setdefault(f"{how}: {agree}-agree", []).append(told)
             less[how].append(done.error() / min(errors.values()) - 1)
     lines = []
     for name, runs in columns.items():
@@ -108,47 +114,6 @@ def agreement(repeats: int) -> Table:
             f"The ensemble's error beside the best model's: {', '.join(apart)}; the thesis (ImageNet): {PAPER_LESS} %.",
             f"Digits with noise stand for CIFAR and ImageNet; each model was trained on {_FEW} of them.",
             f"{repeats} streams of {QUERIES:,} queries, the truth after each.",
-        ),
-    )
-
-
-def failing(seeds: int = 20) -> Table:
-    """The best model is broken for a quarter of the stream, and recovers (Figure 3.8)."""
-    best = "nearest"
-    models = {kind: fitted(kind, TRAINED_ON if kind == best else _FEW) for kind in KINDS}
-    forms: dict[str, Selection] = {
-        "Exp3": Exp3(), "Exp4": Exp4(),
-        "Exp3, bare": Exp3(floor=0.0, forgetting=0.0), "Exp4, bare": Exp4(forgetting=0.0),
-    }  # fmt: skip
-    found: dict[str, list[list[float]]] = {}
-    below = dict.fromkeys(forms, 0)
-    spans = ((0, None), (0, BROKEN[0]), BROKEN, (BROKEN[1], None))
-    for seed in range(seeds):
-        rows, truth = queries(QUERIES, seed)
-        truths, answers = truth.tolist(), _labels(models, rows)
-        first, last = BROKEN
-        answers[best][first:last] = models[best](inverted(rows[first:last])).argmax(1).tolist()
-        static = {f"only {name}": Replayed(np.not_equal(own, truths).tolist()) for name, own in answers.items()}
-        runs = static | {name: replay(policy, answers, truths, seed) for name, policy in forms.items()}
-        least = min(run.error() for run in static.values())
-        for name, run in runs.items():
-            found.setdefault(name, []).append([run.error(*span) for span in spans])
-            if name in forms:
-                below[name] += run.error() < least
-    lines = [
-        [name, *(spread([run[place] for run in each]) for place in range(len(spans))),
-         f"{below[name]} of {seeds}" if name in below else ""]
-        for name, each in found.items()
-    ]  # fmt: skip
-    return Table(
-        "The best model fails from query 5,000 to 10,000 (Figure 3.8)",
-        ("who answers", "error %", "before", "while it fails", "after", "below every static choice"),
-        lines,
-        (
-            "The thesis shows curves: Exp3 and Exp4 end below every static choice.",
-            f"Exp3 and Exp4 have the default settings; the bare forms no floor and no forgetting. {seeds} seeds.",
-            f"Digits with noise stand for CIFAR; {best!r} was trained on {TRAINED_ON:,} of them, the others on {_FEW}.",
-            "While it fails, its inputs are inverted.",
         ),
     )
 
@@ -228,11 +193,13 @@ def _of_users(seed: int, models: Mapping[str, Predict], oblivious: Predict, eage
             wrong.setdefault(name, []).append(np.not_equal(model(rows).argmax(1), truths).tolist())
     mixed = chance.permutation(_USERS * _TRUTHS)[:2_000].tolist()
     given = {name: [streams[each // _TRUTHS][1][name][each % _TRUTHS] for each in mixed] for name in models}
-    shared = replay(Exp4(), given, [streams[each // _TRUTHS][0][each % _TRUTHS] for each in mixed], seed).state
+    before = [streams[each // _TRUTHS][0][each % _TRUTHS] for each in mixed]
+    shared, stacked = (replay(policy, given, before, seed).state for policy in (Exp4(), Stacked()))
     forms: dict[str, tuple[Selection, State | None]] = {
         "Exp4 by user, from equal weights": (Exp4(), None),
         "Exp4 by user, eta 1, from equal weights": (eager, None),
         "Exp4 by user, from all users' weights": (Exp4(), shared),
+        "stacked by user, from all users' state": (Stacked(), stacked),
         "Exp4, all users' weights": (Exp4(eta=0.0, forgetting=0.0), shared),
     }
     for name, (policy, state) in forms.items():

@@ -16,6 +16,7 @@ from benchmarks.infaas.family import ARCHITECTURES, HOSTS, family, of
 from benchmarks.infaas.serving import GPU, Serving, share
 from benchmarks.output import Table, median_spread
 from benchmarks.shapes import SHAPES
+from spillway.agents.core.policies import DEFAULT
 from spillway.producers.load import schedule
 from spillway.topology.variant_sections import HostKind
 from spillway.topology.variants.controller import Controller
@@ -26,6 +27,8 @@ from spillway.topology.variants.variant import Variant
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+
+    from numpy.typing import NDArray
 
     from benchmarks.infaas.serving import Outcome, Trace
 
@@ -66,6 +69,7 @@ LONG: Final = {"tweet-like": 770, "wiki-like": 330}  # seconds, of about the pap
 PAIR: Final = {"Inception-ResNetV2": 0.8, "MobileNetV1": 0.2}
 PAIR_SLO: Final = 0.1  # ours: the paper names none here
 PAIR_LONG: Final = 650  # seconds, of about the paper's 75,000 queries
+POLICIES: Final = (DEFAULT, "naive")
 COLUMNS: Final = ("misses, %", "answered/s", "p99, ms", "GPU memory, %", "GPU busy, %", "orders")
 # By load and system, what the paper says of it beside INFaaS.
 _CPU: Final = {"clipper+ cpu": "10/s served", "sm+ cpu": "10/s served"}
@@ -178,13 +182,19 @@ def many_models(seconds: float, slow: float = 1.0) -> Systems:
         return [by_model.get(name, CPUS[name]) for name in MANY]
 
     def clipper(trace: Trace) -> Serving:
-        """One of each, then one more where the load is largest by what is there, while there is room."""
-        asked, counts = Counter(model for _, model in trace), dict.fromkeys(usual(8), 1)
+        """One worker for each model, then what serves most of the trace while there is room; cold ones on GPUs, too."""
+        counts, came = Counter(usual(8)), {model: _rates(model, trace, seconds) for model in MANY}
         room = {GPU: 7 - len(POPULAR), "cpu": 24 - len(COLD)}  # two workers on the cores of a host
-        while open_to := [each for each in counts if room[each.hardware]]:
-            worst = max(open_to, key=lambda each: asked[each.architecture] / (counts[each] * each.rate))
-            counts[worst] += 1
-            room[worst.hardware] -= 1
+        gpus = [each for each in alone(family()) if (each.hardware, each.batch) == (GPU, 8) and "tensorrt" in each.name]
+
+        def served(each: Variant) -> float:
+            can = sum(count * one.rate for one, count in counts.items() if one.architecture == each.architecture)
+            return float(np.clip(came[each.architecture] - can, 0.0, each.rate).sum())
+
+        while open_to := [each for each in {*counts, *gpus} if room[each.hardware]]:
+            best = max(open_to, key=lambda each: (served(each), each.name))
+            counts[best] += 1
+            room[best.hardware] -= 1
         return theirs.fixed(counts)
 
     def hindsight(trace: Trace) -> Serving:
@@ -207,9 +217,15 @@ def many_models(seconds: float, slow: float = 1.0) -> Systems:
     }
 
 
+def _rates(model: str, trace: Trace, seconds: float) -> NDArray[np.float64]:
+    """A model's queries a second in each 4 s."""
+    counts, _ = np.histogram([at for at, of_ in trace if of_ == model], int(seconds / 4), (0, seconds))
+    return np.asarray(counts / 4)
+
+
 def _for_the_peak(model: str, trace: Trace, seconds: float) -> tuple[Variant, int]:
     """The variant and its workers that serve a model's busiest 4 s in time and take the least of hosts."""
-    peak = max(np.histogram([at for at, of_ in trace if of_ == model], int(seconds / 4), (0, seconds))[0]) / 4
+    peak = max(_rates(model, trace, seconds))
     ways = []
     for each in of(model):
         if each.latency > (MANY[model].latency or 0.0):
@@ -256,15 +272,20 @@ def sharing(repeats: int) -> list[Table]:
 
 
 def compare(key: str, title: str, about: str, systems: Systems, traces: Sequence[Trace], seconds: int) -> Table:
-    """All systems on the same traces; of hosts that have a price it is that which counts."""
-    found = {name: [make(each).serve(each, seconds, WARM) for each in traces] for name, make in systems.items()}
+    """All systems on the same traces, dropping and not; of hosts that have a price it is that which counts."""
+    found = {
+        (name, policy): [make(each).serve(each, seconds, WARM, policy) for each in traces]
+        for name, make in systems.items()
+        for policy in POLICIES
+    }
+    ours = found["infaas", DEFAULT]
     asked = {model for _, model in traces[0]}
     shown = POPULAR if asked > set(POPULAR) else sorted(asked)
-    bill = "hosts" if found["infaas"][0].bill["hosts"] else "variants"
-    columns = ("system", f"cost of {bill}", "by infaas'", "paper", *COLUMNS)
-    rows = [(name, *_row(each, found["infaas"], bill, shown, SAID[key].get(name, ""))) for name, each in found.items()]
+    bill = "hosts" if ours[0].bill["hosts"] else "variants"
+    columns = ("system", "policy", f"cost of {bill}", "by infaas'", "paper", *COLUMNS)
+    rows = [(*of, *_row(each, ours, bill, shown, SAID[key].get(of[0], ""))) for of, each in found.items()]
     note = (
-        f"Emulated, virtual time, naive; {about}, {seconds - WARM:g} s after {WARM:g} s; "
+        f"Emulated, virtual time; {about}, {seconds - WARM:g} s after {WARM:g} s; "
         f"{len(traces)} traces of {np.mean([len(each) for each in traces]):,.0f} queries; median (least to most); "
         f"p99: {', '.join(shown)}"
     )

@@ -108,7 +108,7 @@ def _pipeline(serving: Serving, file: Path) -> Pipeline:
             name: kind.model_dump(mode="json", exclude_none=True) | {"count": there[name]} for name, kind in kinds
         }
     stage = {"name": "model", "queue": 10_000, "variants": section}
-    file.write_text(yaml.safe_dump({"name": _NAME, "slo": 60, "policy": "naive", "stages": [stage]}, sort_keys=False))
+    file.write_text(yaml.safe_dump({"name": _NAME, "slo": 60, "stages": [stage]}, sort_keys=False))
     return load(file)
 
 
@@ -122,7 +122,7 @@ def _served(serving: Serving, trace: Trace, seconds: int, settings: ClientSettin
         costs = sum(serving.fleet.kinds[kind].price for kind in hosts) * (seconds - WARM) / 3600
     counted = [(took, model) for (due, model), took in zip(trace, latencies, strict=True) if due >= WARM]
     late = sum(took > (serving.needs[model].latency or 0.0) for took, model in counted)
-    p99 = float(np.percentile([took for took, _ in counted], 99, method="higher"))
+    p99 = float(np.percentile([took for took, _ in counted if took < np.inf], 99))
     return Seen(costs, late / len(counted), p99, orders)
 
 

@@ -37,7 +37,6 @@ ROWS: Final = 20_000
 _FILE: Final = """
 name: offline-beside-online
 slo: 5s
-policy: naive
 partitions: 4
 stages:
   - name: digit

@@ -12,13 +12,35 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 from scipy import optimize
 
+from benchmarks.infaas.family import ARCHITECTURES, of
 from spillway.lineage.errors import SpecError
-from spillway.topology.variants.scaling import Action, needed
+from spillway.topology.variants.scaling import Action, Weights, candidates_of, in_time, needed, scale_up
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
-    from spillway.topology.variants.scaling import Candidate, Weights
+    from spillway.topology.variants.scaling import Candidate
+
+
+def grown(seed: int, count: int) -> Iterator[float]:
+    """Draw loads that grow; what all workers cost by the heuristic then, in times of what they do by the program.
+
+    Of any architecture, with an SLO that some variants keep, from nothing or from what the program has for less load.
+    """
+    random, weights = np.random.default_rng(seed), Weights()
+    for _ in range(count):
+        variants = of(ARCHITECTURES[random.integers(len(ARCHITECTURES))].name)
+        slo = random.uniform(1, 3) * random.choice([each.latency for each in variants])
+        load = 10 ** random.uniform(0, 3)
+        less = load * random.choice([0.0, random.uniform(0.05, 0.9)])
+        able = [each._replace(rate=in_time(each.variant, slo, weights)) for each in candidates_of(variants)]
+        before = solve(able, less, slo, weights).deltas if less else {}
+        able = [each._replace(ordered=before.get(each.name, 0)) for each in able]
+        paid = sum(each.ordered * each.variant.price for each in able)
+        greedy = scale_up(able, load, slo, weights, lambda _each: 1 << 20).action
+        if greedy is not None:
+            yield (greedy.cost + paid) / (solve(able, load, slo, weights).cost + paid)
+
 
 _MOST: Final = 1e6  # workers of a variant
 _INFEASIBLE: Final = 2  # scipy's status

@@ -1,16 +1,16 @@
 """Applications served in virtual time: `Selection`, `Controller` and `Fleet` as they are, workers that are timers.
 
-A lane is a queue in order of arrival; a worker that is free takes what waits, up to its batch, and drops nothing
-(`naive`). Reports come every 2 s, decisions every second (INFaaS, section 5). What is ordered stands at once, and
-serves when its load time is over. Workers on a GPU share it: a batch of n keeps n / (n + 2.5) of it busy, which is what
-the emulated family's a + b n leaves to others; one that starts when all together need more takes so much longer.
-Every figure is emulated.
+A lane's queue is the stage's policy: a worker that is free takes what it lets in, up to a batch, and what one lane
+refuses is routed once more. Policies hear no reports, so the order stays by deadline. Reports to the controller come
+every 2 s, decisions every second (INFaaS, section 5). What is ordered stands at once, and serves when its load time is
+over. Workers on a GPU share it: a batch of n keeps n / (n + 2.5) of it busy, which is what the emulated family's
+a + b n leaves to others; one that starts when all together need more takes so much longer. Every figure is emulated.
 """
 
 from __future__ import annotations
 
 import heapq
-from collections import Counter, defaultdict, deque
+from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from statistics import median, median_low
 from typing import TYPE_CHECKING, Final
@@ -18,6 +18,9 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from benchmarks.infaas.family import of
+from spillway.agents.core.policies import DEFAULT, make
+from spillway.agents.core.policy import StageFacts, StageView
+from spillway.agents.core.request import Request
 from spillway.topology.variants.controller import Report
 from spillway.topology.variants.selection import How, Selection, Status
 from spillway.topology.variants.states import Told
@@ -25,6 +28,7 @@ from spillway.topology.variants.states import Told
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from spillway.agents.core.policy import Policy, Refusal
     from spillway.topology.variants.controller import Controller
     from spillway.topology.variants.hosts import Fleet
     from spillway.topology.variants.needs import Needs
@@ -45,9 +49,15 @@ def share(variant: Variant, count: int) -> float:
 
 
 @dataclass(slots=True)
+class _Query(Request):
+    model: str = ""
+    asked: tuple[str, ...] = ()  # the lanes that it waited in
+
+
+@dataclass(slots=True)
 class _Lane:
     variant: Variant
-    queue: deque[float] = field(default_factory=deque)  # arrivals
+    queue: Policy
     loading: set[int] = field(default_factory=set)
     idle: list[int] = field(default_factory=list)
     busy: dict[int, float] = field(default_factory=dict)  # when each is free again
@@ -105,6 +115,11 @@ class Outcome:
         return float(np.percentile(found, 99)) if found else np.inf
 
 
+def _queue(variant: Variant, policy: str) -> Policy:
+    facts = {variant.name: StageFacts(variant.batch, variant.duration, 1)}
+    return make(policy, StageView(variant.name, facts=facts, successors={variant.name: ()}))
+
+
 class Serving:
     """Serves arrivals with what a controller orders, or with fixed workers where there is none."""
 
@@ -113,17 +128,18 @@ class Serving:
         controller: Controller | None = None,
     ) -> None:  # fmt: skip
         """`needs`: of a query, by the model that it asks for; `begin`: workers that are there, put where they fit."""
-        self.lanes = {each.name: _Lane(each) for each in variants}
+        self.lanes = {each.name: _Lane(each, _queue(each, DEFAULT)) for each in variants}
         lanes = self.lanes.values()
         self.by_model = {model: [each for each in lanes if each.variant.architecture == model] for model in needs}
         self.selection = Selection(variants)
         self.controller, self.needs, self.fleet = controller, needs, fleet
-        self.homeless: defaultdict[str, list[float]] = defaultdict(list)  # by model
+        self.homeless: defaultdict[str, list[_Query]] = defaultdict(list)  # by model
         self.unmet: Counter[str] = Counter()
-        self.events: list[tuple[float, int, int, str, tuple[float, ...]]] = []
+        self.events: list[tuple[float, int, int, str, Sequence[Request]]] = []
         self.where: dict[int, str] = {}
         self.shares: defaultdict[str, float] = defaultdict(float)  # by host
         self.done: list[tuple[float, float, str]] = []
+        self.dropped: list[tuple[float, str]] = []  # arrival, model
         self.most: dict[str, int] = {}
         self.orders = 0
         self.bill: defaultdict[str, float] = defaultdict(float)
@@ -140,8 +156,10 @@ class Serving:
         if controller is not None:
             controller.report(0.0, Report({name: Told(count, count) for name, count in begin.items()}))
 
-    def serve(self, trace: Trace, seconds: float, warm: float) -> Outcome:
+    def serve(self, trace: Trace, seconds: float, warm: float, policy: str = DEFAULT) -> Outcome:
         """Serve `seconds` of a trace; what came and what it cost before `warm` does not count."""
+        for lane in self.lanes.values():
+            lane.queue = _queue(lane.variant, policy)
         self.events += [(float(second), _TICK, second, "", ()) for second in range(1, int(seconds) + 1)]
         place = 0
         while True:
@@ -150,7 +168,7 @@ class Serving:
             if now > seconds:
                 break
             if place < len(trace) and trace[place][0] <= due:
-                self.route(now, *trace[place])
+                self.route(now, _Query("", 0, now, now, now, (), {}, model=trace[place][1]), first=True)
                 place += 1
                 continue
             _, kind, number, name, batch = heapq.heappop(self.events)
@@ -164,35 +182,50 @@ class Serving:
         answered = sum(arrival + latency >= warm for arrival, latency, _ in self.done)
         return Outcome(done, queries, answered, in_time, seconds - warm, self.orders, self.bill)
 
-    def route(self, now: float, arrival: float, model: str) -> None:
-        needs = self.needs[model]
+    def route(self, now: float, query: _Query, *, first: bool = False) -> None:
+        """Have a query wait in a lane; it is load where it is routed first."""
+        needs, model = self.needs[query.model], query.model
         for lane in self.by_model[model]:
             if lane.idle or lane.busy:
                 self.selection.wait(lane.variant.name, lane.wait(now))
-        choice = self.selection.choose(needs, max(1e-9, arrival + (needs.latency or 0.0) - now))
+        due = query.sent + (needs.latency or 0.0)
+        choice = self.selection.choose(needs, max(1e-9, due - now), query.asked)
         if choice.variant is None or choice.how is How.LOADING or not self.lanes[choice.variant].ready:
-            self.unmet[choice.load or choice.variant or self.by_model[model][0].variant.name] += 1
-            self.homeless[model].append(arrival)
+            if query.asked:
+                self.dropped.append((query.sent, model))
+                return
+            self.unmet[choice.load or choice.variant or self.by_model[model][0].variant.name] += first
+            self.homeless[model].append(query)
             return
         lane = self.lanes[choice.variant]
-        lane.queue.append(arrival)
-        lane.came += 1
+        query.arrived, query.deadline, query.asked = now, due - lane.variant.overhead, (*query.asked, choice.variant)
+        lane.queue.push(now, query)
+        lane.came += first
         self.start(now, lane)
 
     def start(self, now: float, lane: _Lane) -> None:
-        while lane.idle and lane.queue:
-            worker = min(lane.idle, key=lambda each: self.shares[self.where[each]])
-            lane.idle.remove(worker)
-            batch = tuple(lane.queue.popleft() for _ in range(min(len(lane.queue), lane.variant.batch)))
-            mine, host = share(lane.variant, len(batch)), self.where[worker]
-            self.shares[host] += mine
-            seconds = lane.variant.duration(len(batch)) * (max(1.0, self.shares[host]) if mine else 1.0)
-            self.bill["gpu busy"] += mine * lane.variant.duration(len(batch))
-            lane.runs.append((len(batch), seconds))
-            lane.busy[worker] = now + seconds
-            heapq.heappush(self.events, (now + seconds, _FREE, worker, lane.variant.name, batch))
+        refused: list[tuple[Request, Refusal]] = []
+        while lane.idle and len(lane.queue):
+            batch: list[Request] = []
+            lane.queue.fill(now, now, lane.variant.batch, batch, refused)
+            if batch:
+                self.run(now, lane, batch)
+        for query, _ in refused:
+            assert isinstance(query, _Query)  # nothing else waits here
+            self.route(now, query)
 
-    def worker(self, now: float, worker: int, lane: _Lane, batch: tuple[float, ...], *, new: bool) -> None:
+    def run(self, now: float, lane: _Lane, batch: Sequence[Request]) -> None:
+        worker = min(lane.idle, key=lambda each: self.shares[self.where[each]])
+        lane.idle.remove(worker)
+        mine, host = share(lane.variant, len(batch)), self.where[worker]
+        self.shares[host] += mine
+        seconds = lane.variant.duration(len(batch)) * (max(1.0, self.shares[host]) if mine else 1.0)
+        self.bill["gpu busy"] += mine * lane.variant.duration(len(batch))
+        lane.runs.append((len(batch), seconds))
+        lane.busy[worker] = now + seconds
+        heapq.heappush(self.events, (now + seconds, _FREE, worker, lane.variant.name, batch))
+
+    def worker(self, now: float, worker: int, lane: _Lane, batch: Sequence[Request], *, new: bool) -> None:
         """A worker is ready, or free again."""
         if new and worker not in lane.loading:
             return  # not wanted any more
@@ -201,15 +234,15 @@ class Serving:
         if not new:
             self.shares[self.where[worker]] -= share(lane.variant, len(batch))
         model = lane.variant.architecture
-        self.done += [(arrival, now - arrival + lane.variant.overhead, model) for arrival in batch]
+        self.done += [(each.sent, now - each.sent + lane.variant.overhead, model) for each in batch]
         if worker in lane.leaving:
             lane.leaving.discard(worker)
             return
         lane.idle.append(worker)
         if new:
             self.selection.update(lane.variant.name, Status(serves=True))
-            for arrival in self.homeless.pop(model, []):
-                self.route(now, arrival, model)
+            for query in self.homeless.pop(model, []):
+                self.route(now, query)
         self.start(now, lane)
 
     def tick(self, now: float, second: int, *, counts: bool) -> None:
@@ -270,6 +303,7 @@ class Serving:
                 lane.leaving.add(worker)
         if not lane.ready:
             self.selection.update(lane.variant.name, Status())
-            waiting, lane.queue = lane.queue, deque()
-            for arrival in waiting:
-                self.route(now, arrival, lane.variant.architecture)
+            for query in lane.queue.remove(lambda _: True):
+                assert isinstance(query, _Query)  # nothing else waits here
+                query.asked = query.asked[:-1]
+                self.route(now, query)

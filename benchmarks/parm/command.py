@@ -14,6 +14,7 @@ from benchmarks.output import Table, median_spread, show
 from benchmarks.parm.accuracy import accuracy
 from benchmarks.parm.live import OTHERS, live
 from benchmarks.parm.simulated import Setting, latencies, released, sent
+from spillway.agents.chaos.schedule import Load, Often
 from spillway.agents.coding.codes import Sum
 
 if TYPE_CHECKING:
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 
 AT: Final = Setting(270)
 BASE: Final = "equal-resources"
+SHARED: Final = "coded-shared"
+STOPS: Final = Load(slow=Often(0.5, 0.3))  # those of `live`
 MARGIN: Final = 0.005  # seconds before a deadline in which an answer is sent (`spillway.agents.core.last_moments`)
 EMULATED: Final = "Emulated: instances are timers, shuffles and multitenancy are drawn; nothing of it ran on a GPU."
 
@@ -155,6 +158,15 @@ def _loses(repeats: int, queries: int) -> Table:
     return _table("Where it loses: m = 12, k = 2", "at", _cells(cells, repeats, queries), note)
 
 
+def _busy(repeats: int, queries: int) -> Table:
+    cells = []
+    for kind, strikes in (("pauses", {}), ("slowed", {"slowdowns": True}), ("stops", {"load": STOPS})):
+        for rate, m in ((210, 12), (270, 12), (330, 12), (390, 12), (420, 24), (540, 24)):
+            cells.append((f"{rate}/s, m = {m}, {kind}", Setting(rate, instances=m, **strikes), (BASE, SHARED)))
+    note = "Once in 2 s an instance works at 60 % of its speed for 2 s; or, once in .5 s, it stops for .3 s on average."
+    return _table("Up to .8 busy: never much worse", "at", _cells(cells, repeats, queries), note)
+
+
 def _codes(repeats: int, _queries: int) -> Table:
     rows = []
     draw = np.random.default_rng(0)
@@ -188,6 +200,7 @@ SECTIONS: Final[dict[str, Section]] = {
     "release": _release,
     "bytes": _sent,
     "loses": _loses,
+    "busy": _busy,
     "codes": _codes,
 }
 LONG: Final[dict[str, Section]] = {"accuracy": accuracy, "live": live, "live-all": partial(live, others=OTHERS)}

@@ -36,6 +36,7 @@ SERVICE: Final = 0.024  # seconds of one query, ResNet-18 on a GPU instance
 MARGINAL: Final = 0.33  # of a query's time, for each further one of a batch: as 300, 460 and 584/s at 1, 2 and 4 say
 NOISE: Final = 0.04
 ENCODE, DECODE = 93e-6, 8e-6  # seconds, k = 2, the paper's
+SLOWED, PULSE = 0.6, 0.01  # the share of its speed that a slow instance has, as stops of so many seconds tell it
 FAST: Final = 1.15  # of an approximate model: how much faster than the deployed one it is
 
 
@@ -53,6 +54,10 @@ class Setting:
     held: float | None = None
     """`release: budget`: made answers wait until so many seconds after their queries came."""
     queries: int = 100_000
+    load: Load | None = None
+    """What strikes instances in place of `shuffles` and `tenants`."""
+    slowdowns: bool = False
+    """Once in two seconds an instance works at `SLOWED` of its speed, for two on average."""
 
 
 class Cluster:
@@ -61,12 +66,15 @@ class Cluster:
     def __init__(self, setting: Setting, size: int, seed: int) -> None:
         self._random = random.Random(seed + 1)
         self._stops: list[list[tuple[float, float]]] = [[] for _ in range(size)]  # from, to; one after the other
-        load = Load(shuffles=0 if setting.tenants else setting.shuffles, multitenancy=setting.tenants)
-        for event in schedule(load, size, setting.queries / setting.rate + 10, seed):
-            stops = self._stops[event.slot]
-            begins = max(event.at, stops[-1][1]) if stops else event.at
-            if event.at + event.seconds > begins:
-                stops.append((begins, event.at + event.seconds))
+        shuffles = 0 if setting.tenants or setting.slowdowns else setting.shuffles
+        load = setting.load or Load(shuffles=shuffles, multitenancy=setting.tenants)
+        seconds = setting.queries / setting.rate + 10
+        strikes = [(event.at, event.slot, event.seconds) for event in schedule(load, size, seconds, seed)]
+        for at, slot, lasts in sorted(strikes + (_slowdowns(size, seconds, seed) if setting.slowdowns else [])):
+            stops = self._stops[slot]
+            begins = max(at, stops[-1][1]) if stops else at
+            if at + lasts > begins:
+                stops.append((begins, at + lasts))
 
     def seconds(self, instance: int, now: float, size: int, speed: float = 1.0) -> float:
         ends = now + SERVICE / speed * (1 + MARGINAL * (size - 1)) * self._random.lognormvariate(0.0, NOISE)
@@ -78,11 +86,19 @@ class Cluster:
         return ends - now
 
 
+def _slowdowns(size: int, seconds: float, seed: int) -> list[tuple[float, int, float]]:
+    draw, now, strikes = random.Random(f"{seed} slowdowns"), 0.0, []
+    while (now := now + draw.expovariate(0.5)) < seconds:
+        slot, lasts = draw.randrange(size), 2 * draw.uniform(0.5, 1.5)
+        strikes += [(now + n * PULSE, slot, (1 - SLOWED) * PULSE) for n in range(round(lasts / PULSE))]
+    return strikes
+
+
 def latencies(strategy: str, setting: Setting, seed: int) -> NDArray[np.float64]:
     """Seconds from each query's arrival at the front to its first answer.
 
-    `strategy`: `none` (m instances), `equal-resources` (m + m/k), `coded`, `replicate` or `approximate` (m, and m/k for
-    the rest), or `hedged` (the same with copies of slow batches).
+    `strategy`: `none` (m instances), `equal-resources` (m + m/k), `coded`, `coded-shared` (whose workers run batches,
+    too), `replicate` or `approximate` (m, and m/k for the rest), or `hedged` (the same with copies of slow batches).
     """
     return _Run(strategy, setting, seed).play()
 
@@ -110,11 +126,15 @@ class _Run:
         self._cluster = Cluster(setting, setting.instances + more, seed)
         self._batcher = Batcher(make("naive", StageView(stage="s", instances=self._own)), setting.batch, 0.0, self._own)
         self._speed = FAST if strategy == "approximate" else 1.0
-        self._coded = strategy == "coded"
+        self._coded = strategy.startswith("coded")
         self._dispatch = _dispatch(strategy, setting)
+        self._dispatch.begin(_Lane(self._batcher), lambda _now, _work: None)  # type: ignore[arg-type]  # what it asks for
         self.sent = 0
         for worker in range(self._beside):
-            self._dispatch.attach(worker // self._more, worker)
+            row = worker // self._more
+            if self._dispatch.shared:
+                self._batcher.attach(0.0, self._dispatch.number_of(row, worker))
+            self._dispatch.attach(row, worker)
         self._events: list[tuple[float, int, Callable[..., None], Any]] = []
         self._numbers = count()
         self._answered: dict[str, float] = {}
@@ -144,9 +164,12 @@ class _Run:
         for batch in self._batcher.starts:
             self._dispatch.started(now, batch)
             self.sent += len(batch.requests)
-            self._later(now + self._cluster.seconds(batch.worker, now, len(batch.requests)), self._complete, batch)
+            instance = batch.worker
+            if instance < 0:
+                instance = self._setting.instances + self._dispatch.worker_of(instance)[1]
+            self._later(now + self._cluster.seconds(instance, now, len(batch.requests)), self._complete, batch)
         self._batcher.starts.clear()
-        for extra in self._dispatch.take_extras():
+        for extra in self._dispatch.take_extras(now):
             size = max(len(batch.requests) for batch in extra.group.batches)
             self.sent += size
             began = now + (ENCODE if self._coded else 0.0)
@@ -166,8 +189,8 @@ class _Run:
         self._settle(now, batch)
         self._dispatch.answered(now, batch)
 
-    def _done(self, _now: float, extra: Extra) -> None:
-        self._dispatch.done(extra)
+    def _done(self, now: float, extra: Extra) -> None:
+        self._dispatch.done(now, extra)
 
     def _reconstruct(self, now: float, request: Request) -> None:
         if self._answered.setdefault(request.request_id, now) == now:
@@ -178,9 +201,22 @@ class _Run:
             self._answered.setdefault(request.request_id, now)
 
 
+class _Lane:
+    """What a dispatch asks of its stage: a batcher alone."""
+
+    def __init__(self, batcher: Batcher) -> None:
+        self._batcher = batcher
+        self.lend = batcher.lend
+        self.give_back = batcher.complete
+
+    @property
+    def workers(self) -> int:
+        return self._batcher.workers
+
+
 def _dispatch(strategy: str, setting: Setting) -> Dispatch:
-    if strategy == "coded":
-        return Dispatch(width=setting.k, rows=setting.rows, wait=0.05, room=1_000)
+    if strategy.startswith("coded"):
+        return Dispatch(width=setting.k, rows=setting.rows, wait=0.05, room=1_000, shared=strategy != "coded")
     if strategy == "hedged":
         return Dispatch(quantile=0.95, budget=0.1, room=1_000)
     if strategy in {"replicate", "approximate"}:

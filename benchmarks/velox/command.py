@@ -10,8 +10,9 @@ import click
 
 from benchmarks.output import show
 from benchmarks.scene import kafka
+from benchmarks.velox.decided import rises, switches
 from benchmarks.velox.latency import topk, updates
-from benchmarks.velox.learned import alarms, bandits, hybrid, new_users
+from benchmarks.velox.learned import bandits, hybrid, new_users
 from benchmarks.velox.live import drifts, live_updates, rate
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
     from benchmarks.output import Table
 
-IN_PROCESS = ("updates", "topk", "hybrid", "new-users", "bandits", "alarms")
+IN_PROCESS = ("updates", "topk", "hybrid", "new-users", "bandits", "switches", "rises")
 LIVE = ("live-updates", "rate", "drifts")  # served on a Kafka of their own
 _ALL = (*IN_PROCESS, "live", *LIVE)
 
@@ -47,7 +48,8 @@ def velox(*, only: tuple[str, ...], repeats: int, runs: int, seeds: int, rounds:
         "hybrid": partial(hybrid, seeds),
         "new-users": partial(new_users, seeds),
         "bandits": partial(bandits, seeds, rounds),
-        "alarms": partial(alarms, seeds),
+        "switches": partial(switches, 10 * seeds),
+        "rises": partial(rises, seeds),
     }
     names = [each for name in only or IN_PROCESS for each in (LIVE if name == "live" else (name,))]
     with ExitStack() as stack:

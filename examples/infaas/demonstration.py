@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 PHASES: Final = {"low": (0.0, 25.0, 8.0), "high": (25.0, 65.0, 80.0), "low again": (65.0, 105.0, 8.0)}
 """From and to, in seconds, and queries a second."""
 SECONDS: Final = 105.0
-GRACE: Final = 60.0  # nothing is dropped, so what piles up in the rise is answered late
+GRACE: Final = 60.0  # a first call, and what waits for a worker to come
 ASKS: Final = {"quick": {"latency": 0.15, "accuracy": 0.9}, "accurate": {"latency": 0.5, "accuracy": 0.975}}
 NOISE: Final = 0.1
 STAGE: Final = "digit"
@@ -205,13 +205,13 @@ def by_phase(done: Run) -> Table:
     for name, (first, last, rate) in PHASES.items():
         asked = done.phase(name)
         most = {each.name: done.most(name, each.name) for each in done.variants}
-        latencies = [1e3 * (one.outcome.latency or 0.0) for one in asked]
+        latencies = [1e3 * (one.outcome.latency or 0.0) for one in asked if one.outcome.kind == "prediction"]
         table.add_row(
             name,
             f"{rate:g}",
             f"{100 * float(np.mean([one.good for one in asked])):.1f}",
             f"{100 * _wrong(asked):.1f}",
-            f"{np.percentile(latencies, 99):.0f}",
+            f"{np.percentile(latencies, 99):.0f}" if latencies else "-",
             f"{done.cost(first, last) / (last - first):.2f}",
             _shown(most),
         )
@@ -229,7 +229,7 @@ def told(done: Run) -> list[tuple[str, str]]:
     static = static_choice(done.variants)
     price = sum(each.price * count for each, count in static.values())
     cost, seconds = done.cost(0.0, SECONDS), SECONDS
-    by = Counter(one.flags.get("variant", "none") for one in done.asked)
+    by = Counter(one.flags.get("variant", f"none ({one.outcome.kind})") for one in done.asked)
     chosen = ", ".join(f"{kind}: {count} {each.name}" for kind, (each, count) in static.items())
     kinds = {kind: [one.good for one in done.asked if one.kind == kind] for kind in ASKS}
     met = ", ".join(f"{kind} {100 * float(np.mean(good)):.1f}" for kind, good in kinds.items())

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from examples.velox.listening import Play
 
 WINDOW: Final = 2.0  # seconds of a point of the charts
-STALE: Final = "{rise: 1.5, error: 0.95, window: 120}"
+STALE: Final = "{error: 0.95, window: 120}"
 SAID: Final = (
     "Listeners and their ratings are generated (examples/velox/ratings.py) and stand in for real ones: "
     "what holds for them may not hold for people. No query is dropped for being late (policy naive)."
@@ -52,7 +52,7 @@ def run(console: Console, stack: ExitStack) -> bool:
     """Serve, listen, show; whether all was as promised."""
     work = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="spillway-velox-")))
     text = Path(__file__).with_name("songs.yaml").read_text(encoding="utf-8").replace(":Songs", ":Rotation")
-    text = text.replace(".spillway/songs", str(work / "thetas")).replace("{rise: 1.5, window: 200}", STALE)
+    text = text.replace(".spillway/songs", str(work / "thetas")).replace("{window: 200}", STALE)
     (work / "songs.yaml").write_text(text, encoding="utf-8")
     pipeline = load(work / "songs.yaml")
     broker = stack.enter_context(EmbeddedBroker(work / "kafka", cache_dir=cache_dir(), notice=console.print))

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from spillway.topology.load import Pipeline
 
 LEARNER: Final = "taste"
-LISTENERS, NEWCOMERS, RATINGS, K = 20, 6, 30, 10
-RATE, LEARN, DRIFT = 25.0, 25.0, 40.0  # plays a second; seconds until newcomers come, and until songs change at least
+LISTENERS, NEWCOMERS, RATINGS, K = 40, 6, 30, 10
+RATE, LEARN, DRIFT = 40.0, 25.0, 40.0  # plays a second; seconds until newcomers come, and until songs change at least
 PATIENCE, SETTLE = 60.0, 15.0  # seconds from the drift to the last switch at most, and from there to the end
 PHASES: Final = ("learning", "learned", "drifted", "switching", "switched")
 

@@ -39,4 +39,4 @@ class Rotation(Songs):
 
     songs = 60
     middle = 3.5  # so that who has said nothing yet is not taken to hate all songs
-    observations = 40  # of each listener: what was said before a drift is soon forgotten
+    observations = 25  # of each listener: what was said before a drift is soon forgotten

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from spillway.lineage.message import Outcome, Value
     from spillway.lineage.tokens import Token
     from spillway.lineage.trace import TraceContext
-    from spillway.producers.client.feedback import Feedback
+    from spillway.producers.client.feedback import Feedback, Truth
     from spillway.producers.connection import ClientSettings
     from spillway.producers.offline.job import Progress
     from spillway.topology.load import Pipeline
@@ -209,6 +209,11 @@ class AsyncClient:
         self._queries.require_home()
         send = functools.partial(self._learners.send, learner, of, truth, inputs=inputs, feedback_id=feedback_id)
         return await asyncio.to_thread(send)
+
+    async def feedback_many(self, learner: str, truths: Iterable[Truth | tuple[Any, ...]]) -> list[Feedback]:
+        """Send a learner many truths; see `Client.feedback_many`."""
+        self._queries.require_home()
+        return await asyncio.to_thread(self._learners.send_many, learner, truths)
 
     async def close(self) -> None:
         """Let the cluster go; whoever still waits gets `ClientClosedError`. Closing twice, or in a fork, is fine."""

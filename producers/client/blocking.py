@@ -16,7 +16,7 @@ import threading
 import time
 from concurrent.futures import Future
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from spillway.producers.client.asynchronous import AsyncClient
 from spillway.producers.client.exchange import (
@@ -28,7 +28,7 @@ from spillway.producers.client.exchange import (
     Replies,
     TooManyInFlightError,
 )
-from spillway.producers.client.feedback import Feedback, Learners
+from spillway.producers.client.feedback import Feedback, Learners, Truth
 from spillway.producers.client.needs import asked
 from spillway.producers.client.queries import (
     CONNECT_SECONDS,
@@ -54,7 +54,15 @@ if TYPE_CHECKING:
     from spillway.topology.load import Pipeline
     from spillway.topology.spec import PipelineSpec
 
-__all__ = ["AsyncClient", "Client", "ClientClosedError", "Feedback", "OutcomeTimeoutError", "TooManyInFlightError"]
+__all__ = [
+    "AsyncClient",
+    "Client",
+    "ClientClosedError",
+    "Feedback",
+    "OutcomeTimeoutError",
+    "TooManyInFlightError",
+    "Truth",
+]
 
 
 class Client:
@@ -268,6 +276,17 @@ class Client:
         """
         self._queries.require_home()
         return self._learners.send(learner, of, truth, inputs=inputs, feedback_id=feedback_id)
+
+    def feedback_many(self, learner: str, truths: Iterable[Truth | tuple[Any, ...]]) -> list[Feedback]:
+        """Send a learner many truths in few messages; returns at once, unless 64 messages are unanswered.
+
+        Each is a tuple of an outcome or a key, the truth, and maybe inputs and an id, as of `feedback`. Of the feedback
+        on each `accepted` waits until the broker has it, `outcome` and `token` until the learner has answered. A truth
+        that cannot be sent or taken fails alone: these raise what is wrong, with its place. One that came before raises
+        `OutcomeTimeoutError` at once.
+        """
+        self._queries.require_home()
+        return self._learners.send_many(learner, truths)
 
     def close(self) -> None:
         """Let the cluster go; whoever still waits gets `ClientClosedError`. Closing twice, or in a fork, is fine."""

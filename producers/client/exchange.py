@@ -163,10 +163,11 @@ class Exchange:
         }
         reader = Reader(self._settings, options)
         try:
+            self.partitions = reader.partitions(topic, timeout)
             if replies == SHARED:
                 self._shared = SharedReplies(self._settings, pipeline, reader, timeout)
             else:
-                reader.assign(reader.ends(topic, reader.partitions(topic, timeout), timeout))
+                reader.assign(reader.ends(topic, self.partitions, timeout))
         except SpillwayError:
             reader.close()
             raise
@@ -342,7 +343,7 @@ class Exchange:
             self.passed_over += 1
             return
         try:
-            outcome = self._decode(message.value())
+            outcome = self.decode(message.value())
         except WireError as unreadable:
             self._fail(request_id, unreadable)
             return
@@ -353,7 +354,7 @@ class Exchange:
             self._answered_at = at
             waiter.answered(outcome, at)
 
-    def _decode(self, value: bytes | None) -> Outcome:
+    def decode(self, value: bytes | None) -> Outcome:
         try:
             return self._decoder.released(value or b"")
         except WireError as error:

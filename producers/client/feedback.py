@@ -2,23 +2,35 @@
 
 from __future__ import annotations
 
+import json
 import threading
 import time
+from collections import defaultdict
 from concurrent.futures import Future
-from typing import TYPE_CHECKING, Any, Final
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from spillway.lineage.errors import BrokerError, SpillwayError, UsageError
+from spillway.lineage.errors import BrokerError, SpillwayError, UsageError, WireError
 from spillway.lineage.flags import KEYS, REQUEST
-from spillway.lineage.headers import decode
+from spillway.lineage.headers import MOST_TRUTHS, TRUTHS, decode
+from spillway.lineage.ids import MAX_REQUEST_ID, is_request_id
+from spillway.lineage.keys import partition_for
 from spillway.lineage.message import PREDICTION, Outcome
 from spillway.lineage.tokens import Token
-from spillway.producers.client.exchange import ClientClosedError, Exchange, Replies
+from spillway.producers.client.exchange import (
+    NO_ROOM,
+    ClientClosedError,
+    Exchange,
+    OutcomeTimeoutError,
+    Replies,
+    TooManyInFlightError,
+)
 from spillway.producers.client.queries import QueryMaker
 from spillway.producers.kafka.records import header_pairs
 from spillway.topology import names
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from spillway.lineage.message import Value
     from spillway.producers.connection import ClientSettings
@@ -27,6 +39,7 @@ if TYPE_CHECKING:
 _DEADLINE: Final = 10.0  # of an observation, which no learner drops
 _STORED: Final = 30.0  # seconds for the broker to take one
 _POLL: Final = 0.01
+_MESSAGES: Final = 64  # of many truths that wait for their outcomes, of one client
 
 
 class Feedback:
@@ -38,8 +51,16 @@ class Feedback:
         self.learner = learner
         self.id = request_id
         self.has = threading.Event()  # the broker has it, or never will
+        self._stored = False
         self._future: Future[tuple[Outcome, Token | None]] = Future()
         self._token: Token | None = None
+
+    def accepted(self, timeout: float = _STORED) -> None:
+        """Wait until the broker has it. Raises BrokerError, or why it was never sent."""
+        if not self.has.wait(timeout):
+            raise BrokerError(f"no broker accepted {self.id} within {_STORED:g} s")
+        if not self._stored and (failure := self.failure()) is not None:
+            raise failure
 
     def outcome(self, timeout: float | None = None) -> Outcome:
         """What the learner answered; waits for it. Raises OutcomeTimeoutError as a query does: for a repeat, always."""
@@ -63,12 +84,15 @@ class Feedback:
     # The exchange's waiter
 
     def stored(self) -> None:
+        self._stored = True
         self.has.set()
 
     def released(self, message: Any) -> None:
-        hop = decode(header_pairs(message) or []).hop
-        marks = () if hop is None else hop.marks
-        self._token = next((Token(self.learner, mark.shard, *_pair(mark.version)) for mark in marks), None)
+        self.rests_on(_token_in(self.learner, message))
+
+    def rests_on(self, token: Token | None) -> None:
+        self._token = token
+        self.stored()
 
     def answered(self, outcome: Outcome, at: float) -> None:  # noqa: ARG002 - the load generator wants `at`
         self._future.set_result((outcome, self._token))
@@ -79,8 +103,68 @@ class Feedback:
         self.has.set()
 
 
-def _pair(version: Any) -> tuple[int, int]:
-    return version.epoch, version.n
+def _token_in(learner: str, message: Any) -> Token | None:
+    hop = decode(header_pairs(message) or []).hop
+    marks = () if hop is None else hop.marks
+    return next((Token(learner, mark.shard, mark.version.epoch, mark.version.n) for mark in marks), None)
+
+
+class Truth(NamedTuple):
+    """What `Client.feedback` sends, as one of many; a plain tuple is one as well."""
+
+    of: Outcome | str
+    truth: Value
+    inputs: Mapping[str, Value] | None = None
+    feedback_id: str | None = None
+
+
+class _Ready(NamedTuple):
+    """A truth that can be sent, and its place in the call."""
+
+    place: int
+    feedback: Feedback
+    wire: dict[str, Any]  # as `spillway.agents.run.truths` has it
+
+
+class _Message:
+    """The waiter for the outcome of a message of many truths."""
+
+    stays = False
+
+    def __init__(
+        self, learner: str, truths: Sequence[_Ready], room: threading.Semaphore, decode: Callable[[bytes], Outcome]
+    ) -> None:
+        self._learner, self._truths, self._room, self._decode = learner, truths, room, decode
+
+    def stored(self) -> None:
+        for each in self._truths:
+            each.feedback.stored()
+
+    def released(self, message: Any) -> None:
+        token = _token_in(self._learner, message)
+        for each in self._truths:
+            each.feedback.rests_on(token)
+
+    def answered(self, outcome: Outcome, at: float) -> None:
+        self._room.release()
+        results: Any = outcome.outputs.get("results")
+        for number, each in enumerate(self._truths):
+            try:
+                if results is not None and not results[number]:
+                    text = f"{each.feedback.id} was sent before: it counts once, and is not acknowledged anew"
+                    raise OutcomeTimeoutError(text, each.feedback.id)
+                own = replace(outcome) if results is None else self._decode(results[number])
+            except SpillwayError as error:
+                each.feedback.failed(error)
+                continue
+            if own.kind != PREDICTION:
+                own.text = f"truths[{each.place}]: {own.text}"
+            each.feedback.answered(own, at)
+
+    def failed(self, error: SpillwayError) -> None:
+        self._room.release()
+        for each in self._truths:
+            each.feedback.failed(error)
 
 
 class Learners:
@@ -103,6 +187,7 @@ class Learners:
         self._lock = threading.Lock()
         self._ways: dict[str, tuple[QueryMaker, Exchange]] = {}
         self._closed = False
+        self._room = threading.Semaphore(_MESSAGES)
 
     def send(
         self,
@@ -125,11 +210,54 @@ class Learners:
         until = time.monotonic() + _STORED
         while not feedback.has.is_set() and time.monotonic() < until:
             exchange.serve(_POLL)
-        if (failure := feedback.failure()) is not None:
-            raise failure
-        if not feedback.has.is_set():
-            raise BrokerError(f"no broker accepted {feedback.id} within {_STORED:g} s")
+        feedback.accepted(0.0)
         return feedback
+
+    def send_many(self, learner: str, truths: Iterable[Truth | tuple[Any, ...]]) -> list[Feedback]:
+        """See `Client.feedback_many`."""
+        queries, exchange = self._way(learner)
+        sent: list[Feedback] = []
+        waiting: defaultdict[int, list[_Ready]] = defaultdict(list)  # by partition, as a message has only one
+        for place, each in enumerate(truths):
+            feedback = Feedback(learner, "")
+            sent.append(feedback)
+            try:
+                wire = _wire(queries, feedback, Truth(*each))
+                together = waiting[partition_for(wire["key"].encode(), exchange.partitions)]
+            except (SpillwayError, TypeError, ValueError) as error:
+                feedback.failed(UsageError(f"truths[{place}]: {error}"))
+                continue
+            together.append(_Ready(place, feedback, wire))
+            if len(together) == MOST_TRUTHS:
+                self._send_message(queries, exchange, together.copy())
+                together.clear()
+        for together in filter(None, waiting.values()):
+            self._send_message(queries, exchange, together)
+        return sent
+
+    def _send_message(self, queries: QueryMaker, exchange: Exchange, truths: Sequence[_Ready]) -> None:
+        """Send a message of truths; of what is too large, or cannot travel, each half by itself."""
+        first = truths[0]
+        try:
+            inputs: dict[str, Any] = {"truths": [each.wire for each in truths]}
+            query = queries.prepare(inputs, None, None, None, first.wire["key"], None, None)
+        except WireError as error:
+            half = len(truths) // 2
+            for part in (truths[:half], truths[half:]) if half else ():
+                self._send_message(queries, exchange, part)
+            if not half:
+                first.feedback.failed(UsageError(f"truths[{first.place}]: {error}"))
+            return
+        query.headers.append((TRUTHS, " ".join(each.feedback.id for each in truths).encode()))
+        if not self._room.acquire(timeout=max(0.0, query.expires - time.monotonic())):
+            for each in truths:
+                each.feedback.failed(TooManyInFlightError(NO_ROOM))
+            return
+        waiter = _Message(first.feedback.learner, truths, self._room, exchange.decode)
+        try:
+            exchange.send(query.headers, query.key, query.value, expires=query.expires, waiter=waiter)
+        except SpillwayError as error:
+            waiter.failed(error)
 
     def close(self) -> None:
         with self._lock:
@@ -166,6 +294,18 @@ class Learners:
             )
         own = pipeline.model_copy(update={"name": names.learner(pipeline.name, learner)})
         return QueryMaker(own, slo=_DEADLINE, grace=self._grace)
+
+
+def _wire(queries: QueryMaker, feedback: Feedback, each: Truth) -> dict[str, Any]:
+    """Give a truth of many its id, and return it as it travels. Raises UsageError, TypeError or ValueError."""
+    key, request_id, told = _about(feedback.learner, each.of)
+    feedback.id = each.feedback_id or (f"{request_id}/{feedback.learner}" if request_id else queries.new_id(key))
+    if not is_request_id(feedback.id):
+        raise UsageError(f"an id has 1 to {MAX_REQUEST_ID} visible ASCII characters: {feedback.id!r:.200}")
+    inputs: dict[str, Any] = {**told, **(each.inputs or {}), "truth": each.truth}
+    flags = inputs.pop("flags", None)
+    wire: dict[str, Any] = {"key": key, "inputs": inputs}
+    return wire if flags is None else {**wire, "flags": json.dumps(flags, ensure_ascii=False, separators=(",", ":"))}
 
 
 def _about(learner: str, of: Outcome | str) -> tuple[str, str, dict[str, Any]]:

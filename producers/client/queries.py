@@ -135,7 +135,7 @@ class QueryMaker:
         if seconds is None:
             raise UsageError("a query needs a deadline: give one, or make the client with an slo")
         seconds = _seconds("deadline", seconds)
-        identity = self._new_id(key) if request_id is None else request_id
+        identity = self.new_id(key) if request_id is None else request_id
         sent = int(self._time() * 1e6)
         headers = Headers(
             identity,
@@ -154,7 +154,7 @@ class QueryMaker:
         chosen = pairs[0][1] if key is None else _utf8("the key", key)
         return Prepared(pairs[0][1], pairs, chosen, value, start, due, due + self._grace, hint)
 
-    def _new_id(self, key: str | None) -> str:
+    def new_id(self, key: str | None) -> str:
         """An id for a query; without a key it is the key, too.
 
         With shared replies such a query is to go to a partition of the client's own. An explicit partition would do for

@@ -7,7 +7,10 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import yaml
 
+from spillway.agents.learning.learner import Learner
 from spillway.agents.learning.selection import Exp4, Observed
+from spillway.agents.models.inputs import Inputs
+from spillway.agents.models.stateful import Machine
 from spillway.lineage.limits import DEFAULT_LIMITS
 from spillway.lineage.message import PREDICTION
 from spillway.producers.client import Client
@@ -133,6 +136,40 @@ def test_truths_change_whose_answer_counts_and_members_come_and_go(unique_name, 
     assert not stream.problems(broker, spec.name, {0, 1, 2})
 
 
+def test_members_that_all_confuse_classes_are_right_together_once_truths_are_stacked(unique_name, broker, tmp_path):
+    file = tmp_path / "pipeline.yaml"
+    file.write_text(
+        f"name: {unique_name}\nslo: {PATIENT_SECONDS}s\nstages:\n  - name: kind\n    ensemble:\n"
+        "      selection: {name: stacked, eta: 1.0}\n      members:\n"
+        f'        one: {{model: "{MODELS}:Scores", arguments: {{off: 1}}}}\n'
+        f'        two: {{model: "{MODELS}:Scores", arguments: {{off: 2}}}}\n'
+    )
+    spec, settings = load(file).spec, ClientSettings(bootstrap=broker)
+    with serving(file, spec.name, broker, tmp_path, cwd=ROOT) as served, Client(spec, settings) as client:
+        told, token = [], None
+        for x in range(18):
+            outcome = client.predict({"x": x}, after=token)
+            told.append(outcome)
+            token = client.feedback("kind-weights", outcome, x % 3).token(PATIENT_SECONDS)
+            client.feedback("kind-weights", outcome, x % 3)  # the same truth again
+        wrong = [int(outcome.outputs["label"].argmax()) != x % 3 for x, outcome in enumerate(told)]
+        assert all(wrong[:3])
+        assert not any(wrong[-6:])
+        assert told[0].flags["kind"]["members"]["two"] == {"p": 1.0, "answer": 2, "scores": [0.1, 0.1, 0.8]}
+        model = Learner("kind", ["one", "two"], {"name": "stacked", "eta": 1.0}, "zero_one")
+        machine = Machine("again", model)
+        for x, outcome in enumerate(told):
+            machine.compute([Inputs({"truth": x % 3, "flags": outcome.flags}, {}, "id", "all")])
+            machine.update()
+        topic = table_of(spec, "kind-weights")
+        with Published(settings, topic, partitions=spec.partitions, shards=1, limits=DEFAULT_LIMITS) as table:
+            until(lambda: (row := table.find("all")) and row.version >= (token.epoch, token.n), 30.0, "published")
+            assert table.find("all").value == model.publish(machine.state["all"])
+        served.kill("kind")  # what was learned outlives the front
+        assert int(client.predict({"x": 4}, after=token).outputs["label"].argmax()) == 1
+        assert served.stop() == 0, served.logs()
+
+
 def section(selection, **members):
     """An ensemble of models that are off by so much."""
     told = {name: {"model": f"{MODELS}:Says", "arguments": {"off": off}} for name, off in members.items()}
@@ -203,7 +240,7 @@ def test_a_front_that_is_killed_in_mid_change_comes_back_with_the_change(unique_
         table = Published(settings, table_of(spec, "kind-weights"), partitions=2, shards=1, limits=DEFAULT_LIMITS)
         with table:
             until(lambda: (row := table.find("all")) and row.version >= (token.epoch, token.n), 30.0, "published")
-            weights = {name: log for name, (log,) in table.find("all").value.items()}
+            weights = {name: log for name, (log, *_) in table.find("all").value.items()}
         assert weights == pytest.approx(learnt.logs)
         assert served.stop() == 0, served.logs()
     assert not stream.problems(broker, spec.name, {0, 1, 2, 3})

@@ -126,8 +126,26 @@ def a_truth_comes_by_http_with_the_text_of_its_answer(served, name, key):
     forged = answer["feedback"][:-4] + "AAAA"
     status, told = post("feedback", {"feedback": forged, "learner": "taste", "truth": 9})
     assert (status, "does not come from an answer" in told["error"]) == (400, True)
+    many_truths_come_by_http(post, ask)
     assert post("feedback", {"feedback": answer["feedback"], "learner": "tast", "truth": 9})[0] == 400
     assert post("feedback", {"feedback": answer["feedback"], "learner": "taste"})[0] == 400
+
+
+def many_truths_come_by_http(post, ask):
+    answers = [ask(), ask()]
+    before = answers[0]["outputs"]["user"]["sum"]
+    truths = [{"feedback": each["feedback"], "truth": 3} for each in answers]
+    bad = [{"feedback": "?", "truth": 1}, 5, {"feedback": answers[0]["feedback"], "truht": 1}]
+    status, told = post("feedback", {"learner": "taste", "truths": [truths[0], *bad, truths[1]]})
+    assert (status, told["learner"]) == (202, "taste")
+    one, *errors, two = told["truths"]
+    assert [one["id"], two["id"]] == [f"{each['request_id']}/taste" for each in answers]
+    for place, each in enumerate(errors, 1):
+        assert each["error"].startswith(f"truths[{place}]: ")
+    until(lambda: ask()["outputs"]["user"]["sum"] == before + 6, 60, "the table followed")
+    for wrong in ([], "text", truths * 501):
+        status, told = post("feedback", {"learner": "taste", "truths": wrong})
+        assert (status, "1 to 1000" in told["error"]) == (400, True)
 
 
 def replayed(observations):

@@ -21,7 +21,7 @@ def said(*words, broker, code=0):
 def test_listeners_are_learned_and_features_retrained(unique_name, broker, tmp_path):
     file = tmp_path / "songs.yaml"
     text = EXAMPLE.read_text().replace("name: songs", f"name: {unique_name}").replace("random: 0.05", "random: 0.0")
-    text = text.replace(".spillway/songs", str(tmp_path / "thetas")).replace("window: 200", "window: 100000, gain: 0.8")
+    text = text.replace(".spillway/songs", str(tmp_path / "thetas")).replace("window: 200", "window: 100000, gain: 0.5")
     text = text.replace("shards: 2", "shards: 2, backups: 0")  # nobody dies here
     file.write_text(text.replace("slo: 500ms", f"slo: {PATIENT_SECONDS}s"))
     spec = load(file).spec

@@ -69,7 +69,8 @@ def problems(sent, states, thetas):
             continue
         for number, each in state[HELD].items():
             rows, values = rows_of(thetas.get(each["theta"]), state)
-            off = float(np.abs(each["w"] - naive(rows, values, Kept.regularization, each["prior"])).max())
+            precision = thetas.prior(each["theta"]).precision
+            off = float(np.abs(each["w"] - naive(rows, values, precision, each["prior"])).max())
             if off > 1e-8:
                 found.append(f"{user}: weights of generation {number} are off by {off:.1g}")
     return found

@@ -15,6 +15,8 @@ The variants of one application and architecture are a group with one load and o
   again.
 * A variant that a query names, or that alone of its model is accurate enough for one, is loaded beside what serves
   (`lacking`), and stays while it is asked. The paper's heuristic goes by rates alone, and would not.
+* Nothing is let go that the highest load of late would need, for as long as it would take to have it back: the loading
+  of the slowest variant that runs, its host's start, and `settle` at least. The paper goes by the load of the moment.
 * The load is counted by what came and by what found nothing active (`unmet`). A worker counts with what it does in time
   (`spillway.topology.variants.scaling`). A group without load for `idle` seconds loses its last worker, too; None: it
   keeps one.
@@ -25,7 +27,7 @@ Times are seconds of a clock that does not go back.
 from __future__ import annotations
 
 import math
-from collections import Counter
+from collections import Counter, deque
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -97,6 +99,7 @@ class Report(NamedTuple):
 class _Group:
     variants: list[Variant]
     load: float = 0.0
+    loads: deque[tuple[float, float]] = field(default_factory=deque)  # when, and what: those that are remembered
     slo: float | None = None
     asked: float = -math.inf  # when a query came last
     patience: Patience = field(default_factory=Patience)
@@ -118,7 +121,7 @@ class Controller:
     ) -> None:
         """`vertical`: whether another variant may take the load of those that run, or they are only replicated.
 
-        `settle`: the least seconds that scaling down waits, ours; 0: the paper's T_v.
+        `settle`: the least seconds that scaling down waits, ours; 0: the paper's T_v, and no memory of loads.
         """
         self.fleet, self.epoch = fleet, epoch
         self._weights, self._vertical, self._idle = weights, vertical, idle
@@ -164,6 +167,9 @@ class Controller:
         for key, group in self._groups.items():
             names = [each.name for each in group.variants]
             group.load = sum(self.lives[name].told.load + report.unmet.get(name, 0.0) for name in names)
+            group.loads.append((now, group.load))
+            while now - group.loads[0][0] > self._memory(group):
+                group.loads.popleft()
             group.slo = report.slos.get(key, group.slo)
             if group.load > 0:
                 group.asked = now
@@ -268,13 +274,21 @@ class Controller:
             return
         if self._load_lacking(now, candidates):
             return
-        down = scale_down(candidates, load, slo, self._weights, partial(self.fleet.fits, now))
+        highest = max((each for _, each in group.loads), default=load)
+        down = scale_down(candidates, highest, slo, self._weights, partial(self.fleet.fits, now))
         if down is not None and self._ends_kept(now, down):
             down = None
         victim = None if down is None else down.victim
         loading = 0.0 if victim is None else max(self._settle, self.lives[victim].variant.load)
         if group.patience.due(now, victim, loading) and down is not None:
             self._carry_out(now, down)
+
+    def _memory(self, group: _Group) -> float:
+        """Seconds that it would take to have back what runs."""
+        if not self._settle:
+            return 0.0
+        running = [each for each in group.variants if self._wanted[each.name]]
+        return max([self._settle, *(each.load + self.fleet.start(each.hardware) for each in running)])
 
     def _load_lacking(self, now: float, candidates: list[Candidate]) -> bool:
         """Order a worker of what is lacking, one change after the other; whether one was ordered."""

@@ -99,6 +99,10 @@ class Fleet:
     def on(self, host: str) -> dict[str, int]:
         return {variant.name: count for variant, count in self._hosts[host].on.items()}
 
+    def start(self, hardware: str) -> float:
+        """Seconds that a host with this hardware takes to start."""
+        return min((kind.start for kind in self.kinds.values() if hardware in kind.has), default=0.0)
+
     def fits(self, now: float, variant: Variant, avoid: Collection[str] = ()) -> int:
         """How many more workers of a variant there is room for."""
         return sum(host.fits(variant) for _, host in self._ready(now, avoid))

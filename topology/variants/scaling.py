@@ -13,6 +13,9 @@ application and architecture. What it leaves open is settled so:
   where none runs), so many workers beside, or in place of, what runs. In place of costs less by what ends; what runs
   goes on until what replaces it is ready, and leaves by scaling down. So an upgrade that is cut short leaves a stage
   that serves as before. Equal costs: fewer workers, then the name.
+* Ours, beside these: as many whole workers of one variant as the load fills and the cheapest other for the rest, in
+  place of none, of one or of all that run. By one variant alone, as published, a load that is a little more than its
+  workers can do costs up to 1.7 times the program's.
 * Down: the change that saves most: fewer workers of one variant, or a cheaper variant in place of one or of all. It is
   carried out when it was there for T_v seconds, the loading time of the variant that it ends. Only workers that are
   ready count, as those that load may never come.
@@ -32,6 +35,7 @@ Rates are queries a second, costs a second's, times seconds.
 from __future__ import annotations
 
 import math
+from collections import Counter, defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -150,17 +154,21 @@ def scale_up(
     if can >= needed(load, weights) - _EXACT:
         return Up(None)
     able = [each for each in serving if each.usable]
-    ways = sorted(_ups(able, serving, load, weights), key=lambda way: (way.cost, way.workers, sorted(way.deltas)))
+    found = [*_ups(able, serving, load, weights), *(_mixed(able, serving, load, weights) if weights.late else ())]
+    ways = sorted(found, key=lambda way: (way.cost, way.workers, sorted(way.deltas)))
     if not ways:
         return Up(None)
     by_name = {each.name: each for each in able}
 
     def room(way: Action) -> bool:
-        return all(delta <= 0 or fits(by_name[name].variant) >= delta for name, delta in way.deltas.items())
+        taken: defaultdict[str, float] = defaultdict(float)  # of what is left of each kind of hardware
+        for name, delta in way.deltas.items():
+            taken[by_name[name].variant.hardware] += delta / max(_EXACT, fits(by_name[name].variant))
+        return all(share <= 1 + _EXACT for share in taken.values())
 
-    found = next((way for way in ways if room(way)), None)
-    if found is not None:
-        return Up(found)
+    fitting = next((way for way in ways if room(way)), None)
+    if fitting is not None:
+        return Up(fitting)
     part = max(able, key=lambda each: (min(fits(each.variant), _count(load, each)) * each.rate, -each.variant.price))
     most = min(fits(part.variant), _count(needed(load, weights) - can, part))
     short = by_name[next(iter(ways[0].deltas))].variant
@@ -187,6 +195,25 @@ def _ups(able: Sequence[Candidate], serving: Sequence[Candidate], load: float, w
             if whole > 0 and ended < 0:
                 why = f"{load:.4g}/s come where {can:.4g}/s can be served: {each.name} takes the place of what runs"
                 yield Action({each.name: whole}, each.cost(whole, weights) + ended, why)
+
+
+def _mixed(able: Sequence[Candidate], serving: Sequence[Candidate], load: float, weights: Weights) -> Iterator[Action]:
+    """Workers of one variant, and the cheapest other for the rest, in place of none, one or all that run."""
+    goal, running = needed(load, weights), [each for each in serving if each.ordered]
+    for ended in [[], *([each] for each in running), running]:
+        kept = {each.name: each.ordered for each in running if each not in ended}
+        gap = goal - sum(each.rate * kept.get(each.name, 0) for each in running)
+        for each in able if gap > 0 else ():
+            whole = math.floor(gap / each.rate + _EXACT)
+            rest = gap - whole * each.rate
+            other = min(able, key=lambda one: (one.cost(_count(rest, one), weights), one.name))
+            target = Counter(kept) + Counter({each.name: whole}) + Counter({other.name: _count(rest, other)})
+            changes = {one.name: (one, target[one.name] - one.ordered) for one in serving}
+            deltas = {name: delta for name, (_, delta) in changes.items() if delta > 0}
+            if deltas:
+                cost = sum(one.cost(delta, weights) for one, delta in changes.values())
+                why = f"{load:.4g}/s take " + ", ".join(f"{count} {name}" for name, count in target.items())
+                yield Action(deltas, cost, why)
 
 
 # Down ------------------------------------------------------------------------------------------------------------

@@ -215,16 +215,24 @@ def _after(progress: Callable[[int], None], done: int) -> Callable[[int], None]:
 
 def _tell_made(place: Path, done: list[Made], *, as_json: bool) -> None:
     if as_json:
-        rows = [{**each.card.model_dump(mode="json"), "seconds": each.seconds} for each in done]
+        rows = [{**each.card.model_dump(mode="json"), "seconds": each.seconds, "epoch": each.epoch} for each in done]
         click.echo(json.dumps({"folder": str(place), "rows": rows}))
         return
-    table = Table("row", "k", "encoder", done[0].card.metric, "reconstructed", "mean answer", "trained", box=None)
+    metric = done[0].card.metric
+    table = Table("row", "k", "encoder", f"A_a, {metric}", f"A_d, {metric}", "mean answer", "trained", box=None)
     for each in done:
         card, grades = each.card, each.grades
         figures = (_percent(grades.deployed), _percent(card.degraded), _percent(grades.default))
-        table.add_row(str(card.row), str(card.k), card.encoder, *figures, f"{each.seconds:.1f} s")
+        table.add_row(str(card.row), str(card.k), card.encoder, *figures, f"{each.epoch} epochs, {each.seconds:.1f} s")
     Console(highlight=False).print(table)
     _tell_truth(done[0].grades)
+    for each in filter(lambda made: made.poor, done):
+        click.echo(
+            f"warning: row {each.card.row}: A_d, of reconstructed answers, is {_percent(each.card.degraded)}, and A_a, "
+            f"of the model's own, {_percent(each.grades.deployed)}: give more queries or --epochs, another "
+            "--architecture, or a smaller --k; or set coding.floor",
+            err=True,
+        )
     click.echo(f"written to {place}")
 
 

@@ -17,7 +17,7 @@ import click
 from rich.console import Console
 
 from spillway.agents.proof import oracle as stateless
-from spillway.agents.proof.case import drawn as drawn_case
+from spillway.agents.proof.drawing import drawn as drawn_case
 from spillway.agents.sim.faults.oracle import Proof, judged
 from spillway.agents.sim.faults.oracle import prove as prove_seeds
 from spillway.agents.sim.faults.play import EndlessError

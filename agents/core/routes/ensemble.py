@@ -17,6 +17,7 @@ Pure: draws come from a seeded generator.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -45,6 +46,7 @@ EVERYWHERE: Final = "all"
 Missing = Literal["own_mean", "ensemble_mean", "skip"]
 _LONG: Final = 64  # characters of a label in the flags
 _ROOM: Final = 1_024  # characters of all labels of a query there
+_SCORES: Final = 256  # numbers of all members' scores there, for a selection that combines by them
 _KEY: Final = 128  # characters of a context
 _ROUNDED: Final = 1e-6  # by which a probability that was added up may be above 1
 
@@ -215,7 +217,9 @@ class Ensemble:
 
         def made_by(state: State) -> Combined:
             weights = rules.selection.weights(state, list(query.asked))
-            return combine(answers, weights, len(query.asked), stand_ins)
+            own = getattr(rules.selection, "combine", None)
+            averaged = None if own is None else functools.partial(own, state)
+            return combine(answers, weights, len(query.asked), stand_ins, averaged)
 
         made = self._by(query, made_by)
         flags = self._flags(query, made, *query.note)
@@ -244,10 +248,14 @@ class Ensemble:
     def _flags(self, query: Query, made: Combined, context: str, known: Weights) -> dict[str, Any]:
         members: dict[str, dict[str, Any]] = {}
         longest = min(_LONG, _ROOM // len(query.asked))
+        scored = hasattr(self._rules_of(query).selection, "combine")
         for member, probability in query.asked.items():
             members[member] = {"p": float(f"{probability:.6g}")}
             if member in query.answers:
-                members[member]["answer"] = said(query.answers[member], longest)
+                answer = query.answers[member]
+                members[member]["answer"] = said(answer, longest)
+                if scored and is_score(answer) and np.ndim(answer) == 1 and len(answer) * len(query.asked) <= _SCORES:
+                    members[member]["scores"] = [float(f"{score:.4g}") for score in answer]
         flags: dict[str, Any] = {"members": members, "confidence": round(made.confidence, 6)}
         if self._learner:
             flags[REQUEST] = query.request.request_id

@@ -1,8 +1,8 @@
 """What a front of a stage with variants tells their controller, every two seconds (INFaaS, section 4.2).
 
-Of each variant: its workers, how many have died, the queries a second that came to it, what its batches took, how long
-a query would wait; the queries a second that wanted one which is not active; and the latency that an architecture's
-queries ask, of which one in ten asks less, so that one odd query decides nothing.
+Of each variant: its workers, how many have died, the queries a second that came to it, each where it was routed first,
+what its batches took, how long a query would wait; the queries a second that wanted one which is not active; and the
+latency that an architecture's queries ask, of which one in ten asks less, so that one odd query decides nothing.
 
 Pure: times are seconds of any clock that does not go back.
 """
@@ -33,7 +33,7 @@ class Reporter:
         self._route = route
         self._since = now
         self._deaths = dict(deaths)
-        self._asked, self._unmet = Counter(route.stats.asked), Counter(route.stats.unmet)
+        self._load, self._unmet = Counter(route.stats.load), Counter(route.stats.unmet)
 
     def report(
         self,
@@ -59,7 +59,7 @@ class Reporter:
                 ready=ready.get(name, 0),
                 alive=alive.get(name, 0),
                 died=deaths.get(name, 0) - self._deaths.get(name, 0),
-                load=(stats.asked[name] - self._asked[name]) / since,
+                load=(stats.load[name] - self._load[name]) / since,
                 p50=p50,
                 batch=batch,
                 wait=waits.get(name, 0.0),
@@ -70,7 +70,7 @@ class Reporter:
             unmet[name] = max(unmet.get(name, 0.0), _STILL)
         lacking, self._route.lacking = self._route.lacking, set()
         self._since, self._deaths = now, dict(deaths)
-        self._asked, self._unmet = Counter(stats.asked), Counter(stats.unmet)
+        self._load, self._unmet = Counter(stats.load), Counter(stats.unmet)
         return Report(told, {name: rate for name, rate in unmet.items() if rate > 0}, self._slos(), lacking)
 
     def _median(self, name: str, ran: list[tuple[int, float]]) -> tuple[int, float | None]:

@@ -56,6 +56,7 @@ class Counts:
     """What a route of variants counted since it began."""
 
     asked: Counter[str] = field(default_factory=Counter)  # by variant
+    load: Counter[str] = field(default_factory=Counter)  # of them, those that had not been routed before
     found: Counter[str] = field(default_factory=Counter)  # by how (`How`)
     unmet: Counter[str] = field(default_factory=Counter)  # by variant that was wanted and is not active
     answered: int = 0
@@ -154,6 +155,7 @@ class Variants:
         if choice.variant not in lanes:
             return {}
         self.stats.asked[choice.variant] += 1
+        self.stats.load[choice.variant] += first
         return self._chosen(query, note, choice)
 
     def _select_offline(self, query: Query, note: _Note, choice: Choice, lanes: Sequence[str]) -> Mapping[str, float]:

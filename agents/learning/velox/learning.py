@@ -1,8 +1,10 @@
 """The learner's part of a Velox model: a keyed state of each user's weights, changed by each observation.
 
 A user's state has, over the features of each generation that the shard holds (one, or two around a switch), the weights
-`w`, the `inverse` and the `prior` that they began from, which is the mean of all the shard's users' weights at that
-time (section 2.5, "Bootstrapping"), and the tallies of its errors (`staleness`). It keeps the user's last observations.
+`w`, the `inverse` and the `prior` that they began from, and the tallies of its errors (`staleness`). It keeps the
+user's last observations. All users of a generation have the prior that was estimated with its features (`prior`); where
+there is none, as of a class's own features, it is lambda I around the mean of all the shard's users' weights when they
+came (section 2.5, "Bootstrapping").
 
 **Generations.** Which two are held from now on says the log of generations, as `control` of a query; an older one than
 is known changes nothing. A shard looks at it when a query `{"follow": true}` asks, which anybody may send, as it says
@@ -24,6 +26,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeGuard
 import numpy as np
 
 from spillway.agents.learning.velox import observed as kept
+from spillway.agents.learning.velox.rises import added, empty
 from spillway.agents.learning.velox.staleness import NONE, Stale, tallied
 from spillway.agents.learning.velox.weights import ERRORS, fitted, learn
 from spillway.agents.models.stateful import SHARED
@@ -39,7 +42,7 @@ State = Mapping[str, Any]
 HELD: Final = "generations"
 FOLLOW: Final = "follow"
 REPORT: Final = "report"
-_FIRST: Final = "0"
+FIRST: Final = "0"
 _HIGHEST: Final = 1e100  # of a value, so that squares and their sums stay finite
 _HIGHEST_LOSS: Final = 1e250  # of one observation, so that their sums do
 
@@ -90,14 +93,16 @@ class Learning:
         self._weight = ERRORS[model.error]
 
     def share(self) -> State:
-        return {"newest": 0, HELD: {_FIRST: self._begun(self._thetas.own.theta, np.zeros(self._model.dimension))}}
+        return {"newest": 0, HELD: {FIRST: self._begun(self._thetas.own.theta)}}
 
     def initialize(self, shared: State) -> State:
-        """Begin in every generation with the mean of its users' weights; before there are some, with the trainer's."""
+        """Begin in every generation with its prior; where none was estimated, with the mean of its users' weights."""
         made = {}
         for number, each in shared[HELD].items():
-            prior = each["sum"] / each["users"] if each["users"] else each["prior"].copy()
-            made[number] = self._of_user(each["theta"], prior, prior.copy(), self._of_nothing())
+            guessed = self._model.prior is None and each["theta"] == self._thetas.own.theta
+            mean = each["sum"] / each["users"] if guessed and each["users"] else each["prior"].copy()
+            inverse = self._thetas.prior(each["theta"]).inverse.copy()
+            made[number] = self._of_user(each["theta"], mean, mean.copy(), inverse)
         return {HELD: made, **kept.none()}
 
     def key(self, query: Inputs) -> str:
@@ -113,15 +118,7 @@ class Learning:
     def _computed(self, states: Mapping[str, State], query: Inputs) -> dict[str, Any]:
         held = states[SHARED][HELD]
         if self.reads(query):
-            told = ("theta", "users", "stale")
-            return {
-                number: {
-                    **{name: each[name] for name in told},
-                    "errors": each["errors"][0].tolist(),
-                    "pool": each["errors"][1].tolist(),
-                }
-                for number, each in held.items()
-            }
+            return {number: _reported(each) for number, each in held.items()}
         if asks(query, FOLLOW):
             wanted = self._wanted(held, query)
             for each in wanted.values():
@@ -167,7 +164,7 @@ class Learning:
             row = told[HELD][number] = {"w": each["w"], "theta": each["theta"]}
             for name, (count, total, _, _) in zip(("error", "pool"), each["errors"].tolist(), strict=True):
                 row[name] = total / count if count else None
-            if self._model.publish_inverse and told["n"]:  # else it is I / lambda, and the shared row is written often
+            if self._model.publish_inverse and told["n"]:  # else it is the prior's, and the shared row is written often
                 row["inverse"] = each["inverse"].astype(np.float32)
         return told
 
@@ -186,10 +183,7 @@ class Learning:
         if newest > shared["newest"]:
             held = shared[HELD]
             shared["newest"] = newest
-            shared[HELD] = {
-                number: held.get(number) or self._begun(theta, self._thetas.prior(theta))
-                for number, theta in wanted.items()
-            }
+            shared[HELD] = {number: held.get(number) or self._begun(theta) for number, theta in wanted.items()}
 
     def _in_step(self, state: State, shared: dict[str, Any]) -> dict[str, Any]:
         """The state of a user with the generations that are held, and no other."""
@@ -204,7 +198,7 @@ class Learning:
         """A user's weights over a generation's features, from the observations that are kept."""
         features, prior = self._thetas.get(of_shard["theta"]), of_shard["prior"]
         rows, values = rows_of(features, state)
-        fit = fitted(rows, values, self._model.regularization, prior, self._model.error)
+        fit = fitted(rows, values, self._thetas.prior(of_shard["theta"]).precision, prior, self._model.error)
         if state["n"]:
             of_shard["sum"] = of_shard["sum"] + fit[0]
             of_shard["users"] += 1
@@ -222,24 +216,28 @@ class Learning:
             of_shard["sum"] = of_shard["sum"] + (each["w"] - before)
             of_shard["users"] += new
             of_shard["errors"] = _tallied(of_shard["errors"], loss, self._stale.window, drawn=seen.drawn)
+            of_shard["since"] = [
+                added(series, loss, tally[3], self._stale.window)
+                if counts and tally[0] > self._stale.window
+                else series
+                for series, tally, counts in zip(of_shard["since"], of_shard["errors"], (True, seen.drawn), strict=True)
+            ]
             errors = _tallied(each["errors"], loss, self._stale.users_window, drawn=seen.drawn)
             stale = bool(self._stale.over(errors[0], self._stale.users_window))
             of_shard["stale"] += stale - each["stale"]
             held[number] = {**each, "errors": errors, "stale": stale}
         return {HELD: held, **kept.added(state, seen.item, seen.value, self._model.observations)}
 
-    def _begun(self, theta: str, prior: Vector) -> dict[str, Any]:
+    def _begun(self, theta: str) -> dict[str, Any]:
         """What a shard knows of a generation that nobody has yet."""
+        prior = self._thetas.prior(theta).mean
         errors = np.array([NONE, NONE])  # of all observations, and of those in the pool
-        return {"theta": theta, "prior": prior, "sum": prior * 0, "users": 0, "stale": 0, "errors": errors}
+        begun = {"theta": theta, "prior": prior.copy(), "sum": prior * 0, "users": 0, "stale": 0, "errors": errors}
+        return begun | {"since": [empty(), empty()]}
 
     def _of_user(self, theta: str, prior: Vector, weights: Vector, inverse: Matrix) -> dict[str, Any]:
         told = {"theta": theta, "errors": np.array([NONE, NONE]), "stale": False}
         return {"w": weights, "inverse": inverse, "prior": prior.copy(), **told}
-
-    def _of_nothing(self) -> Matrix:
-        made: Matrix = np.eye(self._model.dimension) / self._model.regularization
-        return made
 
 
 def rows_of(features: Features, state: State) -> tuple[Matrix, Vector]:
@@ -252,6 +250,14 @@ def rows_of(features: Features, state: State) -> tuple[Matrix, Vector]:
             continue  # it is none of these features' items; one that is observed now is refused
         values.append(value)
     return np.array(rows).reshape(len(rows), features.table.shape[1]), np.array(values)
+
+
+def _reported(of_shard: Mapping[str, Any]) -> dict[str, Any]:
+    told: dict[str, Any] = {name: of_shard[name] for name in ("theta", "users", "stale")}
+    for name, tally, series in zip(("errors", "pool"), of_shard["errors"], of_shard["since"], strict=True):
+        told[name] = tally.tolist()
+        told[f"{name}_since"] = {part: rows.tolist() for part, rows in series.items()}
+    return told
 
 
 def _tallied(errors: Matrix, loss: float, window: int, *, drawn: bool) -> Matrix:

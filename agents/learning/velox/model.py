@@ -18,6 +18,7 @@ from spillway.topology.names import meant
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from spillway.agents.learning.velox.prior import Prior
     from spillway.agents.learning.velox.weights import Matrix, Vector
 
 Item = Any  # a text, an int: what a message can hold and a mapping can have as a key
@@ -47,6 +48,7 @@ class VeloxModel:
     items: Sequence[Item] = ()
     table: Matrix | None = None
     regularization: float = 1.0
+    prior: Prior | None = None  # what users begin with, of who has trained the table; None: lambda I, and their mean
     error: ClassVar[str] = "squared"  # what an update minimises: one of weights.ERRORS
     observations: ClassVar[int] = 1000  # of each user, kept for retraining
     publish_inverse: ClassVar[bool] = True  # d x d numbers a user; linucb and thompson want them

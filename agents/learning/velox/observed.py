@@ -2,7 +2,7 @@
 
 The items are kept by name, as a line of JSON each, since the catalogue of other features may have another order; they
 stand in one array, which a log keeps by the chunk. Of every five observations, by their number since the user's first,
-the fifth is held out: no training sees it, and it judges whether new features are better.
+one is held out from training in each of five turns, to judge new features by; from those that are served, the fifth.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from spillway.agents.learning.velox.model import Item
-    from spillway.agents.learning.velox.weights import Vector
 
 HELD_EVERY: Final = 5
 
@@ -41,12 +40,16 @@ def added(observed: Mapping[str, Any], item: Item, value: float, most: int) -> O
 
 def items_of(observed: Mapping[str, Any]) -> list[Item]:
     """The items, the oldest first, as `observed["values"]` has what was said of them."""
-    return [json.loads(line) for line in observed["items"].tobytes().splitlines()]
+    items: list[Item] = json.loads(b"[" + b",".join(observed["items"].tobytes().split(b"\n")[:-1]) + b"]")
+    return items
 
 
-def held_out(observed: Mapping[str, Any]) -> NDArray[np.bool_]:
-    """Which of the observations are kept from training."""
-    values: Vector = observed["values"]
-    numbers = np.arange(observed["n"] - len(values), observed["n"])
-    held: NDArray[np.bool_] = numbers % HELD_EVERY == HELD_EVERY - 1
+def numbers(observed: Mapping[str, Any]) -> NDArray[np.int_]:
+    """The observations' numbers since the user's first."""
+    return np.arange(observed["n"] - len(observed["values"]), observed["n"])
+
+
+def held_out(observed: Mapping[str, Any], turn: int = HELD_EVERY - 1) -> NDArray[np.bool_]:
+    """Which of the observations are kept from training in a turn; by default the last, whose features are served."""
+    held: NDArray[np.bool_] = numbers(observed) % HELD_EVERY == turn
     return held

@@ -3,7 +3,7 @@
 The thesis says that topK adds an uncertainty to each score, and gives no formula. Here, of an item with features f:
 
     greedy      w.f
-    linucb      w.f + alpha sqrt(f' P f), P the user's (F'F + l I)^-1
+    linucb      w.f + alpha sqrt(f' P f), P the user's (F'F + A)^-1
     thompson    v.f, with v drawn from the normal distribution of mean w and covariance alpha^2 P
     epsilon     greedy, with `random` a tenth by default
 
@@ -83,7 +83,6 @@ class Ranking:
     def __init__(self, model: VeloxModel, thetas: Thetas, topk: TopK) -> None:
         self._model, self._thetas, self._topk = model, thetas, topk
         self._recent = Recent(size(topk.cache))
-        self._unlearned = np.eye(model.dimension) / model.regularization
 
     def predict(self, batch: list[Inputs]) -> list[Flagged]:
         """Answer `{"item": x}` with its score, and `{"items": [..], "k": n}`, or `{}`: the catalogue, with the best.
@@ -118,7 +117,8 @@ class Ranking:
             raise ModelError(f"the query has no {name!r}: give the stage 'tables: {{{name}: {{of: LEARNER}}}}'")
         row = query[name]
         if row is None:  # nobody has been learned of yet
-            return [User(np.zeros(self._model.dimension), self._unlearned, self._thetas.own)]
+            prior = self._thetas.prior(self._thetas.own.theta)
+            return [User(prior.mean, prior.inverse, self._thetas.own)]
         held: Mapping[str, Any] = row[HELD]
         current = query.get(f"{name}.generation")
         newest = sorted(held, key=int, reverse=current is not None)  # while nobody knows which is current: the oldest
@@ -130,7 +130,7 @@ class Ranking:
         return [self._user(number, held[number], version, new=not row["n"]) for number in at_hand]
 
     def _user(self, number: str, row: Mapping[str, Any], version: tuple[Any, ...], *, new: bool) -> User:
-        inverse = self._unlearned if new else row.get("inverse")
+        inverse = self._thetas.prior(row["theta"]).inverse if new else row.get("inverse")
         if inverse is None and self._topk.policy in {"linucb", "thompson"}:
             raise ModelError(f"{self._topk.policy} needs the users' inverses: set publish_inverse = True on the model")
         return User(np.asarray(row["w"]), inverse, self._thetas.get(row["theta"]), version, int(number))
@@ -171,8 +171,8 @@ class Ranking:
             widths = self._column(user, "width", places, others, lambda rows: ((rows @ inverse) * rows).sum(1))
             return scores + alpha * np.sqrt(np.maximum(widths, 0))
         if self._topk.policy == "thompson":
-            # An eigenvalue is at most 1 / lambda, so what is added is more than single precision has taken off any.
-            root = np.linalg.cholesky(inverse + 1e-5 * self._unlearned)
+            # No entry is above the diagonal's largest: this is more than single precision took off any eigenvalue.
+            root = np.linalg.cholesky(inverse + 1e-5 * inverse.diagonal().max() * np.eye(len(user.w)))
             drawn = root @ draw.standard_normal(len(user.w))
             moved = user.features.table[places] @ drawn
             return scores + alpha * (moved if others is None else np.concatenate([moved, others @ drawn]))

@@ -1,9 +1,8 @@
-"""Whether features are stale: running errors of predictions, each taken before its observation was learned.
+"""Whether features are stale: errors of predictions, each taken before its observation was learned.
 
 Three errors are watched, as in the thesis' section 2.4, "Model Evaluation": over all users, over the observations on
-items that were drawn at random (the pool), and each user's own. Of each there is a tally: how many there were, their
-sum, the mean of about the last `window`, and that of about the last ten times as many. An error is too high where its
-recent mean is over `error`, and it rises too fast where the recent mean is over `rise` times the longer one.
+items that were drawn at random (the pool), and each user's own. An error is too high where the mean of about the last
+`window` is over `error`. It has risen where `risen` says so, by a test, and the mean by `rise` at least.
 
 Nothing here knows a clock: what counts is observations.
 """
@@ -17,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import numpy as np
 
+from spillway.agents.learning.velox.rises import risen
 from spillway.lineage.errors import UsageError
 from spillway.topology.names import meant
 
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
     from spillway.agents.learning.velox.weights import Vector
 
-NONE: Final = (0.0, 0.0, 0.0, 0.0)  # a tally: count, sum, recent mean, longer mean
-_LONGER: Final = 10
+LEVEL: Final = 0.01  # how often features that are no better may be switched to
+NONE: Final = (0.0, 0.0, 0.0, 0.0)  # a tally: count, sum, recent mean, mean of the first window
 _OF_USER: Final = 10  # a user's window is that part of all users'
 _LEAST: Final = 10
 _Made = TypeVar("_Made")
@@ -37,39 +37,40 @@ class Stale:
     """What a learner's `arguments: {stale: ...}` say. Raises UsageError for what cannot be."""
 
     error: float | None = None  # the most that a recent mean may be; None: any
-    rise: float | None = 1.5  # how many times the longer mean the recent one may be; None: any
-    users: float | None = None  # the share of users that may be over either; None: any
-    window: int = 200  # observations of a recent mean
+    rise: float | None = 1.1  # how many times what it was a mean may be, once it has risen for good; None: any
+    users: float | None = None  # the share of users that may be over `error`; None: any
+    window: int = 200  # observations of a recent mean, and of a block of which rises are found
     gain: float = 0.01  # by what share new features must be better on held-out observations
+    level: float = LEVEL  # and how likely it may be at most that they are by chance
 
     def __post_init__(self) -> None:
         limits = [each for each in (self.error, self.rise, self.users) if each is not None]
         if any(each <= 0 for each in limits) or type(self.window) is not int or self.window < _LEAST:
             raise UsageError(f"stale: 'error', 'rise' and 'users' must be above 0, and 'window' {_LEAST} or more")
-        if not 0 <= self.gain < 1:
-            raise UsageError("stale: 'gain' must be at least 0 and below 1")
+        if self.users is not None and self.error is None:
+            raise UsageError("stale: 'users' is the share of users over 'error': set that, too")
+        if not (0 <= self.gain < 1 and 0 < self.level < 1):
+            raise UsageError("stale: 'gain' must be at least 0 and below 1, and 'level' between 0 and 1")
 
     @property
     def users_window(self) -> int:
         return max(_LEAST, self.window // _OF_USER)
 
     def over(self, tally: Sequence[float] | Vector, window: int) -> str:
-        """Why an error is too much; '' where it is not, or where nobody can tell yet."""
-        count, _, recent, longer = tally
-        if count < 2 * window:
+        """Why an error is too high; '' where it is not, or where nobody can tell yet."""
+        count, _, recent, _ = tally
+        if self.error is None or count < 2 * window or recent <= self.error:
             return ""
-        if self.error is not None and recent > self.error:
-            return f"{recent:.4g} over the last {window}, more than {self.error:g}"
-        if self.rise is not None and recent > self.rise * longer:
-            return f"{recent:.4g} over the last {window}, more than {self.rise:g} times {longer:.4g} before"
-        return ""
+        return f"{recent:.4g} over the last {window}, more than {self.error:g}"
 
     def why(self, told: Mapping[str, Any]) -> str:
         """Why features are stale, of what the shards tell of them (`together`); '' where they are not."""
         for name, what in (("errors", "the error is"), ("pool", "the error on random items is")):
-            found = self.over(told[name], self.window)
-            if found:
+            if found := self.over(told[name], self.window):
                 return f"{what} {found}"
+            rise = None if self.rise is None else risen(told[f"{name}_since"], self.window)
+            if rise is not None and self.rise is not None and rise.times >= self.rise:
+                return f"{what} {rise.times:.3g} times what it was until {rise.since:,} observations ago, by a test"
         share = told["stale"] / told["users"] if told["users"] else 0.0
         if self.users is not None and told["errors"][0] >= 2 * self.window and share > self.users:
             return f"{share:.0%} of the users have too high an error, more than {self.users:.0%}"
@@ -93,11 +94,10 @@ def settings_of(kind: Callable[..., _Made], called: str, example: str, told: Any
 
 def tallied(tally: Sequence[float] | Vector, loss: float, window: int) -> tuple[float, float, float, float]:
     """A tally with one loss more. Until a window is full, its mean is that of all."""
-    count, total, recent, longer = tally
+    count, total, recent, first = tally
     count += 1
     recent += (loss - recent) / min(count, window)
-    longer += (loss - longer) / min(count, window * _LONGER)
-    return count, total + loss, recent, longer
+    return count, total + loss, recent, recent if count <= window else first
 
 
 def together(shards: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -108,4 +108,5 @@ def together(shards: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         counts = tallies[:, 0]
         means = counts @ tallies[:, 2:] / max(1.0, counts.sum())
         told[name] = [float(counts.sum()), float(tallies[:, 1].sum()), *map(float, means)]
+        told[f"{name}_since"] = [each[f"{name}_since"] for each in shards]
     return told

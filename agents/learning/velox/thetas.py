@@ -1,8 +1,8 @@
 """The features of several generations of a model, each by its theta: the class's own, or a file of new parameters.
 
 A file is called by the hash of what is in it, in a folder that all hosts see. It is written whole, then renamed, and
-never changed; whoever reads it compares the hash. Beside the parameters it has the prior: the mean of the weights that
-the trainer found over them, from which users begin.
+never changed; whoever reads it compares the hash. Beside the parameters it has the prior that the trainer has estimated
+over them, from which users begin.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from spillway.agents.learning.velox.model import Features
+from spillway.agents.learning.velox.prior import Prior, plain
 from spillway.agents.models.raised import words_of
 from spillway.lineage.errors import ModelError
 
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from spillway.agents.learning.velox.model import Parameters, VeloxModel
-    from spillway.agents.learning.velox.weights import Vector
 
 log = logging.getLogger(__name__)
 
@@ -48,13 +48,13 @@ def theta_of(arrays: Mapping[str, Any]) -> str:
     return hashed.hexdigest()[:16]
 
 
-def write_theta(folder: Path, parameters: Mapping[str, Any], prior: Vector) -> str:
+def write_theta(folder: Path, parameters: Mapping[str, Any], prior: Prior) -> str:
     """Write a file, unless it is there; its theta. Raises ModelError for what cannot be kept."""
     arrays = {name: np.asarray(value) for name, value in parameters.items()}
     wrong = [name for name, array in arrays.items() if array.dtype.hasobject]
     if wrong or _PRIOR in arrays or not arrays:
         raise ModelError(f"retrain must return arrays by name, none called {_PRIOR!r}, not {wrong or sorted(arrays)}")
-    arrays[_PRIOR] = prior
+    arrays[_PRIOR] = np.vstack(prior)
     theta = theta_of(arrays)
     file, draft = _file(folder, theta), folder / f".{theta}.{os.getpid()}"
     try:
@@ -70,7 +70,7 @@ def write_theta(folder: Path, parameters: Mapping[str, Any], prior: Vector) -> s
     return theta
 
 
-def read_theta(folder: Path, theta: str) -> tuple[Parameters, Vector]:
+def read_theta(folder: Path, theta: str) -> tuple[Parameters, Prior]:
     """Parameters and prior. Raises ModelError where the file is not there, or not what it is called."""
     file = _file(folder, theta)
     try:
@@ -80,7 +80,9 @@ def read_theta(folder: Path, theta: str) -> tuple[Parameters, Vector]:
         raise ModelError(f"{file} cannot be read: {error}; all hosts must see the same folder") from error
     if theta_of(arrays) != theta:
         raise ModelError(f"{file} is damaged: its contents do not match the hash in its name")
-    return arrays, arrays.pop(_PRIOR)
+    stacked = arrays.pop(_PRIOR)
+    dimension = stacked.shape[1]
+    return arrays, Prior(stacked[0], *np.split(stacked[1:], [dimension]))
 
 
 def _file(folder: Path, theta: str) -> Path:
@@ -98,8 +100,8 @@ class Thetas:
         self._model = model
         self.own = Features(model) if features is None else features
         self.folder = None if folder is None else Path(folder)
-        self._none = np.zeros(model.dimension)
-        self._loaded: dict[str, tuple[Features, Vector]] = {self.own.theta: (self.own, self._none)}
+        prior = model.prior or plain(model.dimension, model.regularization)
+        self._loaded: dict[str, tuple[Features, Prior]] = {self.own.theta: (self.own, prior)}
         self._loading: dict[str, threading.Thread] = {}
         self._lock = threading.Lock()  # of what is loaded, for who writes it
 
@@ -109,7 +111,7 @@ class Thetas:
             self._keep(theta, self._load(theta))
         return self._loaded[theta][0]
 
-    def prior(self, theta: str) -> Vector:
+    def prior(self, theta: str) -> Prior:
         self.get(theta)
         return self._loaded[theta][1]
 
@@ -138,7 +140,7 @@ class Thetas:
             log.warning("features %s cannot be loaded; trying again: %s", theta, words_of(error))
             time.sleep(_AGAIN)
 
-    def _load(self, theta: str) -> tuple[Features, Vector]:
+    def _load(self, theta: str) -> tuple[Features, Prior]:
         if self.folder is None:
             raise ModelError(
                 f"these weights were learned over the features {theta!r}, and the class has {self.own.theta!r}: give "
@@ -152,7 +154,7 @@ class Thetas:
         model.theta = theta
         return Features(model), prior
 
-    def _keep(self, theta: str, found: tuple[Features, Vector]) -> None:
+    def _keep(self, theta: str, found: tuple[Features, Prior]) -> None:
         with self._lock:
             loaded = {**self._loaded, theta: found}
             files = [each for each in loaded if each != self.own.theta]

@@ -6,8 +6,9 @@ import logging
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from spillway.agents.coding.parity import PARITY, SHARED
 from spillway.agents.core.dispatch import Dispatch
-from spillway.agents.live.stage.coded import PARITY, CodeWork, load_coding
+from spillway.agents.live.stage.coded import CodeWork, load_coding
 from spillway.agents.live.stage.extras import Beside, CopyWork
 
 if TYPE_CHECKING:
@@ -43,7 +44,12 @@ def _coding(config: StageConfig, crews: Crews, spec: CodingSpec) -> Beside:
     if coding.parities.outdated:
         log.warning("stage %r: serving without coding, which is paused: %s", config.stage, coding.parities.outdated)
     for row in range(0 if coding.parities.outdated else spec.rows):
-        changed = {"model": PARITY, "arguments": {"folder": str(folder), "row": row}}
+        arguments: dict[str, Any] = {"folder": str(folder), "row": row}
+        if spec.shared:
+            own = config.spec
+            arguments |= {"stage": config.stage, "model": own.model, "arguments": own.arguments}
+            arguments["device"] = own.workers.device
+        changed = {"model": SHARED if spec.shared else PARITY, "arguments": arguments}
         count = -(-config.workers // spec.k)
         rows.append(_crew(config, crews, f"parity {row} of stage {config.stage!r}", count, "parity", changed))
     return Beside(coding.dispatch(), rows, partial(CodeWork, coding=coding), spec.k, config.stage)

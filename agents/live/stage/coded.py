@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from spillway.agents.coding.deployed import load_code, read_parities
+from spillway.agents.coding.parity import PARITY
 from spillway.agents.core.agreement import Agreement
 from spillway.agents.core.dispatch import VERSION, Dispatch
 from spillway.agents.core.last_moments import LastMoments
@@ -42,9 +43,6 @@ if TYPE_CHECKING:
     from spillway.topology.spec import StageSpec
 
 
-PARITY = "spillway.agents.coding.parity:Parity"
-
-
 @dataclass(frozen=True, slots=True)
 class Coding:
     """What a stage codes with."""
@@ -58,6 +56,7 @@ class Coding:
         spec = self.spec
         paused = VERSION if self.parities.outdated else ""
         more: dict[str, Any] = {"paused": paused, "agreement": Agreement(spec.floor)}
+        more["shared"] = spec.shared and not paused
         more["release"] = LastMoments() if spec.release == "budget" else None
         return Dispatch(width=spec.k, rows=spec.rows, wait=spec.group_wait, room=spec.room, **more)
 
@@ -87,7 +86,7 @@ class CodeWork:
         for place, coded in enumerate(queries):
             encoded = self._encoded([query or self._reference[0] for query in coded], job.row)
             if encoded is not None:
-                prepared.inputs.append(Inputs(encoded, {}, "", ""))
+                prepared.inputs.append(Inputs(encoded, {PARITY: job.row} if self._coding.spec.shared else {}, "", ""))
                 prepared.places.append(place)
         return prepared
 

@@ -12,7 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from spillway.agents.core.actions import Failed
-from spillway.agents.core.dispatch import WHY_PAUSED
+from spillway.agents.core.dispatch import WHY_PAUSED, Extra
 from spillway.agents.live.stage.batch_work import Prepared
 from spillway.agents.models.raised import RaisedLog
 
@@ -22,9 +22,11 @@ if TYPE_CHECKING:
 
     from spillway.agents.core.actions import Executed, Result
     from spillway.agents.core.batching import Batch
-    from spillway.agents.core.dispatch import Dispatch, Extra, Recovery
+    from spillway.agents.core.deaths import Place
+    from spillway.agents.core.dispatch import Dispatch, Recovery
     from spillway.agents.live.stage.batch_work import BatchWork
     from spillway.agents.live.stage.crew import Crew
+    from spillway.agents.run.stage import Stage
 
 
 log = logging.getLogger(__name__)
@@ -69,7 +71,7 @@ class CopyWork:
 
     def result(self, prepared: Prepared, place: int, answer: Mapping[str, Any], seconds: float) -> None:
         """Keep an answer; an error is none, as the batch's own worker may do better."""
-        output = self._work.output(prepared, place, answer)
+        output = self._work.output(prepared, place, answer) if "outputs" in answer else None
         prepared.batch.outputs[prepared.places[place]] = None if isinstance(output, Failed) else output
         prepared.batch.seconds, prepared.batch.version = seconds, prepared.version
 
@@ -80,6 +82,23 @@ class CopyWork:
 
     def grade(self, grading: Recovery) -> tuple[int, int]:
         raise NotImplementedError(f"copies are not graded: {grading}")
+
+
+class SharedWork:
+    """Extras, and the lane's own batches."""
+
+    def __init__(self, own: BatchWork, extra: ExtraWork) -> None:
+        self._own = own
+        self._extra = extra
+
+    def prepare(self, job: Any) -> Prepared:
+        return self._extra.prepare(job) if isinstance(job, Extra) else self._own.prepare(job)
+
+    def result(self, prepared: Prepared, place: int, answer: Mapping[str, Any], seconds: float) -> Result | None:
+        if isinstance(prepared.batch, Extra):
+            self._extra.result(prepared, place, answer, seconds)
+            return None
+        return self._own.result(prepared, place, answer, seconds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,25 +135,36 @@ class Extras:
         beside: Beside,
         work: BatchWork,
         loop: asyncio.AbstractEventLoop,
-        changed: Callable[[Callable[[float], object]], None],
-        crashed: Callable[[BaseException], None],
+        stage: Stage,
     ) -> None:
-        """`changed` has something done at this time, and what follows of it (`Stage.changed`)."""
         self._dispatch = beside.dispatch
         self._crews = beside.crews
         self._work = beside.work(work)
+        self._own = work
         self._loop = loop
-        self._changed = changed
-        self._crashed = crashed
+        self._stage = stage
         self._told = beside.dispatch.paused
         self._raised = RaisedLog(beside.stage)
 
     def begin(self) -> None:
         for row, crew in enumerate(self._crews):
-            crew.begin(_Row(self, row), self._work)
+            if self._dispatch.shared:
+                crew.begin(_SharedRow(self._dispatch, row, self._stage), SharedWork(self._own, self._work))
+            else:
+                crew.begin(_Row(self._dispatch, row, self._stage), self._work)
 
-    def pump(self) -> None:
-        for extra in self._dispatch.take_extras():
+    @property
+    def busy(self) -> set[Place]:
+        """The records of the lane's batches that shared workers have been running for a while."""
+        return set().union(*(crew.busy for crew in self._crews))
+
+    def submit(self, worker: int, batch: Batch) -> None:
+        """Have a shared worker, by its number in the lane, run a batch of the lane."""
+        row, own = self._dispatch.worker_of(worker)
+        self._crews[row].submit(own, batch)
+
+    def pump(self, now: float) -> None:
+        for extra in self._dispatch.take_extras(now):
             self._crews[extra.row].submit(extra.worker, extra)
         for recovery in self._dispatch.take_recoveries():
             self._off(self._work.recover, recovery, self._made)
@@ -165,7 +195,7 @@ class Extras:
 
     def _made(self, made: Made) -> None:
         for batch, results in made:
-            self._changed(partial(self._dispatch.recovered, batch=batch, results=results))
+            self._stage.changed(partial(self._dispatch.recovered, batch=batch, results=results))
 
     def _graded(self, grades: tuple[int, int]) -> None:
         if self._dispatch.agreement is not None:
@@ -175,22 +205,42 @@ class Extras:
 class _Row:
     """What a crew tells of one row's workers (`spillway.agents.live.stage.crew.Driver`)."""
 
-    def __init__(self, extras: Extras, row: int) -> None:
-        dispatch = extras._dispatch  # noqa: SLF001 - a part of it
+    def __init__(self, dispatch: Dispatch, row: int, stage: Stage) -> None:
         self._dispatch = dispatch
         self._row = row
-        self._pump = extras.pump
-        self.crashed = extras._crashed  # noqa: SLF001
-        self.drain = partial(dispatch.drain, row)
+        self._stage = stage
+        self.crashed = stage.crashed
+
+    def attach(self, worker: int) -> None:
+        self._stage.changed(lambda _now: self._dispatch.attach(self._row, worker))
+
+    def drain(self, worker: int) -> bool:
+        return self._dispatch.drain(self._row, worker)
+
+    def lose(self, worker: int, *_what: object, **_more: object) -> None:
+        self._stage.changed(lambda _now: self._dispatch.lose(self._row, worker))
+
+    def executed(self, extra: Any, _done: Executed) -> None:
+        self._stage.changed(partial(self._dispatch.done, extra=extra))
+
+
+class _SharedRow(_Row):
+    """The same of workers that run the lane's batches, too."""
 
     def attach(self, worker: int) -> None:
         self._dispatch.attach(self._row, worker)
-        self._pump()
+        self._stage.attach(self._dispatch.number_of(self._row, worker))
 
-    def lose(self, worker: int, *_what: object, **_more: object) -> None:
+    def drain(self, worker: int) -> bool:
+        self._dispatch.drain(self._row, worker)
+        return self._stage.drain(self._dispatch.number_of(self._row, worker))
+
+    def lose(self, worker: int, *what: Any, **more: Any) -> None:
         self._dispatch.lose(self._row, worker)
-        self._pump()
+        self._stage.lose(self._dispatch.number_of(self._row, worker), *what, **more)
 
-    def executed(self, extra: Extra, _done: Executed) -> None:
-        self._dispatch.done(extra)
-        self._pump()
+    def executed(self, job: Any, done: Executed) -> None:
+        if isinstance(job, Extra):
+            super().executed(job, done)
+        else:
+            self._stage.executed(job, done)

@@ -26,7 +26,7 @@ from spillway.lineage.errors import ModelError
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
     from pathlib import Path
     from types import TracebackType
 
@@ -73,9 +73,9 @@ class UnderWay:
         self._map = ours(mmap.mmap(self._file.fileno(), 0))
         draft.rename(self._path)  # from now on others see it, locked
 
-    def begin(self, slot: int, places: Sequence[Place]) -> None:
+    def begin(self, slot: int, places: Collection[Place]) -> None:
         at = _HEAD.size + slot * self._width
-        known = places[: self._most]
+        known = list(dict.fromkeys(places))[: self._most]  # those of a message of many truths are one
         flat = [number for place in known for number in place]
         struct.pack_into("<" + "IQ" * len(known), self._map, at + _COUNT.size, *flat)
         _COUNT.pack_into(self._map, at, len(known))  # last: until then they do not count

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from spillway.agents.core.batching import Batcher
 from spillway.agents.core.cache import PredictionCache
-from spillway.agents.core.durations import estimate_of
+from spillway.agents.core.durations import Estimate
 from spillway.agents.core.joins import PAYLOAD_BYTES, Rule
 from spillway.agents.core.lane import Ticket
 from spillway.agents.core.laned_stage import LanedCore
@@ -219,12 +219,15 @@ def _decider(
         period = period_of((policy or stage.policy for stage in pipeline.spec.stages), load_policy)
     paths = PathPredictor() if pipeline.graph.is_chooser(spec.name) else None
     view = build_view(pipeline, spec, replica, period, paths)
+    if duration is not None:  # of a variant, which its policy judges by its own profile
+        own = StageFacts(spec.batching.most, duration, max(1, spec.worker_count))  # it may have none at first
+        view = replace(view, facts={**view.facts, spec.name: own})
     batcher = Batcher(
         make(selected(policy or spec.policy or DEFAULT, load_policy), view),
         max_batch=spec.batching.most,
         delay=spec.batching.delay,
         workers=spec.workers.of_front(replica) if threads is None else threads,
-        duration=estimate_of(duration or pipeline.durations.get(spec.name)),
+        duration=Estimate(duration or pipeline.durations.get(spec.name)),
         limits=limits(spec.batching.limit, spec.batching.objective, spec.batching.most),
     )
     rule = Rule(spec.join.mode, spec.join.on_loss) if spec.join is not None else Rule()

@@ -290,7 +290,7 @@ class StageProcess(Serving):
         if self._crew is not None:
             self._crew.begin(driver, work)
         if self._beside is not None:
-            driver.extras = Extras(self._beside, work, loop, driver.changed, driver.crashed)
+            driver.extras = Extras(self._beside, work, loop, driver)
             driver.extras.begin()
         self._follow_sizes(workers, loop)
         if self._renewing is not None:

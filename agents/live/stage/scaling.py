@@ -53,7 +53,7 @@ def fleet_of(section: VariantsSpec, there: Mapping[str, int], now: float) -> Fle
     kinds = {each.hardware for each in section.of.values()}
     own = {"core": float(os.cpu_count() or 1)}
     has = {kind: Room(units=(section.room or own).get(kind)) for kind in kinds}
-    return Fleet({HERE: HostKind(most=1, has=has)}, {HERE: 1})
+    return Fleet({HERE: HostKind(most=1, start=0.0, has=has)}, {HERE: 1})
 
 
 def standing(stage: str, names: Iterable[str], newest: Mapping[bytes, Size]) -> dict[str, Size]:

@@ -219,6 +219,8 @@ class Built:
             slo=config.pipeline.spec.slo,
             metrics=self.metrics,
             places=config.pipeline.spec.places,
+            truths=spec.required_state.replication == "nspb"
+            and not (graph.predecessors[spec.name] or graph.successors[spec.name]),
         )
         return Means(
             clock=clock,

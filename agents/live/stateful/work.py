@@ -25,6 +25,7 @@ from spillway.agents.models.flagged import answered
 from spillway.agents.models.inputs import given_inputs
 from spillway.agents.models.raised import words_of
 from spillway.agents.run.emission import about
+from spillway.agents.run.truths import closed, opened
 from spillway.lineage import reasons
 from spillway.lineage.errors import ModelError, WireError
 
@@ -73,7 +74,7 @@ class StatefulWork(BatchWork):
     def compute(self, machine: Machine, batch: Batch, *, tried: bool = False) -> Computed:
         """Compute one batch; never raises for what a model or a query does. `tried`: on a copy of the state first."""
         crash_points.at("before-compute")
-        requests = batch.requests
+        requests = opened(batch.requests)
         results: list[Result | None] = [None] * len(requests)
         inputs: dict[int, Inputs] = {}
         for place, request in enumerate(requests):
@@ -93,7 +94,8 @@ class StatefulWork(BatchWork):
         ended = time.monotonic()
         seconds = seconds or time.perf_counter() - began
         crash_points.at("after-compute")
-        return Computed([result for result in results if result is not None], seconds, ended, machine.pending, guilty)
+        made = closed(batch.requests, [each for each in results if each is not None], self._stage, self._limits)
+        return Computed(made, seconds, ended, machine.pending, guilty)
 
     def update(self, machine: Machine, batch: Batch) -> Updated:
         began = time.perf_counter()
@@ -117,6 +119,8 @@ class StatefulWork(BatchWork):
             raise self._update_error(error, requests) from error
 
     def _inputs(self, request: Request) -> Inputs:
+        if (loss := request.parts[0].unusable) is not None:  # a truth's
+            raise WireError(loss.reason, loss.text)
         inputs = super()._inputs(request)
         inputs.control = None if self.control is None else self.control()
         if self.placed is not None and not self.placed(given_inputs(inputs), request.partition):
@@ -134,6 +138,7 @@ class StatefulWork(BatchWork):
         """
         if self.guard.care(request) is not Care.NONE:
             return
+        request = opened([request])[0]
         with self.guard.running(0, [request]):
             (output,) = machine.compute([given_inputs(self._inputs(request))])
             self._result(request, self._plain(output, request), 0.0, 1)

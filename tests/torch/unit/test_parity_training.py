@@ -1,16 +1,21 @@
 """Parity models of torch modules: trained on digits in seconds, they reconstruct what is missing."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
 from torch import nn
 
 from examples.parm import networks
+from spillway.agents.cli.commands.parity import _tell_made
+from spillway.agents.coding.card import Card
 from spillway.agents.coding.codes import SameParity, Sum
 from spillway.agents.coding.data import groups, read_data
-from spillway.agents.coding.making import Maker
+from spillway.agents.coding.evaluation import Grades
+from spillway.agents.coding.making import Made, Maker
 from spillway.agents.coding.parity import Parity
-from spillway.agents.coding.training import Effort, initialise, targets
+from spillway.agents.coding.training import Effort, fit, initialise, targets
 from spillway.agents.models.inputs import Inputs
 from spillway.lineage.errors import ModelError
 from spillway.topology.load import load
@@ -52,6 +57,37 @@ def test_weights_of_another_architecture_are_refused(maker):
     card.write_text(card.read_text().replace(MLP, "examples.parm.networks:LeNet"))
     with pytest.raises(ModelError, match="weights do not fit its architecture"):
         Parity(str(folder(maker)), 1)
+
+
+def test_training_stops_when_what_it_keeps_aside_is_told_no_better_and_takes_the_best_weights(maker):
+    told, module = [], networks.Mlp()
+    draw = np.random.default_rng(0)
+    inputs = {"image": draw.normal(size=(60, 1, 8, 8)).astype(np.float32)}
+    outputs = {"output": draw.normal(size=(60, 10)).astype(np.float32)}  # nothing can be learnt of them
+    best = fit(module, inputs, outputs, Sum(2), 2, 0, Effort(epochs=100, batch=16), told.append, scores=True)
+    assert best < 50
+    assert len(told) < 100
+    assert told[-1] == 100
+
+
+def test_the_deployed_models_weights_are_where_training_begins(maker):
+    assert maker._begin(networks.LeNet()) is None
+    begin = maker._begin(networks.Mlp())
+    module = networks.Mlp()
+    assert begin.keys() == module.state_dict().keys()
+    few = {"image": np.zeros((4, 1, 8, 8), np.float32)}
+    fit(module, few, {"output": np.zeros((4, 10), np.float32)}, Sum(2), 2, 0, Effort(1, rate=0.0), begin=begin)
+    assert all(torch.equal(value, begin[name]) for name, value in module.state_dict().items())
+
+
+@pytest.mark.parametrize(("degraded", "warned"), [(0.85, False), (0.75, True), (None, False)])
+def test_made_answers_that_are_much_worse_are_told_of(degraded, warned, capsys):
+    card = Card.model_construct(row=0, k=2, encoder="sum", metric="accuracy", degraded=degraded)
+    _tell_made(Path("here"), [Made(card, Grades("accuracy", 0.9, {}, 0.1, labelled=True), 1.0, 7)], as_json=False)
+    out, err = capsys.readouterr()
+    assert "A_a" in out
+    assert "A_d" in out
+    assert ("warning: row 0: A_d" in err) == warned
 
 
 class Frozen(networks.Mlp):

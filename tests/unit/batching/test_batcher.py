@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spillway.agents.core.batching import Batcher
-from spillway.agents.core.durations import RunningEstimate
+from spillway.agents.core.durations import Estimate
 from spillway.agents.core.policies import make
 from spillway.agents.core.policies.fifo import Fifo
 from spillway.agents.core.policy import Refusal, StageState, StageView
@@ -221,7 +221,7 @@ def test_counters_add_up():
 
 
 def test_durations_that_learn_hear_what_was_measured():
-    learned = RunningEstimate()
+    learned = Estimate()
     made = batcher(duration=learned)
     push(made, 0.0, "a")
     assert drain(made)[0][3] == 0.0  # nothing is known yet

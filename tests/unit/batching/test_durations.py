@@ -3,18 +3,18 @@
 import pytest
 
 from spillway.agents.core.batching import Batcher
-from spillway.agents.core.durations import ProfiledEstimate, RunningEstimate, estimate_of
+from spillway.agents.core.durations import Estimate
 from spillway.agents.core.policies import make
 from spillway.agents.core.policy import StageFacts, StageView
 from spillway.agents.core.request import Request
 
 
 def test_nothing_known_expects_nothing():
-    assert RunningEstimate()(4) == 0.0
+    assert Estimate()(4) == 0.0
 
 
 def test_sizes_not_seen_lie_on_the_line_through_those_seen():
-    estimate = RunningEstimate(weight=0.2)
+    estimate = Estimate()
     for _ in range(50):
         estimate.observe(1, 0.030)
         estimate.observe(4, 0.060)
@@ -24,7 +24,7 @@ def test_sizes_not_seen_lie_on_the_line_through_those_seen():
 
 def test_no_line_is_drawn_beyond_the_largest_size_that_ran():
     """A hundred milliseconds from the noise of small batches would have a policy drop what it could serve."""
-    estimate = RunningEstimate()
+    estimate = Estimate()
     for _ in range(50):
         estimate.observe(1, 0.004)
         estimate.observe(2, 0.012)
@@ -32,7 +32,7 @@ def test_no_line_is_drawn_beyond_the_largest_size_that_ran():
 
 
 def test_the_first_batch_of_all_counts_only_until_the_second():
-    estimate = RunningEstimate()
+    estimate = Estimate()
     estimate.observe(8, 2.0)  # a model's first call
     assert estimate(8) == 2.0
     estimate.observe(1, 0.01)
@@ -40,7 +40,7 @@ def test_the_first_batch_of_all_counts_only_until_the_second():
 
 
 def test_new_measurements_displace_old_ones():
-    estimate = RunningEstimate(weight=0.1)
+    estimate = Estimate()
     estimate.observe(1, 1.0)
     for _ in range(100):
         estimate.observe(1, 2.0)
@@ -52,21 +52,21 @@ def profile(count: int) -> float:
 
 
 def test_a_profile_holds_while_batches_take_what_it_says():
-    estimate = estimate_of(profile)
+    estimate = Estimate(profile)
     for _ in range(1_000):
         estimate.observe(4, profile(4))
     assert [estimate(n) for n in (1, 4, 64)] == [profile(n) for n in (1, 4, 64)]
 
 
 def test_one_slow_batch_says_little_against_a_profile():
-    estimate = ProfiledEstimate(profile)
+    estimate = Estimate(profile)
     estimate.observe(1, 30.0)  # a model's first call
     assert estimate(1) < 1.25 * profile(1)
     assert estimate(8) == pytest.approx(1.1 * profile(8))
 
 
 def test_a_profile_of_the_wrong_shape_is_mended_where_batches_show_it():
-    estimate = ProfiledEstimate(profile)
+    estimate = Estimate(profile)
     for _ in range(100):
         estimate.observe(1, profile(1))
         estimate.observe(16, 1.5 * profile(16))
@@ -75,7 +75,7 @@ def test_a_profile_of_the_wrong_shape_is_mended_where_batches_show_it():
 
 
 def test_a_size_that_was_not_run_for_long_is_expected_as_the_others_are_now():
-    estimate = ProfiledEstimate(profile)
+    estimate = Estimate(profile)
     estimate.observe(16, profile(16))
     for _ in range(120):
         estimate.observe(1, 3.0 * profile(1))
@@ -90,7 +90,7 @@ SLO = 0.4
 def batcher(profile=None):
     facts = {"s": StageFacts(4, profile or (lambda _n: 0.0), 1)}
     policy = make("pard", StageView("s", slo=SLO, facts=facts, successors={"s": ()}))
-    return Batcher(policy, 4, duration=estimate_of(profile))
+    return Batcher(policy, 4, duration=Estimate(profile))
 
 
 def synchronise(batcher, now):
@@ -133,7 +133,7 @@ def test_it_lets_requests_in_again_after_a_period_of_nothing_but_drops(profile):
 
 def test_a_size_that_was_slow_is_not_expected_to_be_slow_for_good_where_only_smaller_ones_run():
     """Else a policy that drops for it asks one query at a time from then on, and never learns better."""
-    estimate = RunningEstimate()
+    estimate = Estimate()
     for _ in range(5):
         estimate.observe(2, 0.6)  # the machine was busy
         estimate.observe(8, 1.2)
@@ -146,9 +146,20 @@ def test_a_size_that_was_slow_is_not_expected_to_be_slow_for_good_where_only_sma
 
 def test_a_slow_start_is_forgotten_after_five_batches():
     """While its first batches were slow, a policy lets one query a second through: the mean alone took 20 of them."""
-    estimate = RunningEstimate()
+    estimate = Estimate()
     for seconds in (2.0, 2.0, 2.0, 0.03, 0.03, 0.03, 0.03):
         estimate.observe(1, seconds)
     assert estimate(1) > 1.0
     estimate.observe(1, 0.03)
     assert estimate(1) == 0.03
+
+
+def test_a_profiled_stage_recovers_from_a_slow_spell_by_single_probes():
+    estimate = Estimate(profile)
+    for _ in range(60):
+        estimate.observe(1, 4 * profile(1))
+        estimate.observe(4, 4 * profile(4))
+    for _ in range(5):
+        estimate.observe(1, profile(1))
+    assert estimate(1) == pytest.approx(profile(1))
+    assert estimate(4) == pytest.approx(4 * profile(1))

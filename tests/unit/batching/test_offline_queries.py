@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spillway.agents.core.batching import Batcher
-from spillway.agents.core.durations import estimate_of
+from spillway.agents.core.durations import Estimate
 from spillway.agents.core.limits import limits
 from spillway.agents.core.offline import HELD_SECONDS, ROOM, UNSERVED_SECONDS
 from spillway.agents.core.policies import make
@@ -35,7 +35,7 @@ class Lane:
     def __init__(self, policy="naive", most=3, delay=0.0, workers=1, limit=None):
         facts = {"s": StageFacts(most, took, workers)}
         view = StageView("s", instances=workers, slo=1.0, facts=facts, successors={"s": ()})
-        self.batcher = Batcher(make(policy, view), most, delay, workers, estimate_of(took), limit)
+        self.batcher = Batcher(make(policy, view), most, delay, workers, Estimate(took), limit)
         self.ends = []
         self.numbers = count()
         self.starts = []

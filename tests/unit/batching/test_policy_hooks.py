@@ -3,7 +3,7 @@
 import pytest
 
 from spillway.agents.core.batching import Batcher
-from spillway.agents.core.durations import ProfiledEstimate
+from spillway.agents.core.durations import Estimate
 from spillway.agents.core.policies.fifo import Fifo
 from spillway.agents.core.policy import Refusal, Shortfall, StageView
 from spillway.agents.core.request import Request
@@ -58,7 +58,7 @@ def test_what_expires_with_a_tick_is_dropped_without_a_wake_up():
 
 def test_a_policy_hears_how_long_a_batch_takes_once_that_was_measured():
     policy = Choosy(StageView("stage"))
-    made = Batcher(policy, 2, duration=ProfiledEstimate(lambda n: 1.0 * n))
+    made = Batcher(policy, 2, duration=Estimate(lambda n: 1.0 * n))
     made.tick(0.0, {})
     assert policy.heard.duration == 0.0
     made.push(1.0, request("a"))

@@ -48,21 +48,27 @@ def test_workers_that_stay_are_paid_for_all_of_the_time_and_answer_every_query_o
 
 
 def test_more_than_the_workers_can_do_is_late():
-    found = static(CPU, 2).serve(of_one(n / 50 for n in range(1500)), 30.0, 5.0)
+    found = static(CPU, 2).serve(of_one(n / 50 for n in range(1500)), 30.0, 5.0, "naive")
     assert found.misses == 1
     assert found.answered < 400
-    never = static(CPU, 1).serve(of_one(n / 100 for n in range(1000)), 10.0, 5.0)
+    never = static(CPU, 1).serve(of_one(n / 100 for n in range(1000)), 10.0, 5.0, "naive")
     assert (len(never.done), never.p99(MODEL)) == (0, math.inf)
 
 
+def test_a_batch_takes_only_what_can_be_in_time():
+    found = static(CPU, 2).serve(of_one(n / 50 for n in range(1500)), 30.0, 5.0)
+    assert found.in_time == len(found.done)
+    assert found.in_time > 0.95 * 25 * 2 * CPU.rate
+
+
 @pytest.mark.parametrize("name", sorted(SYSTEMS.keys() - {"best static in hindsight"}))
-def test_every_query_is_answered_once_and_nobody_is_left_over(name):
+def test_every_query_is_answered_or_dropped_once_and_nobody_is_left_over(name):
     trace = of_one([n / 30 for n in range(30 * 15)] + [15 + n / 4 for n in range(4 * 15)])
     serving = SYSTEMS[name](trace)
     serving.serve(trace, 200.0, 0.0)
-    assert sorted((arrival, model) for arrival, _, model in serving.done) == trace
+    assert sorted([(arrival, model) for arrival, _, model in serving.done] + serving.dropped) == trace
     for lane in serving.lanes.values():
-        assert not lane.queue
+        assert not len(lane.queue)
         assert lane.ready == lane.paid
     placed = Counter(serving.where[each] for lane in serving.lanes.values() for each in lane.idle)
     assert placed == {host: sum(serving.fleet.on(host).values()) for host in serving.fleet.hosts}

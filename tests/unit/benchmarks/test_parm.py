@@ -14,12 +14,23 @@ from examples.parm import contest
 def test_every_strategy_answers_all_queries_and_coding_cuts_the_tail():
     setting = Setting(270, queries=3_000)
     tails = {}
-    for strategy in ("none", "equal-resources", "coded", "hedged", "replicate", "approximate"):
+    for strategy in ("none", "equal-resources", "coded", "coded-shared", "hedged", "replicate", "approximate"):
         seconds = latencies(strategy, setting, 1)
         assert len(seconds) == 3_000
         assert (seconds > 0).all()
         tails[strategy] = float(np.percentile(seconds, 99.5))
     assert tails["coded"] < tails["equal-resources"]
+
+
+def test_shared_workers_take_what_waits_where_the_stage_is_busy():
+    setting = Setting(390, queries=3_000)
+    tails = {name: float(np.percentile(latencies(name, setting, 1), 99)) for name in ("coded", "coded-shared")}
+    assert tails["coded-shared"] < tails["coded"]
+
+
+def test_slow_instances_make_a_few_queries_late():
+    usual, slowed = (latencies("none", Setting(210, shuffles=0, slowdowns=each, queries=3_000), 1) for each in (0, 1))
+    assert np.percentile(slowed, 99) > 1.3 * np.percentile(usual, 99)
 
 
 def test_a_made_answer_that_waits_for_its_deadline_is_rarer_and_later():

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from benchmarks.clipper import stragglers
+from benchmarks.clipper import bounds, failing, stragglers
 from benchmarks.clipper.selection import Style, replay
 from examples.clipper.training import TRAINED_ON, digits
 from examples.selection import training
@@ -45,6 +45,32 @@ def test_ensembles_with_tails_answer_each_query_once_and_in_time_where_they_do_n
     assert blocking.answered == 600
     assert blocking.asked > effort.answered
     assert max(effort.latencies) < max(blocking.latencies)
+
+
+@pytest.mark.parametrize("kind", failing.KINDS)
+def test_a_stream_breaks_the_best_model_for_a_quarter_of_the_time_and_no_other(kind):
+    truth = np.arange(3).repeat(100)
+    right = np.eye(3)[truth]
+    scores = np.stack([right, np.where(np.arange(300)[:, None] % 4 == 0, np.roll(right, 1, 1), right)])
+    given, truths = failing.stream(scores, truth, kind, 1, 4_000)
+    wrong = given.argmax(2) != truths
+    assert not wrong[0, :1_000].any()
+    assert not wrong[0, 2_000:].any()
+    expected = {"never": 0.0, "random": 2 / 3, "always wrong": 1.0, "60 % random": 0.4}[kind]
+    assert wrong[0, 1_000:2_000].mean() == pytest.approx(expected, abs=0.06)
+    assert wrong[1].mean() == pytest.approx(0.25, abs=0.03)
+
+
+@pytest.mark.parametrize(("kind", "bound"), bounds.BOUNDS.items())
+@pytest.mark.parametrize("case", bounds.CASES)
+def test_a_limit_keeps_its_bound_above_one_query_and_most_of_the_best_fixed_rate(kind, bound, case):
+    took, most = bounds.CASES[case]
+    one, _ = bounds.run(took, lambda _: 1.0, 1, 0, 30.0)
+    share, rate = bounds.run(took, lambda _: 1.0, kind(bounds.OBJECTIVE, most), 2, 30.0)
+    best = {"15 ms + .5 ms n": 8, "10 ms + 5 us n, 3 % 15 ms longer": 1_600, "2 ms + .1 ms n": 170}[case]
+    _, fixed = bounds.run(took, lambda _: 1.0, best, 0, 30.0)
+    assert share <= one + bound + 0.01  # over so few batches
+    assert rate >= 0.85 * fixed
 
 
 def test_queries_are_of_digits_that_no_model_was_trained_on_and_the_same_for_a_seed():

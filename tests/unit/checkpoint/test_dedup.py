@@ -79,6 +79,9 @@ def take(memory, offset, record, lane):
     request_id, mark = record
     if lane == "hops":
         return memory.fresh(request_id, offset, "a", mark, 0.0)
+    if lane == "truths":
+        own, *ids = request_id
+        return memory.repeated(ids, offset, mark), memory.fresh(own, offset, "", None, mark)
     return memory.fresh(request_id, offset, "", None, mark)
 
 
@@ -94,7 +97,8 @@ def restart_is_seen(memory_type, seed, lane):
         now, records = 0.0, []
         for _ in range(60):
             now += random.choice((0.0, 0.5, 1.0, 4.0))
-            records.append((f"q{random.randrange(12)}", now))
+            ids = [f"q{random.randrange(12)}" for _ in range(random.randint(1, 5) if lane == "truths" else 1)]
+            records.append((ids if lane == "truths" else ids[0], now))
     crash_at = random.randint(1, len(records))
     before, again = decisions_after_restart(memory_type, records, commits_at(random, len(records)), crash_at, lane)
     straight = memory_type(IngressLane(seconds=10.0, limit=8))
@@ -104,7 +108,7 @@ def restart_is_seen(memory_type, seed, lane):
     )
 
 
-@pytest.mark.parametrize("lane", ["hops", "ingress"])
+@pytest.mark.parametrize("lane", ["hops", "ingress", "truths"])
 @given(seed=st.integers(0, 100_000))
 def test_a_restart_at_any_commit_changes_no_decision(lane, seed):
     assert not restart_is_seen(PartitionMemory, seed, lane)

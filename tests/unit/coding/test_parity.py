@@ -15,7 +15,7 @@ from spillway.agents.coding.codes import CODES, Concatenation, code_of
 from spillway.agents.coding.data import encoded, groups, read_data, recorded_data
 from spillway.agents.coding.evaluation import check_metric, evaluate, grade
 from spillway.agents.coding.making import Maker, deployed_answers
-from spillway.agents.coding.parity import Parity
+from spillway.agents.coding.parity import PARITY, Parity, Shared
 from spillway.agents.models.inputs import Inputs
 from spillway.lineage.errors import ModelError, UsageError
 from spillway.lineage.message import Query
@@ -252,3 +252,13 @@ def test_the_command_trains_and_grades(tmp_path, capsys):
     assert told["degraded"] == {"1": 1.0, "2": 1.0}
     assert main.run(["train", "evaluate", *common, "--rows", "3"]) == 1
     assert "no parity model of row 2" in capsys.readouterr().err
+
+
+def test_a_shared_worker_answers_queries_by_the_model_and_parity_queries_by_their_own(tmp_path):
+    made(tmp_path)
+    worker = Shared(str(tmp_path), 0, "s", "parity_models:Labels", {}, "cpu")
+    query = {"x": np.ones((3, 4))}
+    (own,) = worker.predict([Inputs(query, {}, "1")])
+    (sums,) = worker.predict([Inputs(query, {PARITY: 0}, "")])
+    assert own["label"] == 3
+    assert sums["y"].shape == (6,)

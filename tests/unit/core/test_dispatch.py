@@ -66,7 +66,12 @@ class World:
         self.busy = {}  # worker -> what it runs, of the stage's own and of the dispatch's
         for row in range(self.rows):
             for worker in range(self.random.randint(0, 2)):
-                self.dispatch.attach(row, worker)
+                self.attach_beside(row, worker)
+
+    def attach_beside(self, row, worker):
+        if self.dispatch.shared:
+            self.core.attach(self.now, self.dispatch.number_of(row, worker))
+        self.dispatch.attach(row, worker)
 
     def die(self):
         self.committed |= {partition: offset for partition, (offset, _) in self.core.commits().items()}
@@ -104,6 +109,8 @@ class World:
         del self.busy[worker]
         if self.random.random() < 0.1:
             self.core.lose(self.now, worker, (), (), "killed")
+            if worker < 0:
+                self.dispatch.lose(*self.dispatch.worker_of(worker))
             self.spare += 1
             self.soon(0.05, lambda worker=self.spare: self.core.attach(self.now, worker))
             return
@@ -113,15 +120,17 @@ class World:
     def done(self, extra):
         if self.random.random() < 0.1:
             self.dispatch.lose(extra.row, extra.worker)
+            if self.dispatch.shared:
+                self.core.lose(self.now, self.dispatch.number_of(extra.row, extra.worker))
             self.spare += 1
-            self.soon(0.05, self.dispatch.attach, extra.row, self.spare)
+            self.soon(0.05, self.attach_beside, extra.row, self.spare)
             return
         batches = extra.group.batches
         extra.outputs = []
         for place in range(max(len(batch.requests) for batch in batches)):
             asked = [batch.requests[place].parts[0].payload if place < len(batch.requests) else 0 for batch in batches]
             extra.outputs.append(model(self.encode([float(value) for value in asked], extra.row)))
-        self.dispatch.done(extra)
+        self.dispatch.done(self.now, extra)
 
     def encode(self, values, row):
         if len(values) == 1:
@@ -156,7 +165,7 @@ class World:
         for batch in self.core.take_runs():
             self.busy[batch.worker] = batch
             self.soon(self.slow(), self.complete, batch.worker, batch)
-        for extra in self.dispatch.take_extras():
+        for extra in self.dispatch.take_extras(self.now):
             self.soon(self.slow(), self.done, extra)
         for recovery in self.dispatch.take_recoveries():
             self.soon(self.random.random() * 0.02, self.recover, recovery)
@@ -200,6 +209,9 @@ KINDS = [
     {"width": 2, "wait": 0.02},
     {"width": 3, "rows": 2, "wait": 0.05},
     {"width": 4, "rows": 1, "wait": 0.01, "room": 1},
+    {"shared": True},
+    {"width": 2, "wait": 0.02, "shared": True},
+    {"width": 3, "rows": 2, "wait": 0.05, "shared": True},
 ]
 
 
@@ -373,10 +385,10 @@ def started(width, batches, workers, **more):
 def test_a_group_that_waits_too_long_is_coded_as_it_is():
     dispatch, core, (batch,) = started(3, 1, 1, wait=0.2)
     dispatch.attach(0, 0)
-    assert (dispatch.take_extras(), core.next_wake(NOW)) == ([], NOW + 0.2)
+    assert (dispatch.take_extras(NOW), core.next_wake(NOW)) == ([], NOW + 0.2)
     core.advance(NOW + 0.2)
-    (extra,) = dispatch.take_extras()
-    dispatch.done(extra)
+    (extra,) = dispatch.take_extras(NOW)
+    dispatch.done(NOW, extra)
     (recovery,) = dispatch.take_recoveries()
     assert (recovery.group.batches, recovery.places) == ([batch], (0,))
 
@@ -386,7 +398,7 @@ def test_an_extra_whose_group_is_answered_is_given_up():
     for batch in batches:
         core.complete(NOW, batch, [Ok({"c": 0})], 0.01)
     dispatch.attach(0, 0)
-    assert dispatch.take_extras() == []
+    assert dispatch.take_extras(NOW) == []
 
 
 def test_only_slow_batches_are_copied():
@@ -400,13 +412,13 @@ def test_only_slow_batches_are_copied():
         now += 0.01
         core.advance(now - 0.0001)
         core.complete(now, batch, [Ok({"c": 0})], 0.01)
-    assert dispatch.take_extras() == []
+    assert dispatch.take_extras(NOW) == []
     core.deliver(now, delivery("slow", 30, "a", deadline=NOW + 1e6))
     (batch,) = core.take_runs()
     core.advance(now + 0.0101)
-    (extra,) = dispatch.take_extras()
+    (extra,) = dispatch.take_extras(NOW)
     assert extra.group.batches == [batch]
-    dispatch.done(extra)
+    dispatch.done(NOW, extra)
     assert [recovery.places for recovery in dispatch.take_recoveries()] == [(0,)]
     dispatch.recovered(now + 0.02, batch, [Ok({"c": "copy"})])
     core.complete(now + 9, batch, [Ok({"c": "late"})], 9.0)
@@ -416,10 +428,52 @@ def test_only_slow_batches_are_copied():
 def test_a_worker_of_the_dispatch_that_drains_gets_nothing_more():
     dispatch, core, _ = started(1, 2, 2)
     dispatch.attach(0, 0)
-    (extra,) = dispatch.take_extras()
+    (extra,) = dispatch.take_extras(NOW)
     assert not dispatch.drain(0, 0)
-    dispatch.done(extra)
-    assert (dispatch.take_extras(), core.unsettled) == ([], 2)
+    dispatch.done(NOW, extra)
+    assert (dispatch.take_extras(NOW), core.unsettled) == ([], 2)
+
+
+def test_a_batch_goes_before_an_extra_on_a_shared_worker():
+    dispatch = Dispatch(width=2, shared=True)
+    core = stage_core("chain", "b", instances=2, steps=[dispatch])
+    shared = dispatch.number_of(0, 0)
+    core.attach(NOW, shared)
+    dispatch.attach(0, 0)
+    for n in range(3):
+        core.deliver(NOW, delivery(str(n), n, "a"))
+    batches = {batch.worker: batch for batch in core.take_runs()}
+    assert batches.keys() == {0, 1, shared}  # its own workers are busy
+    assert dispatch.worker_of(shared) == (0, 0)
+    assert dispatch.take_extras(NOW) == []
+    core.complete(NOW, batches[shared], [Ok({"c": 0})], 0.01)
+    (extra,) = dispatch.take_extras(NOW)
+    core.deliver(NOW, delivery("3", 3, "a"))  # waits for a worker, as the shared one is lent
+    assert core.take_runs() == []
+    dispatch.done(NOW + 0.01, extra)
+    assert [batch.worker for batch in core.take_runs()] == [shared]
+    assert not core.lend(NOW, shared)
+
+
+def test_a_shared_worker_that_is_lost_or_drains_while_it_is_lent_leaves_the_lane():
+    for ends in (False, True):
+        dispatch = Dispatch(width=2, shared=True)
+        core = stage_core("chain", "b", instances=2, steps=[dispatch])
+        core.attach(NOW, dispatch.number_of(0, 0))
+        dispatch.attach(0, 0)
+        for n in range(2):
+            core.deliver(NOW, delivery(str(n), n, "a"))
+        core.take_runs()
+        (extra,) = dispatch.take_extras(NOW)
+        if ends:
+            core.lose(NOW, dispatch.number_of(0, 0))
+            dispatch.lose(0, 0)
+        else:
+            assert not core.drain(NOW, dispatch.number_of(0, 0))
+            assert not dispatch.drain(0, 0)
+            dispatch.done(NOW, extra)
+        core.deliver(NOW, delivery("2", 2, "a"))
+        assert (core.take_runs(), core.workers) == ([], 2)
 
 
 def test_made_answers_are_graded_and_too_bad_ones_suspend_the_code():
@@ -432,14 +486,14 @@ def test_made_answers_are_graded_and_too_bad_ones_suspend_the_code():
     def group(now):
         for n in (next(numbers), next(numbers)):
             core.deliver(now, delivery(str(n), n, "a", deadline=NOW + 1e6))
-        return core.take_runs(), dispatch.take_extras()
+        return core.take_runs(), dispatch.take_extras(NOW)
 
     def end(now, batch):
         core.complete(now, batch, [Ok({"c": 0})], 0.01)
 
     (slow, fast), (extra,) = group(NOW)
     end(NOW, fast)
-    dispatch.done(extra)
+    dispatch.done(NOW, extra)
     (recovery,) = dispatch.take_recoveries()
     assert dispatch.take_gradings() == []
     end(NOW, slow)
@@ -449,7 +503,7 @@ def test_made_answers_are_graded_and_too_bad_ones_suspend_the_code():
         batches, (extra,) = group(NOW)
         for batch in batches:
             end(NOW, batch)
-        dispatch.done(extra)
+        dispatch.done(NOW, extra)
         sampled += dispatch.take_gradings()
     assert {grading.places for grading in sampled} == {(0,), (1,)}
     assert len(sampled) == 5

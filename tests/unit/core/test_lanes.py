@@ -15,7 +15,7 @@ from spillway.agents.core.last_moments import LastMoments
 from spillway.agents.core.policies import make
 from spillway.agents.core.policy import StageView
 from spillway.agents.core.routes.ensemble import Ensemble, Joint, Rules, Weights
-from spillway.agents.learning.selection import POLICIES
+from spillway.agents.learning.chosen import POLICIES
 from tests.unit.core.builders import NOW, delivery, with_default
 from tests.unit.core.shapes import SHAPES
 
@@ -325,6 +325,21 @@ def test_a_query_that_a_lane_died_of_is_not_asked_there_again():
     assert core.take_runs() == []
     assert {emit.loss.reason for emit in core.take_emits()} == {"model-died"}
     assert not lanes.depth
+
+
+def test_a_member_that_was_lost_and_is_back_is_asked_again_where_the_others_are_lost():
+    core, lanes = laned(route(), members=("linear", "forest"))
+    core.attach(NOW, number_of(0, 0))
+    core.attach(NOW, number_of(1, 0))
+    deliver(core, 0)
+    assert len(core.take_runs()) == 2
+    core.lose(NOW + 0.1, number_of(0, 0))
+    core.attach(NOW + 0.2, number_of(0, 1))
+    core.lose(NOW + 0.3, number_of(1, 0))
+    assert core.take_emits() == []
+    (hit,) = answer(core, core.take_runs(), 0, "dog", NOW + 0.4)
+    assert hit.outputs == {"label": "dog"}
+    assert lanes.under_way == 0
 
 
 def test_below_the_threshold_the_default_is_the_answer():

@@ -15,8 +15,7 @@ from hypothesis.extra import numpy as npst
 from spillway.agents.core.actions import EmitKind, Failed, Ok
 from spillway.agents.core.lanes import number_of
 from spillway.agents.core.routes.ensemble import Ensemble, Joint, Rules, Weights
-from spillway.agents.learning.chosen import selection_of
-from spillway.agents.learning.selection import POLICIES
+from spillway.agents.learning.chosen import POLICIES, selection_of
 from spillway.agents.live.stage.members import MemberWork
 from spillway.lineage.errors import UsageError, WireError
 from spillway.lineage.flags import checked

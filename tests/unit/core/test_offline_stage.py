@@ -48,9 +48,9 @@ def test_their_batches_have_no_copies():
     core.deliver(NOW, delivery("q", 0, offline=True))
     finish(core, "b")
     assert dispatch.stats.batches == 0
-    assert dispatch.take_extras() == []
+    assert dispatch.take_extras(NOW) == []
     core.deliver(NOW, delivery("r", 1))
-    assert len(dispatch.take_extras()) == 1
+    assert len(dispatch.take_extras(NOW)) == 1
 
 
 def test_a_stage_with_a_default_does_not_answer_them_with_it():

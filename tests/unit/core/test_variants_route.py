@@ -140,6 +140,7 @@ def test_an_answer_after_the_deadline_or_of_another_accuracy_does_not_meet():
 
 def test_a_query_waits_for_a_variant_to_be_loaded_and_is_asked_anew_when_it_is():
     stage = Stage(workers=("small",), on_miss="wait")
+    reporter = Reporter(stage.route, 0.0, {})
     waiting = stage.ask(model="b")
     assert stage.core.depth == 1
     assert not stage.runs
@@ -147,6 +148,8 @@ def test_a_query_waits_for_a_variant_to_be_loaded_and_is_asked_anew_when_it_is()
     stage.attach("large", now=NOW + 0.1)
     assert flags(stage.answer(NOW + 0.2)[waiting]) == {"variant": "large", "found": "active", "met": True}
     assert stage.route.stats.found == {"loading": 1}  # it counts once
+    report = reporter.report(1.0, {}, {}, [], {})
+    assert (report.unmet, report.told["large"].load) == ({"large": 1.0}, 0.0)  # of the load, too
 
 
 def test_a_query_that_waits_for_what_never_comes_fails_long_after_its_deadline():

@@ -8,9 +8,9 @@ import pytest
 from spillway.agents.core.lanes import Query
 from spillway.agents.core.request import Request
 from spillway.agents.core.routes.ensemble import Ensemble, Rules, Weights
-from spillway.agents.learning.chosen import selection_of
+from spillway.agents.learning.chosen import POLICIES, selection_of
 from spillway.agents.learning.learner import Learner
-from spillway.agents.learning.selection import POLICIES, Observed
+from spillway.agents.learning.selection import Observed
 from spillway.agents.models.inputs import Inputs
 from spillway.agents.models.stateful import SHARED, Machine
 from spillway.lineage.errors import UsageError
@@ -171,6 +171,6 @@ def test_the_file_brings_the_learner():
     (stage,) = served.spec.stages
     assert (served.spec.name, stage.publish, stage.state.kind) == ("p-kind-weights", True, "keyed")
     assert served.path.name == "pipeline.yaml#kind-weights"
-    assert Learner(**stage.arguments).share() == {"a": [0.0], "b": [0.0]}
+    assert Learner(**stage.arguments).share() == {"a": [0.0, 0.0, 0.0], "b": [0.0, 0.0, 0.0]}
     for fixed in ("selection: static,", "selection: {name: uniform},", "learn: false,"):
         assert parse(text % fixed).learners == ()

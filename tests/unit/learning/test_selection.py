@@ -2,6 +2,7 @@
 
 import math
 import random
+import statistics
 from functools import partial
 
 import numpy as np
@@ -9,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from spillway.agents.learning.chosen import POLICIES
 from spillway.agents.learning.selection import (
-    POLICIES,
     Exp3,
     Exp4,
     Observed,
@@ -54,7 +55,7 @@ def test_a_member_that_fails_is_left_and_found_again(policy):
 
 
 def test_the_bare_forms_are_the_printed_ones():
-    bare = partial(Exp3, eta=0.5, floor=0.0, forgetting=0.0)
+    bare = partial(Exp3, eta=0.5, forgetting=0.0)
     state = bare().observe(bare().initial(MEMBERS), MEMBERS, {"a": Observed(0.2, 0.5)})
     expected = {m: math.exp(-0.5 * 0.5 / 0.2) if m == "a" else 1.0 for m in MEMBERS}
     total = sum(expected.values())
@@ -85,6 +86,28 @@ def test_whatever_is_observed_probabilities_and_weights_make_sense(name, history
         assert state == before
         assert all(math.isfinite(number) for numbers in after.values() for number in numbers)
         state = after
+
+
+@pytest.mark.parametrize("level", [0.02, 0.2])
+def test_exp3_explores_less_as_the_choice_becomes_sure_and_leaves_it_when_it_fails(level):
+    policy, draw = Exp3(), random.Random(2)
+    state = policy.initial(MEMBERS)
+
+    def follow(queries, best_fails):
+        nonlocal state
+        shares = []
+        for _ in range(queries):
+            ((member, p),) = policy.select(state, MEMBERS, draw).items()
+            wrong = level if member == "a" else 3 * level
+            lost = draw.random() < (1.0 if best_fails and member == "a" else wrong)
+            state = policy.observe(state, MEMBERS, {member: Observed(p, float(lost))})
+            shares.append(policy.weights(state, MEMBERS)["a"])
+        return statistics.fmean(shares[queries // 2 :])
+
+    assert follow(20_000, best_fails=False) > 0.9
+    assert follow(2_000, best_fails=True) < 0.05
+    assert min(policy.weights(state, MEMBERS).values()) > 1e-4  # so it is found again
+    assert follow(30_000, best_fails=False) > 0.5
 
 
 def test_a_new_member_is_like_the_mean_of_the_others():

@@ -326,7 +326,7 @@ def test_another_version_pauses_coding_and_is_not_refused(folder, spoil, said, c
         core.deliver(NOW, delivery(str(n), n, "a"))
     for batch in core.take_runs():
         core.complete(NOW, batch, [Ok({"c": 0})], 0.01)
-    assert (dispatch.take_extras(), dispatch.stats.paused, core.unsettled) == ([], 1, 2)
+    assert (dispatch.take_extras(NOW), dispatch.stats.paused, core.unsettled) == ([], 1, 2)
     metrics = StageMetrics("p", "f", 0)
     metrics.dispatch = dispatch
     told = details(figures(Entry("p", "f", 0, 1, 2, 0.0, "stage"), reading(metrics, 0.0), None))

@@ -3,6 +3,7 @@
 import asyncio
 import random
 from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -159,13 +160,14 @@ async def served(where, error):
         work.recover = work.grade = odd_code("decode", error, 1.0, random.Random(0))(2).decode
     work._queries = lambda group: [[{"x": np.ones(4)}] * 2 for _ in group.batches[0].requests]
     beside = Beside(dispatch, [crew], lambda _: work)
-    extras = Extras(beside, None, asyncio.get_running_loop(), lambda change: change(NOW), crashed.append)
+    stage = SimpleNamespace(changed=lambda change: change(NOW), crashed=crashed.append)
+    extras = Extras(beside, None, asyncio.get_running_loop(), stage)
     extras.begin()
     for n in range(8):
         core.deliver(NOW, delivery(str(n), n, "a"))
     answered = 0
     while (runs := core.take_runs()) or core.depth:
-        extras.pump()
+        extras.pump(NOW)
         for worker, prepared, queries, _ in crew._links.sent:
             crew.answered(worker, prepared, 0, [{"outputs": model(np.ones(4))} for _ in queries], 0.1)
         crew._links.sent.clear()
@@ -174,7 +176,7 @@ async def served(where, error):
             batch.outputs = [model(np.ones(4)) for _ in batch.requests]
             core.complete(NOW, batch, [Ok({"c": 0}) for _ in batch.requests], 0.01)
             answered += len(batch.requests)
-            extras.pump()
+            extras.pump(NOW)
             await asyncio.to_thread(bool)
     assert answered == core.unsettled == 8
     assert crashed == []

@@ -123,7 +123,7 @@ class Client(Exchange):
     def _run(self):
         pass
 
-    def _decode(self, value):
+    def decode(self, value):
         return value
 
     def step(self):

@@ -10,10 +10,11 @@ from collections import Counter
 
 import pytest
 
-from spillway.agents.proof.case import Kind, drawn
+from spillway.agents.proof.case import Kind
+from spillway.agents.proof.drawing import drawn
 from spillway.agents.proof.oracle import judged, prove
 
-FAILED_ONCE: tuple[int, ...] = ()  # seeds that showed a fault: put one here with the fix
+FAILED_ONCE = (38,)  # seeds that showed a fault: put one here with the fix
 
 
 def test_every_promise_is_kept():
@@ -34,6 +35,8 @@ def test_whatever_a_pipeline_may_have_is_drawn():
     stages = [stage for case in cases for stage in case.spec["stages"]]
     has = Counter(key for stage in stages for key in stage)
     assert min(has[key] for key in ("join", "choose", "split", "queue", "cache", "default")) > 20, has
+    assert min(has[key] for key in ("copies", "coding", "ensemble", "variants")) > 20, has
+    assert sum(stage.get("workers", {}).get("where") == "process" for stage in stages) > 20
     rules = {(stage["join"]["mode"], stage["join"]["on_loss"]) for stage in stages if "join" in stage}
     assert rules == {("all", "drop"), ("all", "partial"), ("any", "drop")}
     assert {case.spec.get("sinks") for case in cases} == {None, "any", "all"}
@@ -44,7 +47,7 @@ def test_whatever_a_pipeline_may_have_is_drawn():
 def test_the_same_seed_makes_the_same_run_whatever_python_hashes_by():
     code = (
         "import logging; logging.disable(logging.CRITICAL)\n"
-        "from spillway.agents.proof.case import drawn\n"
+        "from spillway.agents.proof.drawing import drawn\n"
         "from spillway.agents.proof.play import Play\n"
         "print([Play(drawn(seed), seed).run().digest for seed in (1, 2, 3, 4, 5)])\n"
     )

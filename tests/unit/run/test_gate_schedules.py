@@ -6,8 +6,7 @@ from collections import Counter
 import pytest
 
 from spillway.agents.run.gate import Gate
-from spillway.lineage.errors import SilentError
-from tests.unit.run.gate_world import TOPICS, GateWorld
+from tests.unit.run.gate_world import GateWorld
 
 QUERIES = 60
 SECONDS = 60.0  # of the world's time, until all is released
@@ -66,44 +65,7 @@ def test_each_query_has_one_outcome_whatever_happens_to_the_gates(options):
     assert min(total[what] for what in ("killed", "aborted", "silent", "stopped", "suspended")) > 0, total
 
 
-# Faults that the schedules find ------------------------------------------------------------------------------------
-
-
-class LeavesOffsetsOut(Gate):
-    """Writes outcomes without the offsets of what they were made from."""
-
-    async def start(self):
-        write = self._transactions.write
-        self._transactions.write = lambda records, offsets: write(records, {} if records else offsets)
-        await super().start()
-
-
-class TakesTheUnknownForDone(Gate):
-    """Goes on after a transaction of which nothing is heard as if it stood."""
-
-    async def start(self):
-        write, open_anew = self._transactions.write, self._transactions.open
-
-        async def written(records, offsets):
-            try:
-                return await write(records, offsets)
-            except SilentError:
-                await open_anew()
-                return [(1 << 40, 0)] * len(records)
-
-        self._transactions.write = written
-        await super().start()
-
-
-class ForgetsWhatWasReleased(Gate):
-    """Takes partitions over without reading the egress."""
-
-    async def start(self):
-        read = self._context.spans.read
-        self._context.spans.read = lambda topic, spans, **options: read(
-            topic, {} if topic == TOPICS.egress else spans, **options
-        )
-        await super().start()
+# Faults that these schedules find, beside those of `tests.unit.proof.mutations` -------------------------------------
 
 
 class GoesOnAfterAnAbort(Gate):
@@ -132,10 +94,7 @@ class HearsNoVersions(Gate):
         return super()._hear(records)
 
 
-MUTATIONS = [
-    LeavesOffsetsOut, LeavesStandingOffsetsOut, TakesTheUnknownForDone, GoesOnAfterAnAbort, ForgetsWhatWasReleased,
-    HearsNoVersions,
-]  # fmt: skip
+MUTATIONS = [LeavesStandingOffsetsOut, GoesOnAfterAnAbort, HearsNoVersions]
 MOST = 40  # seeds
 
 

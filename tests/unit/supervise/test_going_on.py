@@ -84,7 +84,7 @@ def test_a_call_beside_that_raises_anything_says_so_and_is_followed_by_others():
 def test_features_whose_warming_raises_are_tried_again_after_a_pause(monkeypatch, caplog):
     pauses = []
     monkeypatch.setattr(time, "sleep", pauses.append)
-    made = thetas.Thetas(SimpleNamespace(dimension=2), SimpleNamespace(theta="own"))
+    made = thetas.Thetas(SimpleNamespace(dimension=2, regularization=1.0, prior=None), SimpleNamespace(theta="own"))
     made._load = lambda _theta: (SimpleNamespace(warm=Fails(bool)), np.zeros(2))
     made._load_beside("new", [])
     assert pauses == [thetas._AGAIN]

@@ -43,6 +43,7 @@ class Log:
 class Shards:
     def __init__(self, count=1000.0, recent=0.5):
         self.told = {"errors": [count, 0.0, recent, recent], "pool": list(NONE), "users": 1, "stale": 0, "theta": "own"}
+        self.told |= {"errors_since": [], "pool_since": []}
         self.stage = parse(FILE).learner("taste").spec.stages[0]
         self.refuses = ""
 
@@ -80,8 +81,9 @@ def test_a_stale_model_is_retrained_and_only_so_much_later_again(manager):
     shards.told["errors"][2] = 2.0
     manager._watch(shards, log, log.now)
     assert log.appended == [("asked", True)]
-    ends(manager, (0, json.dumps({"old": 1.0, "new": 1.0, "held": 50}), ""))
+    ends(manager, (0, json.dumps({"old": 1.0, "new": 1.0, "held": 50, "why": "50 do not suffice to tell"}), ""))
     train(manager, shards, log)
+    assert manager.heard[-1].endswith("rejected, as 50 do not suffice to tell: 1 on held-out observations, was 1")
     assert log.appended[1:] == [("kept", True)]
     manager._watch(shards, log, log.now)
     assert len(log.appended) == 2

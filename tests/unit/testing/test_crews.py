@@ -81,6 +81,14 @@ def test_copies_whose_workers_die_and_those_that_they_stand_in_for():
     assert {outcome.timings[-1].model for outcome in outcomes} == {f"{MODELS}:Doubles", f"{MODELS}:Twice"}
 
 
+def test_a_copy_whose_model_raises_is_no_answer_and_harms_nobody():
+    raising = COPIES.replace("Twice", "Raises").replace("Doubles", "Raises")
+    with testing.serve(one(raising)) as pipeline:
+        outcomes = [pipeline.predict({"x": x}, deadline=60.0) for x in (1, -1, 2, 3)]
+        assert [outcome.reason for outcome in outcomes] == ["", "model-raised", "", ""]
+        assert pipeline.metrics("f")["spillway_extras_total"] == 4  # its worker goes on
+
+
 def test_the_copy_of_a_batch_that_takes_long_answers_first():
     hedged = COPIES.replace("workers: 1", "workers: 1, quantile: .9")
     with testing.serve(one(hedged), slow="f.workers") as pipeline:
@@ -91,7 +99,10 @@ def test_the_copy_of_a_batch_that_takes_long_answers_first():
         assert all(outcome.latency < 0.1 for outcome in copied)
 
 
-def test_the_answer_of_a_slow_worker_is_made_of_the_others_and_says_so(coded):
+@pytest.mark.parametrize("shared", [False, True])
+def test_the_answer_of_a_slow_worker_is_made_of_the_others_and_says_so(coded, shared):
+    if shared:
+        coded = coded.replace("group_wait", "shared: true, group_wait")
     kill = ["f", "f.workers", "f.parity"]
     outcomes = whatever_dies(
         coded, kill, lambda n: {"x": vector(n)}, lambda n: {"y": MATRIX @ vector(n)}, slow="f.workers"

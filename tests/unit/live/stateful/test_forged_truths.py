@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from spillway.agents.core.actions import Failed, Ok
 from spillway.agents.learning.learner import EPOCH, Learner
+from spillway.agents.learning.velox.prior import Prior
 from spillway.agents.learning.velox.served import Served as VeloxServed
 from spillway.agents.learning.velox.thetas import write_theta
 from spillway.agents.models.state import fingerprint
@@ -107,6 +108,6 @@ def test_no_truth_changes_a_velox_learners_generations(batches):
 
 
 def test_what_the_log_says_is_held_when_a_shard_is_asked_to_look_at_it(tmp_path):
-    control = {"0": "", "7": write_theta(tmp_path, {"scale": np.ones(1)}, np.zeros(2))}
+    control = {"0": "", "7": write_theta(tmp_path, {"scale": np.ones(1)}, Prior(np.zeros(2), np.eye(2), np.eye(2)))}
     shard = played(lambda: VeloxServed(OddModel, {"folder": str(tmp_path)}), control, [[({"follow": True}, "ada")]])
     assert shard.machine.state["ada"]["generations"].keys() == {"0", "7"}

@@ -127,6 +127,19 @@ def test_what_a_query_names_is_loaded_beside_what_serves_and_stays_while_it_is_a
     assert sum(idle.ready.values()) == 1
 
 
+def test_workers_stay_for_as_long_as_it_would_take_to_have_them_back_after_a_rise():
+    def left(settle, seconds):
+        stage = Stage((NEURON,), settle=settle)
+        stage.go(80, load=380)
+        stage.go(seconds, load=20)
+        return stage.count(NEURON.name)
+
+    back = HOSTS["inf1"].start + NEURON.load
+    assert left(10, back - 4) == 4
+    assert left(10, back + 20) < 4
+    assert left(0, back - 4) < 4  # as published
+
+
 def test_a_latency_that_nothing_keeps_is_met_by_the_fastest():
     stage = Stage()
     stage.slo = 0.001

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks.infaas.family import family, of
-from benchmarks.infaas.program import solve
+from benchmarks.infaas.program import grown, solve
 from spillway.topology.variants.scaling import (
     PUBLISHED,
     Candidate,
@@ -48,11 +48,28 @@ def test_the_program_gives_table_3(load, slo, counts, cost):
     assert found.cost == pytest.approx(cost)
 
 
-def test_the_heuristic_gives_the_first_two_rows_and_is_dearer_in_the_third():
+def test_as_published_the_heuristic_gives_the_first_two_rows_and_is_dearer_in_the_third_which_a_mix_is_not():
     rows = [(10, 0.3), (10, 0.05), (1000, 0.3)]
-    found = [scale_up(with_counts(), *row, PAPER, anything).action for row in rows]
+    found = [scale_up(with_counts(), *row, PAPER._replace(late=None), anything).action for row in rows]
     assert [deltas(each) for each in found] == [{"A": 2}, {"B": 1}, {"B": 10}]
     assert found[2].cost == pytest.approx(30)
+    mixed = scale_up(with_counts(), *rows[2], PAPER, anything).action
+    assert (deltas(mixed), mixed.cost) == ({"B": 2, "C": 1}, pytest.approx(22))
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_growth_costs_little_more_than_the_program_s(seed):
+    assert max(grown(seed, 40)) < 1.15
+
+
+def test_a_mix_has_to_fit_together():
+    def one(_variant):
+        return 1
+
+    kinds = (("x", 100.0, 3.0), ("y", 30.0, 1.0))
+    twins = [Candidate(B.model_copy(update={"name": name, "cost": cost}), rate, 0.02) for name, rate, cost in kinds]
+    assert scale_up(twins, 120, 0.3, PAPER, anything).action.deltas == {"x": 1, "y": 1}
+    assert scale_up(twins, 120, 0.3, PAPER, one).action.deltas == {"x": 1}  # as much as there is room for
 
 
 def test_the_load_is_met_where_it_is_met_already():
