@@ -54,7 +54,7 @@ class TuningConfig:
     basis: Basis
     settings: ClientSettings
     run_dir: Path
-    form: Form = "ratio"
+    form: Form = "envelope"
     metrics: Address = Address()  # noqa: RUF009 - immutable
 
 

@@ -8,6 +8,7 @@ import click
 
 from benchmarks.inferline.live import live
 from benchmarks.inferline.planning import against_coarse, sensitivity
+from benchmarks.inferline.recorded import recorded
 from benchmarks.inferline.tuning import changes, social
 from benchmarks.output import fill_in, markdown_option, show
 
@@ -23,6 +24,7 @@ SECTIONS: Final[dict[str, Callable[[int], list[Table]]]] = {
     "social": social,
     "changes": changes,
     "sensitivity": sensitivity,
+    "recorded": recorded,
     "live": live,
 }
 

@@ -30,7 +30,8 @@ THESIS: Final = ("cpu", "k80")  # its hardware
 EMULATED: Final = "Emulated hardware, virtual time, policy naive unless PARD is named; no hops."
 OURS: Final = "ours (plan + tune)"
 PAPER: Final = "plan + tune by `paper`"
-PARD: Final = "ours, policy pard"
+BY_PARD: Final = ", policy pard"
+PARD: Final = OURS + BY_PARD
 DS2: Final = "ds2 every 10 s, halts 5 s"
 COLUMNS: Final = ("strategy", "misses, %", "cost, $", "cost by ours", "orders an hour", "kept again after, s")
 
@@ -76,12 +77,16 @@ def _coarse(*, peak: bool, scaled: bool) -> Callable[[Setup], Started]:
     return start
 
 
-def _planned_autoscale(setup: Setup) -> Started:
+def _planned_autoscale(threshold: float) -> Callable[[Setup], Started]:
     """A unit is the plan by the workers of its largest stage."""
-    config = setup.config
-    units = max(choice.workers for choice in config.values())
-    per_unit = {name: choice.workers / units for name, choice in config.items()}
-    return config, AutoScale(per_unit, setup.plan.trace.rate / units, units, setup.slo)
+
+    def start(setup: Setup) -> Started:
+        config = setup.config
+        units = max(choice.workers for choice in config.values())
+        per_unit = {name: choice.workers / units for name, choice in config.items()}
+        return config, AutoScale(per_unit, threshold * setup.plan.trace.rate / units, units, setup.slo)
+
+    return start
 
 
 def _ds2(setup: Setup) -> Started:
@@ -95,25 +100,34 @@ def _ds2(setup: Setup) -> Started:
 STRATEGIES: Final[dict[str, Callable[[Setup], Started]]] = {
     OURS: lambda setup: (setup.config, Tuned(setup.plan)),
     PAPER: lambda setup: (setup.config, Tuned(setup.plan, "paper")),
-    PARD: lambda setup: (setup.config, Tuned(setup.plan)),
     "plan alone": lambda setup: (setup.config, None),
     "oracle plan": lambda setup: (setup.scene.config(setup.scene.plan(setup.live, setup.slo)), None),
     "cg-mean": _coarse(peak=False, scaled=False),
     "cg-peak": _coarse(peak=True, scaled=False),
     "cg-mean + autoscale": _coarse(peak=False, scaled=True),
     "cg-peak + autoscale": _coarse(peak=True, scaled=True),
-    "plan + autoscale": _planned_autoscale,
+    "plan + autoscale": _planned_autoscale(1.0),
     "lag": lambda setup: (setup.config, Lag({name: stage.count for name, stage in setup.plan.stages.items()})),
     DS2: _ds2,
 }
 
 
 def play(name: str, setup: Setup) -> Outcome | None:
-    """One strategy on one trace; None where the catalogue has too little for it."""
-    config, scaler = STRATEGIES[name](setup)
+    """One strategy on one trace; None where the catalogue has too little for it.
+
+    A number behind a comma is our tuner's `WAIT`, or AutoScale's threshold on the plan; `BY_PARD` may end the name.
+    """
+    plain = name.removesuffix(BY_PARD)
+    which, _, number = plain.partition(", ")
+    if plain in STRATEGIES:
+        config, scaler = STRATEGIES[plain](setup)
+    elif which == OURS:
+        config, scaler = setup.config, Tuned(setup.plan, wait=float(number))
+    else:
+        config, scaler = _planned_autoscale(float(number))(setup)
     if not setup.scene.within(config):
         return None
-    policy = "pard" if name == PARD else "naive"
+    policy = "pard" if name.endswith(BY_PARD) else "naive"
     return served(setup.scene, config, setup.live, scaler, slo=setup.slo, seed=setup.seed, policy=policy)
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from benchmarks.inferline.scene import SLO
 from spillway.topology.capacity.served import basis_of
-from spillway.topology.capacity.tuner import Tuner
+from spillway.topology.capacity.tuner import WAIT, Tuner
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -28,8 +28,8 @@ class Tuned:
 
     period = 0.05
 
-    def __init__(self, plan: Plan, form: Form = "ratio") -> None:
-        self._tuner = Tuner(basis_of(plan), form)
+    def __init__(self, plan: Plan, form: Form = "envelope", wait: float = WAIT) -> None:
+        self._tuner = Tuner(basis_of(plan), form, wait=wait)
         for name, stage in plan.stages.items():
             self._tuner.stands(0.0, name, stage.count)
 

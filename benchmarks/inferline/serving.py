@@ -43,6 +43,7 @@ class Outcome:
     latencies: Times
     cost: float  # of all of it
     orders: int = 0  # changes of a stage's size
+    reversals: int = 0  # of them, up after down or down after up
 
     @property
     def misses(self) -> float:
@@ -73,7 +74,7 @@ def served(
     engine.run()
     latencies = np.frombuffer(engine.finished) - arrivals
     late = (latencies > slo) | (np.frombuffer(engine.kinds, np.uint8) != PREDICTION)
-    return Outcome(arrivals, late, latencies, engine.cost(), engine.orders)
+    return Outcome(arrivals, late, latencies, engine.cost(), engine.orders, engine.reversals)
 
 
 class Serving(Engine):
@@ -105,7 +106,8 @@ class Serving(Engine):
         )
         super().__init__(plan, arrivals)
         self.config, self.shares = config, scene.estimator(arrivals, seed).shares
-        self.orders = 0
+        self.orders = self.reversals = 0
+        self._last: dict[str, bool] = {}  # by stage, whether its last order was up
         self._scene, self._scaler, self.arrived = scene, scaler, arrivals
         self._hired = {name: dict.fromkeys(range(config[name].workers), 0.0) for name in names}  # when, by worker
         self._numbers = {name: config[name].workers for name in names}
@@ -146,7 +148,10 @@ class Serving(Engine):
             return False
         for name, choice in config.items():
             more = choice.workers - self.wanted(name)
-            self.orders += more != 0
+            if more:
+                self.orders += 1
+                self.reversals += self._last.get(name, more > 0) != (more > 0)
+                self._last[name] = more > 0
             for _ in range(more):
                 self._hire(now, name, choice.option.load)
             for _ in range(-more):

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 FOLDER: Final = Path(__file__).parent
 HARDWARE: Final = FOLDER / "hardware.yaml"
 FACTOR: Final = 5.0
+THESIS: Final = ("cpu", "k80")  # its hardware; of v100, which this folder has beside it, one worker is half of a plan
 
 
 def pipeline_file(which: str, name: str, folder: Path, factor: float = FACTOR) -> Path:
@@ -35,8 +36,11 @@ def pipeline_file(which: str, name: str, folder: Path, factor: float = FACTOR) -
     return path
 
 
-def profiles_file(folder: Path, factor: float = FACTOR) -> Path:
-    """Write this folder's profiles, slower, into `folder`. Load times stay: the tuner's clock is nobody's to slow."""
+def profiles_file(folder: Path, factor: float = FACTOR, kinds: tuple[str, ...] | None = None) -> Path:
+    """Write this folder's profiles, slower, into `folder`, of all hardware or of `kinds`.
+
+    Load times stay: the tuner's clock is nobody's to slow.
+    """
     known = read_profile_file(FOLDER / "profiles.yaml").hardware
     slower = {
         kind: {
@@ -44,9 +48,17 @@ def profiles_file(folder: Path, factor: float = FACTOR) -> Path:
             for stage, each in stages.items()
         }
         for kind, stages in known.items()
+        if kinds is None or kind in kinds
     }
     path = folder / "profiles.yaml"
     write_profiles(path, {}, slower)
+    return path
+
+
+def hardware_file(folder: Path, kinds: tuple[str, ...]) -> Path:
+    """Write these kinds of this folder's hardware into `folder`."""
+    told, path = yaml.safe_load(HARDWARE.read_text(encoding="utf-8")), folder / "hardware.yaml"
+    path.write_text(yaml.safe_dump(told | {"kinds": {kind: told["kinds"][kind] for kind in kinds}}), encoding="utf-8")
     return path
 
 

@@ -216,7 +216,7 @@ def test_what_comes_while_history_is_read_is_no_load(clock, monkeypatch, ahead, 
 
     size = SimpleNamespace(count=10, epoch=1, why="tuned")
     tuning = SimpleNamespace(
-        _config=SimpleNamespace(basis=basis, form="ratio"),
+        _config=SimpleNamespace(basis=basis, form="envelope"),
         _ingress=Counted(clock, 100.0, ahead, slow),
         _stop=SimpleNamespace(is_set=stop.is_set, wait=tick),
         _metrics=SimpleNamespace(excess=0.0),

@@ -1,22 +1,19 @@
 """How many workers each stage is to have as the load goes (InferLine, section 4.5): up at once, down with patience.
 
 A plan was made for a sample of the traffic, whose envelope it has. The tuner counts the arrivals and compares the
-newest window of each length with the sample's fullest. Where one is above, the plan is too small. Two forms say by how
-much:
+newest window of each length with the sample's fullest. Two forms say what follows:
 
 * `paper`, as the thesis has it: k_m = ceil(r s_m / (mu_m rho_m)) with r the largest live rate above the sample's, and
   rho_m = lambda s_m / (k_m mu_m) of the plan (the thesis prints it without s_m). Down: r is the most of the last 30 s
   in windows of 5 s, and the least rho of the plan stands for each stage's. The rate of a short window is set against
   the mean rate here, so a burst a few percent above the sample's orders for all of the burst.
-* `ratio`: k_m = planned k_m x the largest r_i / sample's r_i over the windows, `NOISE` queries aside; up where that is
-  more than `BAND` above what there is. A window of `LASTING` seconds or more that is so far above shows another rate,
-  no burst, if it is also further above the sample's mean than `SURE` times the sample's fullest is. Then k_m = planned
-  k_m x r_i / lambda, and what piles up while workers load (`spillway.topology.capacity.backlog`) is to be worked off in
-  `DRAIN` of that time. Down: by the largest ratio of the last 30 s in windows of up to 5 s, over 1 - `SLACK`; to the
-  plan where it is at most 1.
-
-`ratio` is the default: docs/capacity.md says why. The largest of N fluctuations grows like log N where their tail is
-exponential, or slower. So 1.5 times the largest of a sample of some minutes comes in hours of like traffic, if at all.
+* `envelope`, the default, by network calculus: a stage of capacity C keeps an envelope E waiting for E(t) / C - t at
+  most, over all windows t. W is what the plan's sample waited so at the stage. k_m = the most of s_m E(t) / (t + D) of
+  the newest windows, over mu_m, with D = `WAIT` x W: a plan may let its sample's worst hundredth be late, and traffic
+  that stays as full as that would be late throughout. Where W < 0 the plan has workers to spare, and D = W keeps them.
+  A worker that is ordered serves when it has loaded, so k_m is taken as much larger as the load has grown within the
+  last load time, `SURE` standard deviations aside, twice at most. Down: to the most k_m of the last load time / `LATE`,
+  once all of that is known. A rise after that makes queries late for a load time, so `LATE` of all at most.
 
 Nothing goes down within 15 s after a change, nor before the last 30 s are known without a gap: no data is not no load,
 and before the first query comes to a plan that was just served there is no data.
@@ -27,27 +24,24 @@ that does not go back, rates in queries a second.
 from __future__ import annotations
 
 import math
-from bisect import bisect_left, bisect_right
+from bisect import bisect_right
 from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Literal
 
-from spillway.topology.capacity.backlog import Backlog
 from spillway.topology.capacity.envelope import LONGEST
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-Form = Literal["paper", "ratio"]
+Form = Literal["paper", "envelope"]
 SETTLE: Final = 15.0  # after a change, before anything goes down
 RECENT: Final = 30.0  # what going down looks at
 DOWN_WINDOW: Final = 5.0
-BAND: Final = 0.1
-LASTING: Final = 0.3
-SURE: Final = 1.5
-DRAIN: Final = 0.25
-SLACK: Final = 0.25
-NOISE: Final = 2.0  # so many queries more than the sample's in a window say nothing
+BAND: Final = 0.1  # so much more than there is orders nothing
+WAIT: Final = 0.25
+SURE: Final = 3.0
+LATE: Final = 0.01  # of the queries: what a plan for p99 allows
 GAP: Final = 2.0  # between two counts: longer, and what was between is not known
 _STEP: Final = 0.5  # between two windows of `DOWN_WINDOW`, and two looks at them
 _EXACT: Final = 1e-9  # sums of floats
@@ -78,16 +72,15 @@ class Basis:
         of = self.stages[stage]
         return self.rate * of.share / (of.workers * of.throughput)
 
-    def fullest(self, length: float) -> float:
-        """The most queries of the sample in windows of any length: on a line between two lengths of the envelope."""
-        lengths = list(self.envelope)
-        right = min(max(bisect_left(lengths, length), 1), len(lengths) - 1)
-        short, long = lengths[max(right - 1, 0)], lengths[right]
-        low, high = self.envelope[short], self.envelope[long]
-        if not short < length < long:
-            nearest = short if length <= short else long
-            return self.envelope[nearest] * length / nearest
-        return low + (high - low) * (length - short) / (long - short)
+    def wait(self, stage: str) -> float:
+        """Return the longest wait of the sample at a stage, served as a fluid; below 0 where workers are to spare."""
+        of = self.stages[stage]
+        each = of.share / (of.workers * of.throughput)
+        return max(count * each - length for length, count in self.envelope.items())
+
+    def memory(self, stage: str) -> float:
+        """Return the seconds that a stage must have needed less before it goes down."""
+        return max(RECENT, self.stages[stage].load / LATE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +142,7 @@ class _Live:
 
     @property
     def ratio(self) -> float:
-        return (self.count - NOISE) / max(self.most, 1.0)
+        return self.count / max(self.most, 1)
 
     @property
     def text(self) -> str:
@@ -161,15 +154,17 @@ class _Live:
 @dataclass(slots=True)
 class _Stage:
     wanted: int
-    backlog: Backlog
     changed: float = -math.inf
     short: bool = False  # it needs more than there can be
+    peaks: deque[tuple[float, float]] = field(default_factory=deque)
+    """When it needed how many workers, of `memory`; only what nothing later exceeds."""
+    since: float = math.inf  # when these begin, without a gap
 
 
 class Tuner:
     """Says what to order. Tell it of every count (`count`) and of the sizes that stand (`stands`), then ask."""
 
-    def __init__(self, basis: Basis, form: Form = "ratio", *, fresh: bool = False) -> None:
+    def __init__(self, basis: Basis, form: Form = "envelope", *, fresh: bool = False, wait: float = WAIT) -> None:
         """`fresh`: the sizes are the plan's own, so until a query comes nothing is known of the load."""
         self.basis, self.form = basis, form
         self._fresh = fresh
@@ -177,9 +172,9 @@ class Tuner:
         self.excess = 0.0  # the largest live rate by the sample's, now
         self._arrivals = Arrivals()
         self._stages: dict[str, _Stage] = {}
-        self._counted = -math.inf
         self._looked = -math.inf  # for going down
-        self._bursts: deque[tuple[float, float]] = deque()  # the largest ratio of short windows, over `RECENT`
+        most = {name: basis.wait(name) for name in basis.stages}
+        self._waits = {name: wait * each if each > 0 else each for name, each in most.items()}
         self._said: list[str] = []
 
     @property
@@ -189,12 +184,8 @@ class Tuner:
 
     def stands(self, now: float, stage: str, count: int) -> None:
         """A stage's size by the table, of a stage that is this tuner's to change."""
-        of = self.basis.stages[stage]
-        known = self._stages.get(stage)
-        if known is None:
-            known = self._stages[stage] = _Stage(count, Backlog(count, of.throughput, of.load))
+        known = self._stages.setdefault(stage, _Stage(count))
         if known.wanted != count:
-            known.backlog.resize(now, count - known.wanted)
             known.wanted, known.changed = count, now
 
     def count(self, now: float, total: float) -> None:
@@ -203,14 +194,7 @@ class Tuner:
             self._before_first = total
             return
         self._fresh = False
-        before, self._counted = self._counted, now
         self._arrivals.count(now, total)
-        for name, stage in self._stages.items():
-            if not self._arrivals.known(now, now - before):
-                stage.backlog.forget()
-                continue
-            queries = self._arrivals.between(before, now)
-            stage.backlog.passed(before, now, queries * self.basis.stages[name].share)
 
     def orders(self, now: float) -> dict[str, Order]:
         """What to write, by stage; the same again until it stands. Nothing where nothing is known."""
@@ -220,9 +204,6 @@ class Tuner:
             if self._arrivals.known(now, length)
         ]
         self.excess = max((each.ratio for each in live), default=0.0)
-        self._bursts.append((now, max((each.ratio for each in live if each.length <= DOWN_WINDOW), default=0.0)))
-        while self._bursts[0][0] < now - RECENT:
-            self._bursts.popleft()
         found = self._up(now, live)
         if not found and now - self._looked >= _STEP:
             self._looked = now
@@ -239,20 +220,23 @@ class Tuner:
     def _up(self, now: float, live: list[_Live]) -> dict[str, Order]:
         found: dict[str, Order] = {}
         for name, stage in self._stages.items():
-            worst = self._worst(live, below=stage.wanted < self.basis.stages[name].workers)
+            worst = self._worst(name, live)
             needed = self._needed(now, name, worst) if worst is not None else 0.0
+            if self.form == "envelope":
+                self._remember(now, name, needed)
             dead = stage.wanted * (1.0 if self.form == "paper" else 1.0 + BAND)
             count = self._bounded(name, _ceil(needed), found)
             if worst is not None and needed > dead + _EXACT and count > stage.wanted:
                 found[name] = Order(count, worst.text)
         return found
 
-    def _worst(self, live: list[_Live], *, below: bool) -> _Live | None:
-        """The window to size for. A stage that has less than the plan goes back up though the sample had as much."""
-        if self.form == "ratio":
-            return max((each for each in live if below or each.ratio > 1.0), key=self._growth, default=None)
+    def _worst(self, name: str, live: list[_Live]) -> _Live | None:
+        """Return the window to size for; `paper` goes back up to the plan by the shortest of `DOWN_WINDOW` or more."""
+        if self.form == "envelope":
+            wait = self._waits[name]
+            return max(live, key=lambda each: each.count / (each.length + wait), default=None)
         excess = [each for each in live if each.count > each.most]
-        if not excess and below:
+        if not excess and self._stages[name].wanted < self.basis.stages[name].workers:
             excess = [each for each in live if each.length >= DOWN_WINDOW][:1]
         return max(excess, key=lambda each: each.rate, default=None)
 
@@ -260,26 +244,28 @@ class Tuner:
         of = self.basis.stages[name]
         if self.form == "paper":
             return worst.rate * of.share / (of.throughput * self.basis.rho(name))
-        growth = self._growth(worst)
-        if not of.load or not self._is_another_rate(worst):
-            return of.workers * growth
-        rate = growth * self.basis.rate * of.share
-        waiting = self._stages[name].backlog.when_loaded(now, rate)
-        within = max(DRAIN * of.load, min(self.basis.envelope))
-        return max(of.workers * growth, (rate + waiting / within) / of.throughput)
+        rate = worst.count / (worst.length + self._waits[name])
+        return self._growth(now, of.load) * rate * of.share / of.throughput
 
-    def _growth(self, window: _Live) -> float:
-        """By how much the load has grown since the sample, as a window shows it."""
-        if self._is_another_rate(window):
-            return max(window.ratio, window.rate / self.basis.rate)
-        return window.ratio
+    def _growth(self, now: float, load: float) -> float:
+        """Return by how much the load has surely grown from one load time to the next, 1 to 2."""
+        load = min(load, LONGEST / 2)  # older arrivals are not kept
+        if not load or not self._arrivals.known(now, 2 * load):
+            return 1.0
+        before, after = (self._arrivals.between(now - n * load, now - (n - 1) * load) for n in (2, 1))
+        return min(max((after - SURE * math.sqrt(after)) / max(before, 1.0), 1.0), 2.0)
 
-    def _is_another_rate(self, window: _Live) -> bool:
-        """Whether no burst of traffic like the sample's has so many queries."""
-        if window.length < LASTING or window.ratio <= 1.0 + BAND:
-            return False
-        mean = self.basis.rate * window.length
-        return window.count - mean > SURE * (window.most - mean)
+    def _remember(self, now: float, name: str, needed: float) -> None:
+        stage = self._stages[name]
+        peaks = stage.peaks
+        if not peaks or not self._arrivals.known(now, now - peaks[-1][0]):
+            peaks.clear()
+            stage.since = now
+        while peaks and peaks[-1][1] <= needed:
+            peaks.pop()
+        peaks.append((now, needed))
+        while peaks[0][0] < now - self.basis.memory(name):
+            peaks.popleft()
 
     def _bounded(self, name: str, needed: int, ordered: Mapping[str, Order]) -> int:
         """As many as the hardware has for it beside the others; says once that it is too few."""
@@ -313,23 +299,24 @@ class Tuner:
         settled = all(now - stage.changed >= SETTLE for stage in self._stages.values())
         if not settled or not self._arrivals.known(now, RECENT):
             return {}
-        ends = (now - n * _STEP for n in range(int((RECENT - DOWN_WINDOW) / _STEP) + 1))
-        count = max(self._arrivals.between(end - DOWN_WINDOW, end) for end in ends)
-        why = f"at most {count / DOWN_WINDOW:.4g}/s in {DOWN_WINDOW:g} s of the last {RECENT:g} s"
         found = {}
         for name, stage in self._stages.items():
-            enough = max(1, _ceil(self._enough(name, count)))
-            if enough < stage.wanted:
+            needed, why = self._enough(now, name)
+            if needed < stage.wanted and (enough := max(1, _ceil(needed))) < stage.wanted:
                 found[name] = Order(enough, why)
         return found
 
-    def _enough(self, name: str, count: float) -> float:
+    def _enough(self, now: float, name: str) -> tuple[float, str]:
         of = self.basis.stages[name]
-        if self.form == "paper":
-            least = min(map(self.basis.rho, self.basis.stages))
-            return count / DOWN_WINDOW * of.share / (of.throughput * least)
-        ratio = max(count / self.basis.fullest(DOWN_WINDOW), *(burst for _, burst in self._bursts))
-        return of.workers * (1.0 if 1.0 - SLACK <= ratio <= 1.0 else ratio / (1.0 - SLACK))
+        if self.form == "envelope":
+            stage, memory = self._stages[name], self.basis.memory(name)
+            most = stage.peaks[0][1] if now - stage.since >= memory - _EXACT else math.inf
+            return most, f"at most {most:.3g} workers were needed in the last {memory:g} s"
+        ends = (now - n * _STEP for n in range(int((RECENT - DOWN_WINDOW) / _STEP) + 1))
+        rate = max(self._arrivals.between(end - DOWN_WINDOW, end) for end in ends) / DOWN_WINDOW
+        ratio = min(map(self.basis.rho, self.basis.stages))
+        why = f"at most {rate:.4g}/s in {DOWN_WINDOW:g} s of the last {RECENT:g} s"
+        return rate * of.share / (of.throughput * ratio), why
 
 
 def _ceil(needed: float) -> int:

@@ -60,10 +60,10 @@ ONE_THREAD_EACH = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 @click.option("--tune", is_flag=True, help="Adapt the plan's sizes to the load.")
 @click.option(
     "--tune-form",
-    type=click.Choice(["ratio", "paper"]),
-    default="ratio",
+    type=click.Choice(["envelope", "paper"]),
+    default="envelope",
     show_default=True,
-    help="How the tuner computes sizes from the excess load.",
+    help="How the tuner computes sizes from the arrivals.",
 )
 @click.option("--http", callback=address, metavar="HOST:PORT", help="Run a gateway, too: 'spillway gateway' there.")
 @click.option("--tokens", type=click.Path(path_type=Path, dir_okay=False, exists=True), help="The gateway's tokens.")

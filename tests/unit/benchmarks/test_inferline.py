@@ -11,7 +11,8 @@ import pytest
 import yaml
 
 from benchmarks.inferline import live as served_live
-from benchmarks.inferline.contest import STRATEGIES, Setup, play
+from benchmarks.inferline import recorded
+from benchmarks.inferline.contest import OURS, PARD, STRATEGIES, Setup, play
 from benchmarks.inferline.scalers import IDLE, AutoScale
 from benchmarks.inferline.scene import CHOICES, gamma, price, scene
 from benchmarks.inferline.serving import Serving, served
@@ -71,6 +72,7 @@ def test_a_worker_costs_from_its_order_until_it_goes_and_serves_when_it_has_load
     stay = price(engine.config) * float(engine.arrived[-1]) / 3600
     assert stay + 0.99999 * more <= engine.cost() < stay + 1.01 * more  # a worker that drains ends its batch
     assert engine.orders == 2
+    assert engine.reversals == 1
     first = seen[0]
     assert seen[:9] == [first] * 9
     assert seen[10:19] == [first + 2] * 9
@@ -110,7 +112,7 @@ def test_autoscale_adds_units_at_once_and_takes_them_away_after_its_wait() -> No
     assert all(now >= IDLE for now in falls)
 
 
-@pytest.mark.parametrize("name", STRATEGIES)
+@pytest.mark.parametrize("name", [*STRATEGIES, PARD, f"{OURS}, 0.5", "plan + autoscale, 2"])
 def test_every_strategy_serves_a_rise(name: str) -> None:
     live = np.concatenate([gamma(RATE, 1, 20, 1), 20 + gamma(2 * RATE, 1, 20, 2)])
     setup = Setup(scene("image", "cpu", "k80"), gamma(RATE, 1, 60, 0), live)
@@ -122,6 +124,15 @@ def test_every_strategy_serves_a_rise(name: str) -> None:
         assert found.orders == 0
     if name == "oracle plan":
         assert found.misses <= 0.01
+
+
+def test_a_trace_is_scaled_to_a_rate_and_a_step_triples_the_second_half_of_what_is_served() -> None:
+    even, stepped = (recorded.setup_of(name, 10.0, 1) for name in ("steady", "steady+step"))
+    whole = len(even.sample) + len(even.live)
+    assert whole == pytest.approx(10.0 * (recorded.SAMPLE + recorded.LIVE), rel=0.02)
+    assert (even.sample == stepped.sample).all()
+    before, after = np.histogram(stepped.live, 2, (0, recorded.LIVE))[0]
+    assert after == pytest.approx(3 * before, rel=0.05)
 
 
 def test_the_pipelines_that_are_served_live_are_valid(tmp_path, monkeypatch):

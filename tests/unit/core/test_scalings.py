@@ -14,7 +14,7 @@ from spillway.topology.sizes import Size, claimed_as
 
 TICK = 0.5
 STAGES = {"a": Planned(2, 36.0), "b": Planned(3, 24.0)}
-BASIS = Basis(16.0, {0.5: 12, 1.0: 22, 2.0: 42, 4.0: 80, 8.0: 150}, STAGES)
+BASIS = Basis(16.0, {0.5: 8, 1.0: 16, 2.0: 32, 4.0: 64, 8.0: 128}, STAGES)  # as even as what comes
 CHAOS, QUIET = 120.0, 150.0
 LOADS, WORKS = 3.0, 0.5
 

@@ -16,7 +16,7 @@ STEADY = Basis(100.0, {length: round(100 * length) for length in LENGTHS}, STAGE
 class Run:
     """A tuner whose orders stand at once, and what it ordered: (when, stage, count)."""
 
-    def __init__(self, basis, form="ratio", tick=0.05):
+    def __init__(self, basis, form="envelope", tick=0.05):
         self.tuner, self.orders, self.said = Tuner(basis, form), [], []
         self.now, self.total, self._tick = 0.0, 0.0, tick
         for name, stage in basis.stages.items():
@@ -52,7 +52,7 @@ def test_the_paper_has_as_many_as_the_rate_above_the_samples_needs_at_the_plans_
     assert run.sizes == {"a": 6, "b": 5}
 
 
-def test_the_ratio_goes_up_at_once_beyond_its_band_and_down_to_the_plan_when_the_load_is_over():
+def test_the_envelope_goes_up_at_once_beyond_its_band_and_down_to_the_plan_when_the_load_is_over():
     run = Run(STEADY)
     run.go(61, 100)
     run.go(60, 100 * (1 + BAND) - 1)
@@ -63,35 +63,59 @@ def test_the_ratio_goes_up_at_once_beyond_its_band_and_down_to_the_plan_when_the
     assert run.orders[0][0] - begun < 3.0
     assert run.orders[-1][0] - begun < 15.0
     over = run.now
-    run.go(60, 100)
+    run.go(100, 100)  # the longest window must end before the memory does
     assert run.sizes == {"a": 4, "b": 3}
     down = [when for when, _, _ in run.orders if when > over]
     assert min(down) - over >= SETTLE
-    assert max(down) - over <= RECENT + 2 * SETTLE
-    run.go(90, 10)
+    assert max(down) - over <= LENGTHS[-1] + RECENT + SETTLE
+    run.go(120, 10)
     assert run.sizes == {"a": 1, "b": 1}
     run.go(10, 95)
     assert run.sizes == {"a": 4, "b": 3}, "back at the plan, though the sample had as much"
 
 
 @pytest.mark.parametrize("cv2", [1, 4])
-def test_traffic_like_the_samples_is_hardly_answered_by_the_ratio(cv2):
+def test_traffic_like_the_samples_is_hardly_answered_and_never_swings(cv2):
     rng = np.random.default_rng(5)
     sample, live = (np.cumsum(rng.gamma(1 / cv2, cv2 / 100, 60_000)) for _ in range(2))
-    basis = Basis(100.0, dict(zip(LENGTHS, envelope(sample, LENGTHS), strict=True)), STAGES)
+    stages = {"a": Planned(5, 30.0, 1.0, "cpu", load=5.0)}
+    basis = Basis(100.0, dict(zip(LENGTHS, envelope(sample, LENGTHS), strict=True)), stages)
     ordered = {}
-    for form in ("paper", "ratio"):
+    for form in ("paper", "envelope"):
         run = Run(basis, form)
         for now in np.arange(0.05, 590, 0.05):
             run.now = float(now)
             run.tuner.count(run.now, int(np.searchsorted(live, now)))
             run.decide()
-        ordered[form] = len(run.orders)
-    assert ordered["ratio"] <= 2
-    assert cv2 == 1 or ordered["paper"] > 2
+        ordered[form] = [count for _, _, count in run.orders]
+    assert ordered["envelope"] == sorted(ordered["envelope"])
+    assert len(ordered["envelope"]) <= 3
+    assert cv2 == 1 or len(ordered["paper"]) > 3
 
 
-@pytest.mark.parametrize("form", ["paper", "ratio"])
+def test_waves_do_not_swing_the_sizes():
+    stages = {"a": Planned(4, 30.0, 1.0, "cpu", load=5.0)}
+    run = Run(Basis(100.0, STEADY.envelope, stages))
+    for _ in range(8):
+        run.go(40, 40)
+        run.go(40, 240)
+    counts = [count for _, _, count in run.orders]
+    assert counts == sorted(counts), "a trough that is shorter than the memory lets nobody go"
+    assert counts[-1] >= 10
+    run.go(1100, 40)
+    assert run.sizes == {"a": 2}
+
+
+def test_a_load_that_grows_is_answered_by_what_it_is_when_workers_have_loaded():
+    stages = {name: Planned(4, 30.0, 1.0, "cpu", load=load) for name, load in (("slow", 10.0), ("quick", 0.0))}
+    run = Run(Basis(100.0, STEADY.envelope, stages))
+    run.go(61, 100)
+    for rate in range(100, 600, 20):
+        run.go(1, rate)
+    assert run.sizes["slow"] > run.sizes["quick"] >= 20
+
+
+@pytest.mark.parametrize("form", ["paper", "envelope"])
 def test_no_data_is_not_no_load(form):
     run = Run(STEADY, form)
     run.go(31, 100)
@@ -114,7 +138,7 @@ def test_a_plan_that_was_just_served_stands_until_its_first_query_however_late_t
     run.go(300, 0)
     run.go(60, 100)
     assert run.orders == []
-    run.go(60, 0)
+    run.go(100, 0)
     assert run.sizes == {"a": 1, "b": 1}
 
 
@@ -141,7 +165,7 @@ def test_a_limit_that_is_reached_is_said_once_and_anew_after_it_was_enough():
 
 @given(
     st.lists(st.tuples(st.floats(0.5, 25), st.sampled_from([0, 20, 90, 105, 130, 400]), st.booleans()), max_size=12),
-    st.sampled_from(["paper", "ratio"]),
+    st.sampled_from(["paper", "envelope"]),
 )
 def test_whatever_comes_orders_change_something_are_bounded_and_never_go_down_too_soon(stretches, form):
     run = Run(Basis(STEADY.rate, STEADY.envelope, STAGES, {"gpu": 7}), form, tick=0.25)
@@ -158,15 +182,11 @@ def test_whatever_comes_orders_change_something_are_bounded_and_never_go_down_to
         changed = when
 
 
-def test_a_step_is_answered_at_once_with_enough_to_work_off_what_piles_up_while_workers_load():
+def test_a_step_is_answered_at_once():
     stages = {"a": Planned(4, 30.0, 1.0, "cpu", load=5.0)}
-    envelope_ = {length: round(100 * length) + 20 for length in LENGTHS}
-    run = Run(Basis(100.0, envelope_, stages))
+    run = Run(Basis(100.0, {length: round(100 * length) + 20 for length in LENGTHS}, stages))
     run.go(61, 100)
     begun = run.now
     run.go(14, 200)
     assert run.orders[0][0] - begun < 1.0
-    # 8 would do for twice the rate; for five seconds some 80/s more came than four workers do, to go within 1.25 s
-    assert run.sizes["a"] > 12
-    run.go(40, 200)
-    assert 7 <= run.sizes["a"] <= 12, "what was needed to catch up goes again"
+    assert 7 <= run.sizes["a"] <= 16
