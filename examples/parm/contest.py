@@ -47,6 +47,7 @@ _EQUAL: Final = "equal-resources"
 _PARITY: Final = "parity"
 _MORE: Final = {
     "coded": f"coding: {{{{k: {K}, parity: {_PARITY}}}}}",
+    "coded-shared": f"coding: {{{{k: {K}, parity: {_PARITY}, shared: true}}}}",  # they run batches, too
     "replicate": "copies: {{workers: 2}}",
     "approximate": "copies: {{workers: 2, model: '{models}:Mlp'}}",
     "hedged": "copies: {{workers: 2, quantile: .95, budget: .1}}",

@@ -12,5 +12,5 @@ def test_a_strategy_has_as_many_workers_as_there_are_slots(tmp_path, strategy):
     own, coding, copies = stage.workers.count, stage.coding, stage.copies
     beside = own // coding.k if coding else copies.workers if copies else 0
     assert own + beside == (WORKERS if strategy == "none" else SLOTS)
-    assert (coding is not None) == (strategy == "coded")
+    assert (coding is not None) == (strategy in {"coded", "coded-shared"})
     assert (stage.workers.where, stage.batching.most) == ("process", 1)
