@@ -17,7 +17,7 @@ from tests.waiting import PATIENT_SECONDS, until
 
 MODELS = "tests.acceptance.learned_models"
 KEYS = [f"user-{number}" for number in range(8)]
-MESSAGES, SIZE, AGAIN = 40, 300, 20  # calls before, and after, the kill; truths of one; and how many of those before
+MESSAGES, SIZE, AGAIN = 8, 300, 20  # calls before, and after, the kill; truths of one; and how many of those before
 
 
 def tokens_of(sent):
