@@ -116,8 +116,7 @@ def test_it_goes_up_with_the_load_and_leaves_alone_what_is_held(broker, unique_n
         assert served.stop() == 0, served.logs()
 
 
-@pytest.mark.nightly  # `test_scale` kills a front meanwhile, too
-@pytest.mark.parametrize("seed", range(NIGHTLY + 1))
+@pytest.mark.parametrize("seed", [0, *(pytest.param(n, marks=pytest.mark.nightly) for n in range(1, NIGHTLY + 1))])
 def test_whatever_is_killed_while_sizes_change_no_query_is_lost_or_doubled(
     broker, unique_name, pipeline, plan, tmp_path, seed
 ):
