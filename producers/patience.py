@@ -107,6 +107,20 @@ def unanswered() -> KafkaException:
     return KafkaException(KafkaError(KafkaError._TIMED_OUT, "no answer", retriable=True))  # noqa: SLF001
 
 
+def named(error: KafkaException | SystemError) -> KafkaException:
+    """Return the error of Kafka's that a call has raised. Raises a SystemError that has none as its cause.
+
+    confluent-kafka (2.16) raises a fatal error in the midst of a poll or flush, and calls the logger while that is set:
+    Python then raises a SystemError of it.
+    """
+    found: BaseException | None = error
+    while found is not None:
+        if isinstance(found, KafkaException):
+            return found
+        found = found.__cause__
+    raise error
+
+
 def flush(producer: Producer, seconds: float) -> None:
     """Have the broker answer for all that was produced. Raises `KafkaException`, to be tried again, where it does not.
 

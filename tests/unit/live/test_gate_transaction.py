@@ -2,6 +2,7 @@
 
 import threading
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
@@ -135,6 +136,22 @@ def test_a_fencing_that_was_learned_between_two_calls_is_named(made):
     gate = writer()
     gate.open(1.0)
     with pytest.raises(FencedError, match="another gate has taken its place"):
+        gate.write(TURN, None, 1.0)
+
+
+def test_a_fencing_that_is_raised_beside_a_log_line_is_named(made, monkeypatch):
+    """confluent-kafka calls the logger while it is set, and Python makes a SystemError of it; seen on a broker."""
+
+    def flush(_producer, _seconds):
+        raise SystemError("returned a result with an exception set") from KafkaException(FENCED)
+
+    monkeypatch.setattr(FakeProducer, "flush", flush)
+    gate = writer()
+    gate.open(1.0)
+    with pytest.raises(FencedError, match="another gate has taken its place"):
+        gate.write(TURN, None, 1.0)
+    monkeypatch.setattr(FakeProducer, "flush", Mock(side_effect=SystemError("of another cause")))
+    with pytest.raises(SystemError, match="of another cause"):
         gate.write(TURN, None, 1.0)
 
 
