@@ -58,7 +58,7 @@ class Shadow:
         self._under_way.append(timed)
 
     def recovered(self, now: float, batch: Batch) -> None:
-        """Take note that an answer can be made for a batch whose own worker has not answered."""
+        """Record that an answer can be made for a batch whose own worker has not answered."""
         if (timed := self._of.get(batch)) is not None:
             timed.settled = min(timed.settled, now)
 

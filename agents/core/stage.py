@@ -302,7 +302,7 @@ class StageCore(Intake):
         return self._batcher.lend(now, worker)
 
     def give_back(self, now: float, worker: int) -> None:
-        """Have a worker that was lent run batches again."""
+        """Return a worker that was lent, which then runs batches again."""
         self._batcher.complete(now, worker)
         self._drain(now)
 

@@ -30,7 +30,7 @@ _TAKES: Final = {1: "1ms", 64: "1ms"}  # what variants say: their batches take w
 
 
 def with_crews(case: Case, random: Random) -> Case:
-    """Have workers in processes serve some stages, in one of the ways that there are, and draw what happens to them."""
+    """Draw workers in processes for some stages, in one of the ways that there are, and what happens to them."""
     stages = {stage["name"]: stage for stage in case.spec["stages"]}
     workers: list[str] = []
     ensembles: list[str] = []
@@ -100,7 +100,7 @@ def _code(random: Random, stage: dict[str, Any], fronts: int) -> None:
 
 
 def _divide(random: Random, stage: dict[str, Any], fronts: int, way: str) -> None:
-    """Have several models behind a stage, each with an answer of its own."""
+    """Draw several models behind a stage, each with an answer of its own."""
     arguments = {"raises": stage["arguments"]["raises"]}
     lanes = {}
     for lane in ("x", "y", "z")[: random.choice((1, 2, 2, 3))]:

@@ -71,7 +71,7 @@ def _any_case(seed: int) -> Case:
 
 
 def _with_a_full_gate(case: Case, random: Random) -> Case:
-    """Have a gate hold long outcomes, which become JSON slowly, while partitions come to it from another."""
+    """Draw a gate that holds long outcomes, which become JSON slowly, while partitions come to it from another."""
     case.spec["partitions"] = 4
     before = {name for stage in case.spec["stages"] for name in stage["after"]}
     for stage in case.spec["stages"]:
@@ -89,7 +89,7 @@ def _with_a_full_gate(case: Case, random: Random) -> Case:
 
 
 def _with_full_outputs(case: Case, random: Random) -> Case:
-    """Have partitions go and come back while a stage has no room for what was read of them, as it sends slowly."""
+    """Draw partitions that go and come back while a stage that sends slowly has no room for what was read of them."""
     name, partitions, mover = random.choice(case.spec["stages"])["name"], random.choice((3, 4)), random.choice((0, 1))
     case.spec["partitions"] = partitions
     for stage in case.spec["stages"]:
@@ -183,7 +183,7 @@ def _faults(random: Random, names: list[str], replicas: dict[str, int]) -> list[
 def _moves(
     random: Random, name: str, spec: dict[str, Any], durations: dict[str, float], replicas: dict[str, int]
 ) -> list[Fault]:
-    """Have partitions come and go again and again while their stage has much to do, and little room."""
+    """Draw partitions that come and go again and again while their stage has much to do, and little room."""
     for stage in spec["stages"]:
         if stage["name"] == name:
             stage["batching"]["max"] = stage["queue"] = random.choice((1, 2))

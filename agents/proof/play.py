@@ -328,7 +328,7 @@ class Play(Service):
         served.leave()
 
     def _change_members(self, stage: str) -> None:
-        """Have an ensemble be without a member in all fronts, or have all again, as the table of sizes would say."""
+        """Take a member from an ensemble in all fronts, or put all back, as the table of sizes would say."""
         frame, spec = self.pipeline.frame, self.pipeline.spec.stage(stage)
         whole = spec.ensemble
         assert whole is not None  # it was drawn so

@@ -53,7 +53,7 @@ class WatchedWorld(DriverWorld):
         return 0.001 + self.executor * self.random.random(), self.random.random() < 0.5  # noqa: PLR2004 (a share)
 
     def late(self, name: str, start: float, end: float) -> None:
-        """Let the processes of this name read nothing from `start` till `end`."""
+        """Stop the processes of this name from reading anything from `start` till `end`."""
         self._late.append((name, start, end))
 
     def reads_at(self, process: Process, place: Place, when: float) -> float:

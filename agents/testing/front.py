@@ -128,7 +128,7 @@ class Front:
         self._leaving.set()
 
     def follow(self, record: Served) -> None:
-        """Have the members of an ensemble that a record says, as the table of sizes would."""
+        """Change an ensemble to the members that a record says, as the table of sizes would."""
         assert isinstance(self._crew, Members)  # it is an ensemble's, and has begun
         self._config = self._config.sized({}, {record_key(self._config.stage): record})
         self._crew.follow(self._config, record)

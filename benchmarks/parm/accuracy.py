@@ -66,7 +66,7 @@ def graded(task: Task, k: int, rows: int = 1, encoder: str = "sum", seed: int = 
 
 
 def accuracy(repeats: int, _queries: int) -> Iterator[Table]:
-    """Give tables of sections 4.2.1 to 4.2.3, as they are done, and of a task that is hard to reconstruct."""
+    """Yield tables of sections 4.2.1 to 4.2.3, as they are done, and of a task that is hard to reconstruct."""
     import torch  # noqa: PLC0415 - here alone
 
     torch.set_num_threads(1)  # networks this small gain little from more

@@ -297,7 +297,7 @@ class Learners:
 
 
 def _wire(queries: QueryMaker, feedback: Feedback, each: Truth) -> dict[str, Any]:
-    """Give a truth of many its id, and return it as it travels. Raises UsageError, TypeError or ValueError."""
+    """Return a truth of many as it travels, with its id. Raises UsageError, TypeError or ValueError."""
     key, request_id, told = _about(feedback.learner, each.of)
     feedback.id = each.feedback_id or (f"{request_id}/{feedback.learner}" if request_id else queries.new_id(key))
     if not is_request_id(feedback.id):
