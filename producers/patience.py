@@ -107,18 +107,26 @@ def unanswered() -> KafkaException:
     return KafkaException(KafkaError(KafkaError._TIMED_OUT, "no answer", retriable=True))  # noqa: SLF001
 
 
-def named(error: KafkaException | SystemError) -> KafkaException:
-    """Return the error of Kafka's that a call has raised. Raises a SystemError that has none as its cause.
+def serve(producer: Producer, seconds: float) -> None:
+    """Poll for reports. Raises `KafkaException` for what has become of the producer."""
+    _naming(lambda: producer.poll(seconds))
 
-    confluent-kafka (2.16) raises a fatal error in the midst of a poll or flush, and calls the logger while that is set:
-    Python then raises a SystemError of it.
+
+def _naming(call: Callable[[], int]) -> int:
+    """Make a call in which reports are served. Raises `KafkaException`, also where confluent-kafka (2.16) hides it.
+
+    It raises a fatal error in the midst of such a call and calls the logger while that is set, of which Python makes a
+    SystemError.
     """
-    found: BaseException | None = error
-    while found is not None:
-        if isinstance(found, KafkaException):
-            return found
-        found = found.__cause__
-    raise error
+    try:
+        return call()
+    except SystemError as error:
+        found: BaseException | None = error
+        while found is not None and not isinstance(found, KafkaException):
+            found = found.__cause__
+        if found is None:
+            raise
+        raise found from None
 
 
 def flush(producer: Producer, seconds: float) -> None:
@@ -126,5 +134,5 @@ def flush(producer: Producer, seconds: float) -> None:
 
     The records' reports say which of them it has.
     """
-    if producer.flush(seconds):
+    if _naming(lambda: producer.flush(seconds)):
         raise unanswered()

@@ -28,7 +28,7 @@ from spillway.agents.live.gate.fencing import judge, ousted
 from spillway.lineage.errors import AbortedError, SilentError
 from spillway.lineage.ports import Transactions
 from spillway.producers.connection import TRANSACTIONAL
-from spillway.producers.patience import flush, named, unanswered
+from spillway.producers.patience import flush, serve, unanswered
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -223,8 +223,8 @@ class TransactionalWriter:
                 self._patiently(partial(self._aside.call, send), "commit its offsets", left, self._lacks_a_node)
             self._await_stored(turn, until)
             self._patiently(end, what, until - time.monotonic())
-        except (KafkaException, SystemError) as error:
-            self._fail(named(error), max(until - time.monotonic(), _SLICE_SECONDS))
+        except KafkaException as error:
+            self._fail(error, max(until - time.monotonic(), _SLICE_SECONDS))
 
     def _await_stored(self, turn: Turn, until: float) -> None:
         """Wait until the broker has each record by its own word, and end the transaction where it does not.
@@ -280,7 +280,7 @@ class TransactionalWriter:
             except BufferError:  # the local queue is full: let some of it leave
                 if time.monotonic() >= until:
                     raise KafkaException(KafkaError(KafkaError._TIMED_OUT, "the local queue stays full")) from None  # noqa: SLF001
-                self._producer.poll(0.01)
+                serve(self._producer, 0.01)
             else:
                 return
 

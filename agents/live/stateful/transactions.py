@@ -23,7 +23,7 @@ from spillway.checkpoint.manifests import describe, seal
 from spillway.lineage.values.replication import encode
 from spillway.producers.cluster import idempotent_producer
 from spillway.producers.connection import TRANSACTIONAL
-from spillway.producers.patience import flush
+from spillway.producers.patience import flush, serve
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -93,7 +93,7 @@ class TransactionalSending:
             try:
                 self._producer.produce(topic, value, key, partition, headers=list(headers), on_delivery=delivered)
             except BufferError:
-                self._producer.poll(0.01)
+                serve(self._producer, 0.01)
             except KafkaException as error:
                 raise DeliveryError(f"a record of {self._id}", error.args[0].str()) from error
             else:
@@ -111,7 +111,7 @@ class TransactionalSending:
         self._open = False
 
     def serve(self, seconds: float = 0.005) -> None:
-        self._producer.poll(seconds)
+        serve(self._producer, seconds)
 
     def _delivered(self, size: int, error: KafkaError | None, message: Any) -> None:
         self.acked_bytes += size
