@@ -68,6 +68,24 @@ HEADS = {
     "models": "Learn",
     "prove": "Prove",
 }
+# How commands were called before: longer words first, where one begins another.
+RENAMED = {
+    "scale": "change scale",
+    "ensemble": "change ensemble",
+    "failover": "change failover",
+    "profile": "plan profile",
+    "provision": "plan provision",
+    "simulate": "whatif --once",
+    "topics": "broker topics",
+    "offline": "predict --offline",
+    "model list": "models generations",
+    "model retrain": "train features",
+    "model": "models",
+    "parity train": "train parity",
+    "parity evaluate": "train evaluate",
+    "parity": "train",
+    "feedback": "train feedback",
+}
 
 EXIT_CODES = """
 \b
@@ -80,6 +98,7 @@ Exit codes: 0 fine, 1 the pipeline or the broker failed,
     cls=LazyGroup,
     texts=COMMANDS,
     heads=HEADS,
+    renamed=RENAMED,
     epilog=EXIT_CODES,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )

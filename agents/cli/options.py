@@ -46,7 +46,8 @@ class LazyGroup(SuggestingGroup):
     """A group whose command `a-b` is `a_b` in `<package>.a_b`, or in the module of `modules`, imported when called.
 
     `texts` has what the group's help says of each, so that help imports nothing of what the commands need; `heads` has
-    the headings of the first commands of sections. Commands may be added as to any group.
+    the headings of the first commands of sections. Commands may be added as to any group. `renamed` has the words that
+    commands were called by before: they run the command of the new words, and say these.
     """
 
     def __init__(
@@ -56,11 +57,12 @@ class LazyGroup(SuggestingGroup):
         package: str = "spillway.agents.cli.commands",
         modules: Mapping[str, str] | None = None,
         heads: Mapping[str, str] | None = None,
+        renamed: Mapping[str, str] | None = None,
         **options: Any,
     ) -> None:
         super().__init__(*arguments, **options)
         self._texts, self._package, self._modules = texts, package, modules or {}
-        self._heads = heads or {}
+        self._heads, self._renamed = heads or {}, renamed or {}
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return [*super().list_commands(ctx), *self._texts]
@@ -71,6 +73,18 @@ class LazyGroup(SuggestingGroup):
         command = getattr(importlib.import_module(self._module(cmd_name)), cmd_name.replace("-", "_"))
         assert isinstance(command, click.Command)
         return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        for old, new in self._renamed.items():
+            words = old.split()
+            if args[: len(words)] == words:
+                if not ctx.resilient_parsing:  # no shell that completes a line
+                    click.echo(f"'spillway {old}' is now 'spillway {new}'", err=True)
+                args = [*new.split(), *args[len(words) :]]
+                break
+        return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
         width = max((len(head) + 2 for head in self._heads.values()), default=0)

@@ -96,6 +96,19 @@ def test_options_that_mean_the_same_have_one_name():
     assert not [found for found in names.values() if len(found) > 1]
 
 
+def test_an_old_name_runs_the_new_command_and_says_it(capsys):
+    assert main.run(["scale", "--help"]) == 0
+    out, err = capsys.readouterr()
+    assert out.startswith("Usage: spillway change scale")
+    assert err == "'spillway scale' is now 'spillway change scale'\n"
+
+
+def test_every_old_name_runs_a_command_that_is_there(capsys):
+    for old, new in main.RENAMED.items():
+        assert main.run([*old.split(), "--help"]) == 0, old
+        assert f"Usage: spillway {new.partition(' -')[0]} " in capsys.readouterr().out
+
+
 def test_help_imports_nothing_heavy():
     code = (
         "import sys; from spillway.agents.cli import main; main.run(['--help']); "
