@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from confluent_kafka import KafkaException
 
-from spillway.agents.live.states import crash_points
 from spillway.agents.live.states.worker import Worker
+from spillway.agents.run import crash_points
 from spillway.checkpoint import claims, version_log
 from spillway.lineage.errors import BrokerError, CheckpointError
 from spillway.lineage.replication import Base, Claim, Fence, Yield

@@ -112,7 +112,7 @@ class Judge:
                 standby = self.standbys[place]
                 for record in broker.read(versions_of(place), 0):
                     counts = record.body is not None and self.logs.take(place, record.body.record)
-                    standby.read_version(record, counts=counts)
+                    standby.read_version(record.body, counts=counts)
                 for record in broker.read(state_of(place), 0):
                     standby.read_state(record)
             for place in self.places:

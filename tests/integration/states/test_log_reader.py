@@ -4,8 +4,8 @@ import time
 
 from confluent_kafka import Producer
 
-from spillway.agents.live.states.log_reader import CONTROL
 from spillway.agents.live.states.sending import Appender
+from spillway.agents.run.log_reader import CONTROL
 from spillway.checkpoint import version_log
 from spillway.lineage.marks import INITIAL, Version
 from spillway.lineage.replication import Base, Fence, Manifest

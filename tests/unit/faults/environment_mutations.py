@@ -182,3 +182,5 @@ MUTATIONS = {
     "a lane forgets before its commit": Guards(stage=ForgetfulStage),
     "an input that lost records is read on": Guards(is_lost=lambda _position, _bounds: False),
 }
+
+IN_ANY_MODE = {"a lane forgets before its commit"}  # others are found soonest where states are replicated by nspb

@@ -12,6 +12,9 @@ from spillway.agents.core.joins import Rule
 from spillway.agents.core.stage import QUEUE_LIMIT, StageCore
 from spillway.agents.core.stateful_stage import StatefulCore
 from spillway.agents.run.gate import Gate
+from spillway.agents.run.primary import Primary
+from spillway.agents.run.shard_input import ShardInput
+from spillway.agents.run.shard_member import ShardMember
 from spillway.agents.run.stage import Stage
 from spillway.checkpoint import version_log
 from spillway.checkpoint.inputs import is_lost
@@ -140,6 +143,9 @@ class Guards:
     stateful: type[StatefulCore] = StatefulCore
     gate: type[GateCore] = GateCore
     gate_driver: type[Gate] = Gate
+    shard_member: type[ShardMember] = ShardMember
+    shard_input: type[ShardInput] = ShardInput
+    primary: type[Primary] = Primary
     member: type[Member] = Member
     member_logs: type[Logs] = Logs
     stage_logs: type[Logs] = Logs

@@ -1,4 +1,4 @@
-"""One process's reader of version logs: its own `Logs`, fed record by record, as late as its network has it."""
+"""One process's reader of logs: its own `Logs`, fed record by record, as late as its network has it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _LOOKS = 3  # in the time after which a log that was not read is not known any m
 
 
 class Follower:
-    """Reads the logs of some shards, a few records at a time. A record of `own` is shown to `seen`, with if it counts.
+    """Reads the logs of some shards, a few records at a time.
 
     How far a log is known is `spillway.checkpoint.following`'s, as live: also after a pause, or when what is read comes
     late.
@@ -35,22 +35,37 @@ class Follower:
         process: Process,
         logs: Logs,
         places: Iterable[Place],
-        changed: Callable[[], None],
-        seen: Callable[[Place, Record, bool], None] | None = None,
+        changed: Callable[[], object],
     ) -> None:
         self.logs = logs
         self.positions = dict.fromkeys(places, 0)
         self._world = world
         self._process = process
         self._changed = changed
-        self._seen = seen
         away = world.scenario.lag / 2
-        self._followings: dict[Place, Following[Callable[[], None]]] = {
+        self._followings: dict[Place, Following[Callable[[], object]]] = {
             place: Following(away, world.now) for place in self.positions
         }
         for place in self.positions:
-            world.subscribe(process, versions_of(place), partial(self.poll, place))
+            world.subscribe(process, self._log_of(place), partial(self.poll, place))
             process.after(world.latency(), partial(self._keep_up, place, away / _LOOKS))
+
+    # What is done with what is read -----------------------------------------------------------------------------
+
+    def _log_of(self, place: Place) -> Place:
+        return versions_of(place)
+
+    def _take(self, place: Place, record: Record) -> None:
+        if record.body is not None:
+            self.logs.take(place, record.body.record)
+
+    def _caught_up(self, place: Place) -> None:
+        self.logs.caught_up(place)
+
+    def _fell_behind(self, place: Place) -> None:
+        self.logs.fell_behind(place)
+
+    # Reading ---------------------------------------------------------------------------------------------------
 
     @property
     def current(self) -> bool:
@@ -63,7 +78,7 @@ class Follower:
 
     def poll(self, place: Place) -> None:
         """Read some of what is there, unless it comes late to this process."""
-        world, topic, following = self._world, versions_of(place), self._followings[place]
+        world, topic, following = self._world, self._log_of(place), self._followings[place]
         wait = world.reads_at(self._process, topic, world.now) - world.now
         if wait > 0:
             self._process.after(wait, partial(self.poll, place))
@@ -71,25 +86,22 @@ class Follower:
         if following.wants_end(world.now):
             following.end(world.now, world.broker.end(topic))
         if following.behind(world.now):
-            self.logs.fell_behind(place)
-            self._process.fell_behind()
+            self._fell_behind(place)
             if not self._process.alive:
                 return
         there = list(islice(world.broker.read(topic, self.positions[place]), _AT_ONCE + 1))
         for record in there[:_AT_ONCE]:
             self.positions[place] = record.offset + 1
-            counts = record.body is not None and self.logs.take(place, record.body.record)
-            if self._seen is not None:
-                self._seen(place, record, counts)
-                if not self._process.alive:
-                    return
+            self._take(place, record)
+            if not self._process.alive:
+                return
         if len(there) > _AT_ONCE:
             self._process.after(_PAUSE * world.random.random(), partial(self.poll, place))
         else:
             self.positions[place] = world.broker.end(topic)  # the last records may have been compacted away
         caught_up, fulfilled = following.read(self.positions[place])
         if caught_up:
-            self.logs.caught_up(place)
+            self._caught_up(place)
         self._changed()
         for then in fulfilled:
             then()
@@ -106,11 +118,15 @@ class Follower:
                 then()
 
         for place in self.positions:
-            self._followings[place].wish(partial(reached, place))
-            self._process.after(0.0, partial(self.poll, place))
+            self.read_to_end(place, partial(reached, place))
+
+    def read_to_end(self, place: Place, then: Callable[[], object]) -> None:
+        """Have `then` called when a log was read to where it ends now."""
+        self._followings[place].wish(then)
+        self._process.after(0.0, partial(self.poll, place))
 
     def read_up(self) -> bool:
         broker = self._world.broker
         return self.current and all(
-            next(broker.read(versions_of(place), position), None) is None for place, position in self.positions.items()
+            next(broker.read(self._log_of(place), position), None) is None for place, position in self.positions.items()
         )

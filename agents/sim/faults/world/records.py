@@ -1,4 +1,4 @@
-"""What lies in the logs of a run, and where: messages as the twins of the drivers know them.
+"""What lies in the logs of a run, and where: messages as objects, with what they were made of.
 
 Version logs, states and claims are compacted: a keyed record has its key where others have their request's id, and
 None as its body where it is a tombstone.

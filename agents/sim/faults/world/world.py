@@ -176,9 +176,6 @@ class Process(processes.Process):
         self.positions: dict[int, int] = {}  # the next offset to take, by partition
         self.after(world.scenario.commit_every, self._tick)
 
-    def fell_behind(self) -> None:
-        """Hear that a version log may have been compacted where it is read next."""
-
     def revoke(self, partition: int) -> None:
         raise NotImplementedError
 

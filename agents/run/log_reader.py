@@ -22,7 +22,6 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, cast
 
-from spillway.agents.live.clock import since_boot
 from spillway.checkpoint import claims, version_log
 from spillway.checkpoint.damage import Damage
 from spillway.checkpoint.following import Following
@@ -236,9 +235,11 @@ class LogReader:
         away: float = AWAY_SECONDS,
         decoder: ReplicationDecoder | None = None,
         relearn: Callable[[], bool] = bool,
-        now: Callable[[], float] = since_boot,
+        now: Callable[[], float],
     ) -> None:
-        """`soon`: the logs that do not rest (None: none does); see `follow`.
+        """`now`: seconds of a clock that goes on while the host is suspended.
+
+        `soon`: the logs that do not rest (None: none does); see `follow`.
 
         `relearn` is asked when a schema is unknown: whether the decoder knows more now.
         """
