@@ -28,11 +28,11 @@ from spillway.agents.live.stateful.threads import Thread
 from spillway.agents.live.stateful.transactions import take_over
 from spillway.agents.live.stateful.work import StatefulWork
 from spillway.agents.live.states.beats import Beats, Standing
-from spillway.agents.live.states.sending import Appender
 from spillway.agents.live.states.standby import StandbyReader
 from spillway.agents.metrics import LOOK_SECONDS, StageMetrics, StateFigures, marks_histogram
 from spillway.agents.models.execution import Runner
 from spillway.agents.models.loading import load_policy
+from spillway.agents.run.appends import LogAppender
 from spillway.agents.run.emission import Emission
 from spillway.agents.run.inputs import OF_STATES, Inputs
 from spillway.agents.run.intake import Intake
@@ -274,7 +274,7 @@ class Built:
         config, post = self._config, self._loop.call_soon_threadsafe
         if self._control is not None:
             self._open.enter_context(self._control.log)
-        self._appender = Appender(config.settings, self._pipeline, self._place, post, self.crashed)
+        self._appender = LogAppender(self._means.output, self._pipeline, self._place)
         self._versions = KafkaLog(config.settings, ALONE)  # which rest: they are read at once when they are looked at
         self._reader = LogReader(
             self._versions.through(post),
@@ -371,7 +371,7 @@ class Built:
         onward = topics.onward(self._pipeline, self._config.pipeline.graph.successors[self._config.stage])
         if self._config.spec.publish:
             onward = (*onward, topics.table(self._pipeline, self._config.stage))
-        await self._means.output.know(onward)
+        await self._means.output.know((*onward, *self._appender.topics))
         if self._control is not None:
             await asyncio.to_thread(self._control.read)
         await self._copies.begin(self._logs.newest_durable(self._place))
@@ -400,7 +400,7 @@ class Built:
         self._telling.cancel()
         await self._means.rereading.stop(1.0)
         self._reader.close()
-        followed = (self._copies.close, self._versions.shut, self._appender.close, self._open.close)
+        followed = (self._copies.close, self._versions.shut, self._open.close)
         for close in (self._beats.close, *followed):
             await asyncio.to_thread(close)
         await self._means.output.close()
@@ -437,4 +437,4 @@ class Built:
         self._loop.call_later(_GARBAGE_SECONDS, gc.collect)
 
     def _stored(self, tokens: Sequence[Any]) -> None:
-        without_words(tokens, self.member.stored)
+        without_words(LogAppender.stored(tokens), self.member.stored)

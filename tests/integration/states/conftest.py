@@ -93,7 +93,7 @@ class Bench:
     def close(self):
         for what in reversed(self.closing):
             what.close()
-        alive = [thread.name for thread in threading.enumerate() if thread.name in {"log", "appends"}]
+        alive = [thread.name for thread in threading.enumerate() if thread.name == "log"]
         assert not alive
 
 
