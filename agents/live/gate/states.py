@@ -45,9 +45,8 @@ class GateStates:
         self._mailbox = Mailbox()
         self._changed = False
         self._failure: SpillwayError | None = None
-        self._feed = LogsFeed(
-            log(self._mailbox.post), pipeline, places, self._change, self._fail, now=since_boot, **reading
-        )
+        told, options = (self._change, self._fail), {"now": since_boot, **reading}
+        self._feed = LogsFeed(log(self._mailbox.post), pipeline, places, *told, **options)
 
     @property
     def logs(self) -> Logs:

@@ -57,14 +57,10 @@ def _state_schedule(name, seed):
     return state_mutations.HARM.get(name) or drawn(seed, mode=NSPB)
 
 
-def _environment(name):
-    return drawn if name in environment_mutations.IN_ANY_MODE else partial(drawn, mode=NSPB)
-
-
 MUTATIONS = {
     **{name: Mutation(guards, stateless) for name, guards in stateless_mutations.MUTATIONS.items()},
     **{name: Mutation(guards, partial(_state_schedule, name)) for name, guards in state_mutations.MUTATIONS.items()},
-    **{name: Mutation(guards, _environment(name)) for name, guards in environment_mutations.MUTATIONS.items()},
+    **{name: Mutation(guards, partial(drawn, mode=NSPB)) for name, guards in environment_mutations.MUTATIONS.items()},
     **{name: Mutation(guards, drawn) for name, guards in join_mutations.MUTATIONS.items()},
     **{name: Mutation(guards, drawn) for name, guards in shard_mutations.MUTATIONS.items()},
 }

@@ -10,12 +10,13 @@ import asyncio
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 from spillway.agents.run.inputs import OF_STATES, Inputs
 from spillway.agents.run.intake import PoisonError
 from spillway.agents.sim.faults.processes.living import again, delivery_of, told
 from spillway.agents.sim.faults.world import model
+from spillway.agents.sim.faults.world.records import arrival
 from spillway.lineage import reasons
 from spillway.lineage.errors import FencedError, WireError
 from spillway.lineage.ports import Bounds, Clock, Commit, Input, Outgoing, Output, Spans
@@ -26,32 +27,13 @@ if TYPE_CHECKING:
     from spillway.agents.core.actions import Emit
     from spillway.agents.core.joins import Fetch
     from spillway.agents.core.request import Delivery, Loss
-    from spillway.agents.memory.broker import Place
     from spillway.agents.sim.faults.processes.living import Living
-    from spillway.agents.sim.faults.world.records import Record
+    from spillway.agents.sim.faults.world.records import Arrival
     from spillway.agents.sim.faults.world.world import StateWorld
     from spillway.lineage.ports import Owner
 
 _CHUNK: Final = 8  # records at once
 _LATE: Final = 0.02  # seconds until a partition that was out of range is read on
-
-
-class Arrival(NamedTuple):
-    """A record of an input, as a driver gets it."""
-
-    topic: str
-    partition: int
-    offset: int
-    timestamp: float  # unix milliseconds
-    record: Record
-    headers: tuple[Any, ...] = ()
-    key: None = None
-    value: None = None
-    stripped: bool = False
-
-
-def arrival(place: Place, record: Record) -> Arrival:
-    return Arrival(*place, record.offset, record.appended * 1000, record)
 
 
 class RunIntake:

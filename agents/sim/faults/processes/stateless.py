@@ -24,7 +24,6 @@ from spillway.agents.sim.faults.processes.ports import (
     RunSpans,
 )
 from spillway.agents.sim.faults.world import model
-from spillway.agents.sim.faults.world.follower import Follower
 from spillway.agents.sim.faults.world.records import INGRESS
 from spillway.lineage import reasons
 
@@ -79,7 +78,7 @@ class StatelessProcess(Replica):
         policy = make(scenario.stateless_policy, StageView(stage=stage, replica=0, instances=self.instances))
         batcher = Batcher(policy, scenario.batch, 0.0, self.instances, world.duration)
         places = world.shards_of(graph.rests_on(stage))
-        logs = scenario.guards.stage_logs(places) if places else None
+        logs = self._follow(scenario.guards.stage_logs, places, self._heard)
         self.core = scenario.guards.stage(
             *(graph, stage, batcher),
             rule=scenario.topology.rules.get(stage),
@@ -107,12 +106,13 @@ class StatelessProcess(Replica):
         driver = scenario.guards.driver(self.core, ProcessClock(self), context)
         self._input = RunInput(world, self, topic, driver, replays=self.replays)
         driver.start(self._input, RunOutput(self, driver.stored), self)
-        if logs is not None:
-            follower = scenario.guards.follower or Follower
-            self.follower = follower(world, self, logs, places, driver.durability_changed)
         self._input.deal(world.groups.of(stage, self.replica))
         self._driver = driver
         await driver.failed
+
+    def _heard(self) -> None:
+        if self._driver is not None:
+            self._driver.durability_changed()
 
     # Its partitions --------------------------------------------------------------------------------------------
 
@@ -164,7 +164,7 @@ class StatelessProcess(Replica):
 
     def _note(self, batch: Batch) -> None:
         """Check whether a request was executed before. Where versions may die, it may well be: nothing is noted."""
-        if self.follower is not None:
+        if self.feed is not None:
             return
         result = self.world.result
         for request in batch.requests:
@@ -189,7 +189,7 @@ class StatelessProcess(Replica):
         driver = self._driver
         if driver is None or not driver.idle or self.core.commits() or not self.wire.is_quiet():
             return False
-        return self._input.read_up and (self.follower is None or self.follower.read_up())
+        return self._input.read_up and self._has_read
 
 
 def _nothing_known(work: Any, value: Any, _now: float) -> Result:

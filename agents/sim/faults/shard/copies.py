@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from spillway.agents.sim.faults.shard.work import RunMachine, replayed
 from spillway.agents.sim.faults.world.records import state_of
@@ -12,8 +12,7 @@ from spillway.lineage.errors import CheckpointError
 from spillway.lineage.replication import Contents
 
 if TYPE_CHECKING:
-    from spillway.agents.run.log_reader import Read
-    from spillway.agents.sim.faults.shard.host import Host, Logged
+    from spillway.agents.sim.faults.shard.host import Host
     from spillway.lineage.marks import Version
 
 
@@ -21,7 +20,6 @@ class RunStates:
     """A member's copy, for its reigns (`spillway.agents.run.shard_member.States`)."""
 
     def __init__(self, process: Host) -> None:
-        self.body: Logged | None = None  # of the record that is being read
         self._process, self._world = process, process.world
         self._topic = state_of(process.place)
         self._at = 0
@@ -52,8 +50,8 @@ class RunStates:
 
     # What a member asks for (`States`) --------------------------------------------------------------------------
 
-    def heard(self, _read: Read, *, counts: bool) -> None:
-        self._process.standby.read_version(self.body, counts=counts)
+    def heard(self, read: Any, *, counts: bool) -> None:
+        self._process.standby.read_version(read.body, counts=counts)
         self._changed.set()
 
     def durable(self, version: Version) -> None:

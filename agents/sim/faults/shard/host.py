@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from spillway.agents.sim.faults.processes.living import Living
 from spillway.agents.sim.faults.world.model import PARTS, State
 from spillway.lineage.errors import CheckpointError
 from spillway.lineage.marks import INITIAL, Version
-from spillway.lineage.replication import Base, Contents, Fence, Manifest
+from spillway.lineage.replication import Manifest
 
 if TYPE_CHECKING:
     from spillway.agents.core.stateful_stage import StatefulCore
     from spillway.agents.memory.broker import Place
     from spillway.agents.run.shard_input import ShardInput
     from spillway.agents.run.shard_member import ShardMember
-    from spillway.agents.sim.faults.world.records import Record
+    from spillway.agents.sim.faults.world.records import Logged, Record
     from spillway.checkpoint.logs import Logs
 
 
@@ -24,15 +24,6 @@ if TYPE_CHECKING:
 #
 # Invariants: what is applied is the newest durable version that could be read so far, never one that may die. A version
 # is put together from its manifest's chunks and nothing else; a missing or different chunk is an error (rule 16).
-
-
-class Logged(NamedTuple):
-    """The body of a record in a version log; of a manifest with its contents opened."""
-
-    record: Fence | Base | Manifest
-    contents: Contents = Contents()
-    named: tuple[tuple[bytes, str], ...] = ()  # of each part, in order: the key of its record, and its digest
-    state_n: int = 0  # the version that the chunks are of; where batches are logged, an older one
 
 
 class Standby:

@@ -19,7 +19,7 @@ from spillway.agents.core.policies.selection import select
 from spillway.agents.core.policy import StageView
 from spillway.agents.metrics import StageMetrics
 from spillway.agents.run.log_reader import CONTROL as CONTROL_LOG
-from spillway.agents.run.log_reader import Read
+from spillway.agents.run.log_reader import LogReader
 from spillway.agents.run.memory import Memory, Rereading
 from spillway.agents.run.shard_context import ShardContext
 from spillway.agents.run.shard_member import ShardMember
@@ -34,11 +34,19 @@ from spillway.agents.sim.faults.processes.ports import (
     RunSpans,
 )
 from spillway.agents.sim.faults.shard.copies import RunStates
-from spillway.agents.sim.faults.shard.host import Host, Logged, Reigning, Standby
+from spillway.agents.sim.faults.shard.host import Host, Reigning, Standby
 from spillway.agents.sim.faults.shard.work import RunCapture, RunCopies, RunJobs, RunMachine, RunTally, RunWork
 from spillway.agents.sim.faults.shard.writer import RunWriter
-from spillway.agents.sim.faults.world.follower import Follower
-from spillway.agents.sim.faults.world.records import CONTROL, INGRESS, beats_of, keyed, versions_of
+from spillway.agents.sim.faults.world.logs import RunLog, reading
+from spillway.agents.sim.faults.world.records import (
+    CONTROL,
+    INGRESS,
+    PIPELINE,
+    Logged,
+    beats_of,
+    keyed,
+    versions_of,
+)
 from spillway.agents.sim.faults.world.world import Loaded, Made
 from spillway.checkpoint import claims as claim_log
 from spillway.checkpoint.claims import Claims
@@ -48,12 +56,11 @@ from spillway.lineage.marks import INITIAL, Mark, Version
 from spillway.lineage.replication import Base, Beat, Claim, Contents, Fence, Report, Yield
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable
     from typing import ClassVar
 
     from spillway.agents.memory.broker import Place
     from spillway.agents.run.primary import Primary
-    from spillway.agents.sim.faults.world.records import Record
     from spillway.agents.sim.faults.world.world import StateWorld
     from spillway.lineage.ports import Commit
     from spillway.lineage.replication import Batch as Recorded
@@ -83,32 +90,6 @@ class MemberInput(RunInput):
         if done:
             self._process.after(self._world.latency(), lambda: self._owner.committed(done))
         return True
-
-
-class MemberFollower(Follower):
-    """Reads the version logs and the control log for a member."""
-
-    def __init__(self, process: MemberProcess, places: Iterable[Place]) -> None:
-        self._member = process.member
-        self._states = process.states
-        self._own = process.place
-        super().__init__(process.world, process, process.logs, (*places, CONTROL_LOG), bool)
-
-    def _log_of(self, place: Place) -> Place:
-        return CONTROL if place == CONTROL_LOG else versions_of(place)
-
-    def _take(self, place: Place, record: Record) -> None:
-        body = record.body
-        if place == self._own:
-            self._states.body = body
-        said = body.record if isinstance(body, Logged) else body
-        self._member.records([Read(place, str(record.request_id), said, record.offset, self._log_of(place)[0])])
-
-    def _caught_up(self, place: Place) -> None:
-        self._member.caught_up(place)
-
-    def _fell_behind(self, place: Place) -> None:
-        self._member.fell_behind(place)
 
 
 class RunAppender:
@@ -193,7 +174,7 @@ class MemberProcess(Host):
         topic = place[0] if world.graph.predecessors[place[0]] else INGRESS
         member: type[_Counts] = type("RunMember", (_Counts, guards.shard_member), {})
         self.member = made = member(
-            place, places, crashed=self._crashed, reign=self._reign, ended=self._ended_reign, changed=bool
+            place, places, crashed=self.crashed, reign=self._reign, ended=self._ended_reign, changed=bool
         )
         made.process = self
         self._given = self._made(topic)
@@ -203,22 +184,27 @@ class MemberProcess(Host):
             self._given.metrics,
             RunInputs(self, topic),
             feed=self.member.feed,
-            crashed=self._crashed,
+            crashed=self.crashed,
             tail=partial(guards.tail, strip=_whole, most_records=world.scenario.tail_records),
         )
         self.states = RunStates(self)
-        self.follower = MemberFollower(self, places)
+        self._log = RunLog(world, self)
+        self._reader = LogReader(
+            *(self._log, PIPELINE, places, self.member), with_control=True, soon=(), **reading(world)
+        )
         self.turns = RunRoles(
             Roles(guards.member(place, self.name, Claims(), self.logs), self.replica, world.scenario.lease),
             self.member,
             clock=ProcessClock(self),
             appender=RunAppender(self),
-            read_to_end=self.follower.read_to_end,
-            active=bool,
+            read_to_end=self._reader.read_to_end,
+            active=self._follow,
             crashed=self._ends,
         )
         self.turns.count = world.result.count
         self.member.join(self.turns, self.states, self.input)
+        self._reader.tick_on(asyncio.get_running_loop())
+        world.subscribe(self, CONTROL, self._reader.look)
         self._begin_beats()
         await self.member.read()
         await self.states.begin()
@@ -249,7 +235,7 @@ class MemberProcess(Host):
             models=self._models,
             copies=self._copies,
             reload_schemas=bool,
-            crashed=self._crashed,
+            crashed=self.crashed,
             may_emit=lambda: self.turns.may_emit(),  # noqa: PLW0108 - roles come when the logs are read
             reads_on=lambda: not self.input.waits,
             excuse=lambda held: self.input.excuse(held),  # noqa: PLW0108 - the input is made with this
@@ -263,13 +249,17 @@ class MemberProcess(Host):
         assert self.reigning is not None  # nobody else sends
         return self.place[1], self.reigning.epoch
 
+    def _follow(self, active: bool) -> None:  # noqa: FBT001 - a callback's one word
+        """Follow the logs that a reign rests on record by record, from a claim to the reign's end."""
+        self._reader.follow((CONTROL_LOG, *self.world.places_for(self.place)) if active else ())
+
     def position(self, partition: int) -> int:
         """Return what the newest durable version that it knows covers of a partition."""
         return self.input.position(partition) if self._began else 0
 
     async def read_to_end(self) -> None:
         read = asyncio.Event()
-        self.follower.read_to_end(self.place, read.set)
+        self._reader.read_to_end(self.place, read.set)
         await read.wait()
 
     # A reign ---------------------------------------------------------------------------------------------------
@@ -318,14 +308,10 @@ class MemberProcess(Host):
 
     # How it ends -----------------------------------------------------------------------------------------------
 
-    def _crashed(self, error: BaseException) -> None:
-        """Note an error that no schedule provides for."""
-        self.world.result.problems.append(f"{self.stage}.{self.replica}: {error}")
-        self.kill()
-
     def _ends(self, _error: BaseException) -> None:
-        self.kill()
-        self.world.ended(self)
+        if self.alive:
+            self.kill()
+            self.world.ended(self)
 
     # What others say -------------------------------------------------------------------------------------------
 
@@ -367,7 +353,7 @@ class MemberProcess(Host):
     @property
     def idle(self) -> bool:
         """Whether everything that was read is recorded, written and durable, and nobody is to take this one's place."""
-        if not (self._began and self.wire.is_quiet(beats_of(self.place)) and self.follower.read_up()):
+        if not (self._began and self.wire.is_quiet(beats_of(self.place)) and self._log.read_up):
             return False
         if not self._source.read_up or self._models.busy or self._copies.busy:
             return False

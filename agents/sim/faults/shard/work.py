@@ -27,7 +27,8 @@ if TYPE_CHECKING:
     from spillway.agents.core.request import Request
     from spillway.agents.memory.broker import Place
     from spillway.agents.metrics import StageMetrics
-    from spillway.agents.sim.faults.shard.host import Host, Logged
+    from spillway.agents.sim.faults.shard.host import Host
+    from spillway.agents.sim.faults.world.records import Logged
     from spillway.agents.sim.faults.world.world import StateWorld
     from spillway.lineage.marks import Version
     from spillway.lineage.replication import InputRecord as Covered

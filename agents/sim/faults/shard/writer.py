@@ -6,8 +6,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from spillway.agents.sim.faults.shard.host import Logged
-from spillway.agents.sim.faults.world.records import keyed, state_of, versions_of
+from spillway.agents.sim.faults.world.records import Logged, keyed, state_of, versions_of
 from spillway.checkpoint.chunks import decode_key, encode_key, expendable
 from spillway.lineage.replication import ChunkKey, Contents, Manifest
 from spillway.lineage.values.replication import ReplicationDecoder, encode

@@ -10,7 +10,7 @@ from spillway.agents.core.gate import GATE
 from spillway.agents.memory import processes
 from spillway.agents.memory.broker import Groups
 from spillway.agents.memory.world import World
-from spillway.agents.sim.faults.world.records import Record, is_input
+from spillway.agents.sim.faults.world.records import Record, arrival, is_input
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -102,6 +102,10 @@ class StateWorld(World[Record]):
         self._incarnations = count(1)
         self._late: list[tuple[str, Place, float, float, int]] = []  # (stage, of which place, from, until, replica)
         self.points: Callable[[Process, str], None] = lambda _process, _point: None
+
+    @staticmethod
+    def as_read(place: Place, stored: Record) -> Any:
+        return arrival(place, stored)
 
     def gap(self, place: Place) -> int:
         gap = self.scenario.gap
