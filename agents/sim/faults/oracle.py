@@ -36,9 +36,9 @@ from spillway.agents.memory.broker import Standing
 from spillway.agents.sim.faults.meaning import Meaning, Provenance
 from spillway.agents.sim.faults.play import Play
 from spillway.agents.sim.faults.schedule.drawing import drawn
-from spillway.agents.sim.faults.shard.host import Logged, Standby
+from spillway.agents.sim.faults.shard.host import Standby
 from spillway.agents.sim.faults.world import model
-from spillway.agents.sim.faults.world.records import EGRESS, OUTCOMES, state_of, versions_of
+from spillway.agents.sim.faults.world.records import EGRESS, OUTCOMES, Logged, state_of, versions_of
 from spillway.checkpoint.logs import Logs
 from spillway.lineage.errors import CheckpointError
 from spillway.lineage.marks import INITIAL, Mark, Version
@@ -112,7 +112,7 @@ class Judge:
                 standby = self.standbys[place]
                 for record in broker.read(versions_of(place), 0):
                     counts = record.body is not None and self.logs.take(place, record.body.record)
-                    standby.read_version(record, counts=counts)
+                    standby.read_version(record.body, counts=counts)
                 for record in broker.read(state_of(place), 0):
                     standby.read_state(record)
             for place in self.places:
