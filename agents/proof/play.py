@@ -42,6 +42,7 @@ _CALM: Final = 1.5  # seconds that a run goes on when all is done: what comes tw
 _MOST: Final = 90.0  # seconds after the last fault until which all is done
 _LEFT: Final = 30.0  # the same where an input has lost records: longer than joins wait
 _STRIKES: Final = 3.0  # seconds from the start in which processes die at calls of ports, and workers at batches
+_BESIDE: Final = ("copies", "parity")  # workers that run a stage's batches beside its own
 _STRAGGLES: Final = 1.0  # seconds more that a batch takes at a worker that is slow
 
 
@@ -120,7 +121,7 @@ class Play(Service):
         """Return the stages of which so many workers have died that a query may have failed for it."""
         died: Counter[str] = Counter()
         for stage in self.pipeline.spec.stages:
-            for lane in stage.lanes or ("",):
+            for lane in (*(stage.lanes or ("",)), *_BESIDE):
                 died[stage.name] += self.deaths.get(name_of(stage.name, lane), 0)
         return {stage for stage, deaths in died.items() if deaths >= DEATHS}
 
