@@ -284,11 +284,12 @@ class Play(StateWorld):
         partition = self.random.randrange(self.scenario.partitions)
         place = (OUTCOMES if fault.stage == GATE else self._topic(fault.stage)), partition
         needed = self._needed(fault.stage, partition)
+        readers = [one for one in self.graph.order if self._topic(one) == place[0]]
         log = [record.offset for record in self.broker.logs.get(place, ())]
         if fault.kind is Kind.RETAIN:
             unread = [offset for offset in log if offset >= needed]
-            if not (needed and unread):
-                return
+            if not (needed and unread and all(self._needed(one, partition) for one in readers)):
+                return  # who needs nothing yet begins at what is there, and knows of no more
             self.broker.delete_before(place, self.random.choice(unread) + 1)
         else:
             read = [offset for offset in log if offset < needed]
