@@ -1,10 +1,10 @@
-"""Makes this process die at a named point of its work (`spillway.agents.live.states.crash_points`)."""
+"""Makes this process die at a named point of its work (`spillway.agents.run.crash_points`)."""
 
 import os
 import signal
 from typing import Final
 
-from spillway.agents.live.states import crash_points
+from spillway.agents.run import crash_points
 from spillway.lineage.errors import UsageError
 
 _STEPS: Final = ("compute", "capture", "chunks", "outputs", "manifest", "ack", "renewal", "claim", "fence")

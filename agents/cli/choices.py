@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from spillway.agents.cli.columns import columns
 from spillway.agents.core.routes.variants import WHY
 from spillway.topology.quantities import show_duration
 
@@ -34,13 +35,7 @@ def explained(stage: str, told: Mapping[str, Any]) -> Iterator[str]:
         yield f"  loaded for it: {why['load']}"
     yield "  met" if told.get("met") else "  not met: too late, or less accurate than asked"
     rows = [(name, *_cells(each)) for name, each in why["of"].items()]
-    widths = [max(map(len, column)) for column in zip(_HEADS, *rows, strict=True)]
-    for row in (_HEADS, *rows):
-        cells = [
-            cell.rjust(width) if at > 1 else cell.ljust(width)
-            for at, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ]
-        yield "  " + "  ".join(cells).rstrip()
+    yield from (f"  {line}" for line in columns((_HEADS, *rows), range(2, len(_HEADS))))
     if why.get("others"):
         yield f"  and {why['others']} more"
 

@@ -7,16 +7,13 @@ import logging
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 import click
 
 import spillway
 from spillway.agents.cli.options import LazyGroup
-from spillway.lineage.errors import SpillwayError, UsageError, lacking
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
+from spillway.lineage.errors import SpillwayError, lacking
 
 # The end of a process that has talked to Kafka.
 #
@@ -119,8 +116,7 @@ def root() -> None:
 def run(arguments: list[str] | None = None, command: click.Command = root, name: str = "spillway") -> int:
     """Run a command line and return its exit code. Errors go to stderr as text, without a traceback."""
     try:
-        with _naming_extras():
-            result: Any = command.main(arguments, prog_name=name, standalone_mode=False)
+        result: Any = command.main(arguments, prog_name=name, standalone_mode=False)
     except (click.exceptions.Abort, KeyboardInterrupt):
         click.echo("interrupted", err=True)
         return INTERRUPTED
@@ -130,26 +126,20 @@ def run(arguments: list[str] | None = None, command: click.Command = root, name:
     except SpillwayError as error:
         click.echo(f"error: {error}", err=True)
         return error.exit_code
+    except ModuleNotFoundError as error:
+        if (text := lacking(error)) is None:  # no extra has it
+            raise
+        click.echo(f"error: {text}", err=True)
+        return MISUSED
     except BrokenPipeError:  # whoever read our output has read enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
+        result = 0
     except OSError as error:
         if error.filename is None:  # no file that the user could do something about
             raise
         click.echo(f"error: cannot use {error.filename}: {error.strerror}", err=True)
         return MISUSED
     return result if isinstance(result, int) else 0
-
-
-@contextlib.contextmanager
-def _naming_extras() -> Iterator[None]:
-    """Raise UsageError that names the extra where a command imports what is not installed."""
-    try:
-        yield
-    except ModuleNotFoundError as error:
-        if (text := lacking(error)) is None:
-            raise
-        raise UsageError(text) from error
 
 
 def main() -> None:

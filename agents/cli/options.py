@@ -23,6 +23,8 @@ from spillway.topology import quantities
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+_Command = TypeVar("_Command", bound="Callable[..., Any] | click.Command")
+
 
 class SuggestingGroup(click.Group):
     """A group that answers an unknown command with the nearest one that it has."""
@@ -136,14 +138,11 @@ def http_url(_ctx: click.Context, _param: click.Parameter, value: str | None) ->
     return value.rstrip("/")
 
 
-_Command = TypeVar("_Command", bound="Callable[..., Any] | click.Command")
-
 DEFAULT_RUN_DIR = Path(".spillway/run")
 DEFAULT_BROKER_DIR = Path(".spillway/broker")
 
 _BROKER_DIR = "spillway.broker_dir"  # in the context of a command
-_FILE = click.Path(path_type=Path, dir_okay=False, exists=True)
-_FOLDER = click.Path(path_type=Path, file_okay=False)
+_FILE = click.Path(path_type=Path, dir_okay=False)
 
 
 class _PipelineFile(click.ParamType):
@@ -200,45 +199,6 @@ def cache_dir() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "spillway"
 
 
-def pipeline_argument(command: _Command) -> _Command:
-    """PIPELINE: a pipeline file or the name of one that was served from here, either with #LEARNER for a learner of it.
-
-    Models are found in the working directory, then beside the file.
-    """
-    return click.argument("pipeline", type=_PipelineFile(), callback=_look_beside)(command)
-
-
-def listed_pipelines(command: _Command) -> _Command:
-    """PIPELINE...: one or more, each as `pipeline_argument` takes it."""
-    return click.argument("pipelines", metavar="PIPELINE...", type=_PipelineFile(), nargs=-1, required=True)(command)
-
-
-def name_argument(command: _Command) -> _Command:
-    """PIPELINE: a pipeline's name or its file, of a command that needs the name alone; None where it is left out."""
-    return click.argument("pipeline", type=_PipelineName(), required=False)(command)
-
-
-def bootstrap_option(command: _Command) -> _Command:
-    text = "Kafka cluster to use.  [default: $SPILLWAY_BOOTSTRAP]"
-    return click.option("--bootstrap", envvar="SPILLWAY_BOOTSTRAP", metavar="HOST:PORT,...", help=text)(command)
-
-
-def client_config_option(command: _Command) -> _Command:
-    text = "File of client settings (SASL, TLS).  [default: $SPILLWAY_CLIENT_CONFIG]"
-    return click.option("--client-config", envvar="SPILLWAY_CLIENT_CONFIG", type=_FILE, metavar="FILE", help=text)(
-        command
-    )
-
-
-def cluster_options(command: _Command) -> _Command:
-    """--bootstrap, --client-config and --broker-dir: the cluster that a client of a pipeline uses (`find_cluster`)."""
-    text = "Use the local Kafka in this folder, whatever SPILLWAY_BOOTSTRAP names."
-    local = _folder_option(
-        "SPILLWAY_BROKER_DIR", DEFAULT_BROKER_DIR, text, "--broker-dir", expose_value=False, callback=_note_broker_dir
-    )
-    return bootstrap_option(client_config_option(local(command)))
-
-
 def given(name: str) -> bool:
     """Whether a parameter was given on the command line, and not by the environment or a default."""
     context = click.get_current_context(silent=True)
@@ -259,38 +219,7 @@ def confirmed(what: str, *, yes: bool) -> None:
     click.confirm(f"{what[0].upper()}{what[1:]}?", abort=True)
 
 
-def run_dir_option(command: _Command) -> _Command:
-    text = "Where running processes are registered."
-    # Eager, so that it is known when PIPELINE is looked up by its name.
-    return _folder_option("SPILLWAY_RUN_DIR", DEFAULT_RUN_DIR, text, "--run-dir", is_eager=True)(command)
-
-
-def broker_dir_option(*names: str) -> Callable[[_Command], _Command]:
-    text = "Where the local Kafka keeps its data."
-    return _folder_option("SPILLWAY_BROKER_DIR", DEFAULT_BROKER_DIR, text, *names)
-
-
-def plan_period_option(command: _Command) -> _Command:
-    """--plan-period: of the policies' synchronisation; None where it is left to them."""
-    text = "How often stages exchange the state of their policies."
-    shown = f"{text}  [default: (by policy); {_PERIOD[0]:g} to {_PERIOD[1]:g}]"
-    return click.option("--plan-period", callback=_period, metavar="TIME", help=shown)(command)
-
-
-_PERIOD = 0.02, 60.0  # seconds
-
-
-def _period(context: click.Context, parameter: click.Parameter, value: str | None) -> float | None:
-    period = seconds(context, parameter, value)
-    if period is not None and not _PERIOD[0] <= period <= _PERIOD[1]:
-        raise click.BadParameter(f"{value} is not from {_PERIOD[0]:g} to {_PERIOD[1]:g} seconds")
-    return period
-
-
-def choose_option(command: _Command) -> _Command:
-    """--choose: the chances of what stages choose, by stage."""
-    text = "How likely a stage's choices are; several successors as a+b:.5, none as :.1."
-    return click.option("--choose", callback=_chosen, multiple=True, metavar="STAGE=NAME:P,...", help=text)(command)
+# What callbacks make of values ------------------------------------------------------------------------------------
 
 
 def sizes(_ctx: click.Context, _param: click.Parameter, values: tuple[str, ...]) -> list[dict[str, int]]:
@@ -319,52 +248,14 @@ def _chosen(_ctx: click.Context, _param: click.Parameter, values: tuple[str, ...
     return found
 
 
-def output_option(command: _Command) -> _Command:
-    file = click.Path(path_type=Path, dir_okay=False)
-    return click.option("-o", "--output", type=file, metavar="FILE", help="Write the report there, as JSON.")(command)
+_PERIOD = 0.02, 60.0  # seconds
 
 
-def trace_duration_option(command: _Command) -> _Command:
-    """--duration: of a trace, of which only the start is used."""
-    text = "Use only so much of the trace, from its start."
-    return click.option("--duration", callback=positive, metavar="TIME", help=text)(command)
-
-
-def why_option(command: _Command) -> _Command:
-    return click.option("--why", default="", metavar="TEXT", help="Reason, stored with the change.")(command)
-
-
-def timeout_option(default: str) -> Callable[[_Command], _Command]:
-    text = f"How long to wait.  [default: {default}]"
-    return click.option("--timeout", default=default, callback=seconds, metavar="TIME", help=text)
-
-
-def html_option(command: _Command) -> _Command:
-    file = click.Path(path_type=Path, dir_okay=False)
-    return click.option("--html", type=file, metavar="FILE", help="Write the report there as a page, with charts.")(
-        command
-    )
-
-
-def metrics_options(command: _Command) -> _Command:
-    """--metrics-host and --metrics-port: where a process serves its metrics; the port is None for one that is free."""
-    text = "Port of /metrics, /healthz and /readyz; processes use the next ports, in order.  [default: free ones]"
-    port = click.option("--metrics-port", type=click.IntRange(1, 65_000), metavar="PORT", help=text)
-    text = "Address to listen on for /metrics."
-    return click.option("--metrics-host", default="127.0.0.1", show_default=True, metavar="HOST", help=text)(
-        port(command)
-    )
-
-
-def log_format(command: _Command) -> _Command:
-    kinds = click.Choice(["text", "json"])
-    return click.option("--log-format", type=kinds, default="text", show_default=True, help="How the processes log.")(
-        command
-    )
-
-
-def json_option(command: _Command) -> _Command:
-    return click.option("--json", "as_json", is_flag=True, help="Print JSON.")(command)
+def _period(context: click.Context, parameter: click.Parameter, value: str | None) -> float | None:
+    period = seconds(context, parameter, value)
+    if period is not None and not _PERIOD[0] <= period <= _PERIOD[1]:
+        raise click.BadParameter(f"{value} is not from {_PERIOD[0]:g} to {_PERIOD[1]:g} seconds")
+    return period
 
 
 def _note_broker_dir(context: click.Context, _parameter: click.Parameter, folder: Path) -> None:
@@ -378,6 +269,97 @@ def _look_beside(_context: click.Context, _parameter: click.Parameter, pipeline:
     return pipeline
 
 
+# Arguments and options --------------------------------------------------------------------------------------------
+
+
 def _folder_option(variable: str, default: Path, text: str, *names: str, **more: Any) -> Callable[[_Command], _Command]:
     shown = f"{text}  [default: ${variable}, else {default}]"
-    return click.option(*names, envvar=variable, type=_FOLDER, default=default, metavar="DIR", help=shown, **more)
+    folder = click.Path(path_type=Path, file_okay=False)
+    return click.option(*names, envvar=variable, type=folder, default=default, metavar="DIR", help=shown, **more)
+
+
+def broker_dir_option(*names: str) -> Callable[[_Command], _Command]:
+    text = "Where the local Kafka keeps its data."
+    return _folder_option("SPILLWAY_BROKER_DIR", DEFAULT_BROKER_DIR, text, *names)
+
+
+def timeout_option(default: str) -> Callable[[_Command], _Command]:
+    text = f"How long to wait.  [default: {default}]"
+    return click.option("--timeout", default=default, callback=seconds, metavar="TIME", help=text)
+
+
+# A pipeline file, or the name of one that was served from here, either with #LEARNER for a learner of it. Models are
+# found in the working directory, then beside the file.
+pipeline_argument = click.argument("pipeline", type=_PipelineFile(), callback=_look_beside)
+listed_pipelines = click.argument("pipelines", metavar="PIPELINE...", type=_PipelineFile(), nargs=-1, required=True)
+# A pipeline's name or its file, of a command that needs the name alone; None where it is left out.
+name_argument = click.argument("pipeline", type=_PipelineName(), required=False)
+
+bootstrap_option = click.option(
+    "--bootstrap",
+    envvar="SPILLWAY_BOOTSTRAP",
+    metavar="HOST:PORT,...",
+    help="Kafka cluster to use.  [default: $SPILLWAY_BOOTSTRAP]",
+)
+client_config_option = click.option(
+    "--client-config",
+    envvar="SPILLWAY_CLIENT_CONFIG",
+    type=click.Path(path_type=Path, dir_okay=False, exists=True),
+    metavar="FILE",
+    help="File of client settings (SASL, TLS).  [default: $SPILLWAY_CLIENT_CONFIG]",
+)
+_local_option = _folder_option(
+    "SPILLWAY_BROKER_DIR",
+    DEFAULT_BROKER_DIR,
+    "Use the local Kafka in this folder, whatever SPILLWAY_BOOTSTRAP names.",
+    "--broker-dir",
+    expose_value=False,
+    callback=_note_broker_dir,
+)
+# Eager, so that it is known when PIPELINE is looked up by its name.
+run_dir_option = _folder_option(
+    "SPILLWAY_RUN_DIR", DEFAULT_RUN_DIR, "Where running processes are registered.", "--run-dir", is_eager=True
+)
+# Of the policies' synchronisation; None where it is left to them.
+plan_period_option = click.option(
+    "--plan-period",
+    callback=_period,
+    metavar="TIME",
+    help="How often stages exchange the state of their policies.  [default: (by policy); "
+    f"{_PERIOD[0]:g} to {_PERIOD[1]:g}]",
+)
+choose_option = click.option(
+    "--choose",
+    callback=_chosen,
+    multiple=True,
+    metavar="STAGE=NAME:P,...",
+    help="How likely a stage's choices are; several successors as a+b:.5, none as :.1.",
+)
+output_option = click.option("-o", "--output", type=_FILE, metavar="FILE", help="Write the report there, as JSON.")
+html_option = click.option("--html", type=_FILE, metavar="FILE", help="Write the report there as a page, with charts.")
+trace_duration_option = click.option(
+    "--duration", callback=positive, metavar="TIME", help="Use only so much of the trace, from its start."
+)
+why_option = click.option("--why", default="", metavar="TEXT", help="Reason, stored with the change.")
+log_format = click.option(
+    "--log-format",
+    type=click.Choice(["text", "json"]),
+    default="text",
+    show_default=True,
+    help="How the processes log.",
+)
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+
+
+def cluster_options(command: _Command) -> _Command:
+    """--bootstrap, --client-config and --broker-dir: the cluster that a client of a pipeline uses (`find_cluster`)."""
+    return bootstrap_option(client_config_option(_local_option(command)))
+
+
+def metrics_options(command: _Command) -> _Command:
+    """--metrics-host and --metrics-port: where a process serves its metrics; the port is None for one that is free."""
+    text = "Port of /metrics, /healthz and /readyz; processes use the next ports, in order.  [default: free ones]"
+    port = click.option("--metrics-port", type=click.IntRange(1, 65_000), metavar="PORT", help=text)
+    text = "Address to listen on for /metrics."
+    host = click.option("--metrics-host", default="127.0.0.1", show_default=True, metavar="HOST", help=text)
+    return host(port(command))

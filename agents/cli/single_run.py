@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from spillway.agents.cli.policies import require_policies
-from spillway.agents.cli.summary import EMULATED, FOLLOWED, deliver, progress_bar, writing
+from spillway.agents.cli.summary import EMULATED, FOLLOWED, deliver, progress_bar
 from spillway.agents.sim.observe import Observer
 from spillway.agents.sim.simulation import simulate
 from spillway.agents.whatif.assumptions import assume
@@ -19,62 +19,49 @@ from spillway.producers.recording import is_recording, read_recording
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from spillway.agents.sim.plan import Dispatch
     from spillway.agents.whatif.traffic import Alternative
     from spillway.topology.load import Pipeline
 
 
-def run(
-    loaded: Pipeline,
-    trace: str,
-    wanted: Alternative,
-    *,
-    dispatch: Dispatch,
-    scale: float,
-    speed: float,
-    duration: float | None,
-    seed: int,
-    hop: float | None,
-    recording: Path | None,
-    choose: Mapping[str, Mapping[str, float]],
-    plan_period: float | None,
-    output: Path | None,
-    html: Path | None,
-    as_json: bool,
-) -> None:
-    """Run a pipeline as `wanted` on a trace or a recording's arrivals, and report as `replay` does."""
+def run(loaded: Pipeline, trace: str, wanted: Alternative, options: Mapping[str, Any], *, as_json: bool) -> None:
+    """Run a pipeline as `wanted` on a trace or a recording's arrivals, and report as `replay` does.
+
+    `options` are the command's.
+    """
     if wanted.slo is not None:
         loaded = loaded.for_slo(wanted.slo)  # with the batches that are planned for it
     loaded = resized(loaded, wanted.sizes)
     require_policies(loaded, wanted.policy)
-    if not traces.is_process(trace) and is_recording(Path(trace)):
-        arrivals = recorded(read_recording(Path(trace)), seed=seed, scale=scale, speed=speed, duration=duration).due
+    drawn = {name: options[name] for name in ("seed", "scale", "speed", "duration")}
+    if is_recording(Path(trace)):
+        arrivals = recorded(read_recording(Path(trace)), **drawn).due
     else:
-        arrivals = traces.arrivals(trace, seed=seed, scale=scale, speed=speed, duration=duration)
-    assumed = assume(loaded, trace, recording, hop, choose)
+        arrivals = traces.arrivals(trace, **drawn)
+    assumed = assume(loaded, trace, options["recording"], options["hop"], options["choose"])
     for sentence in assumed.told:
         click.echo(f"assumed: {sentence}", err=True)
+    html: Path | None = options["html"]
     observer = None if html is None else Observer(every=max(1, len(arrivals) // FOLLOWED))
     with progress_bar("simulating", len(arrivals)) as progress:
         result = simulate(
             loaded,
             arrivals,
-            dispatch=dispatch,
+            dispatch=options["dispatch"],
             policy=wanted.policy,
             slo=wanted.slo,
-            seed=seed,
+            seed=options["seed"],
             choices=assumed.choices,
             durations=assumed.durations,
             hop_delay=assumed.hop,
-            period=plan_period,
+            period=options["plan_period"],
             observer=observer,
             progress=progress,
         )
-    report = result.report(trace, duration)
+    report = result.report(trace, options["duration"])
     emulated = any(stage.emulated is not None for stage in loaded.spec.stages)
-    deliver(report, output, as_json=as_json, instead=EMULATED if emulated else "simulated")
+    deliver(report, options["output"], as_json=as_json, instead=EMULATED if emulated else "simulated")
     if html is not None and observer is not None:
         from spillway.agents.pages import run_report, visits  # noqa: PLC0415 - takes a second to import
 
         series, loads = visits.simulated_series(result, observer), visits.stage_loads(loaded, result, observer)
-        writing(html, lambda file: run_report.write(file, report, *series, loads))
+        run_report.write(html, report, *series, loads)

@@ -11,6 +11,7 @@ import click
 from rich.console import Console
 from rich.table import Table
 
+from spillway.agents.cli.columns import columns
 from spillway.checkpoint import arrays
 from spillway.checkpoint.small_values import unpack
 
@@ -48,14 +49,9 @@ class Grid:
         if console.is_terminal:
             console.print(self._table())
             return
-        widths = [max(map(len, column)) for column in zip(self.headings, *self.rows, strict=True)]
         print(self.title)
-        for row in (self.headings, *self.rows):
-            cells = [self._aligned(cell, at, widths[at]) for at, cell in enumerate(row)]
-            print(f"  {'  '.join(cells)}".rstrip())
-
-    def _aligned(self, cell: str, at: int, width: int) -> str:
-        return cell.rjust(width) if at in self.right else cell.ljust(width)
+        for line in columns((self.headings, *self.rows), self.right):
+            print(f"  {line}")
 
     def _table(self) -> Table:
         made = Table(title=self.title, title_justify="left", box=None, pad_edge=False, padding=(0, 1, 0, 0))

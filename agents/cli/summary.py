@@ -10,7 +10,7 @@ import click
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from spillway.lineage.errors import UsageError
+from spillway.agents.cli.columns import columns
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -42,18 +42,11 @@ EMULATED = "emulated accelerators"
 def deliver(report: Report, file: Path | None, *, as_json: bool, instead: str = EMULATED) -> None:
     """Write the report into `file`, if one is named, and print it for people or for machines.
 
-    `instead` says to people what ran in place of the models, where it was not they.
+    `instead` says to people what ran in place of the models, where it was not they. Raises OSError.
     """
     if file is not None:
-        writing(file, lambda file: file.write_text(report.to_json(), encoding="utf-8"))
+        file.write_text(report.to_json(), encoding="utf-8")
     click.echo(report.to_json() if as_json else summary(report, instead), nl=False)
-
-
-def writing(file: Path, write: Callable[[Path], object]) -> None:
-    try:
-        write(file)
-    except OSError as error:
-        raise UsageError(f"cannot write the report {file}: {error.strerror}") from error
 
 
 def summary(report: Report, instead: str = EMULATED) -> str:
@@ -85,10 +78,4 @@ def _table(report: Report) -> list[str]:
         times = (f"{value:.2f}" for value in (stage.queue_ms, stage.wait_ms, stage.exec_ms))
         counts = (str(stage.received), str(stage.batches), f"{stage.mean_batch:.2f}", str(stage.dropped))
         rows.append((name, *counts, str(stage.failed), *times, f"{stage.busy:.1%}"))
-    widths = [max(len(row[column]) for row in rows) for column in range(len(_HEADINGS))]
-    return [
-        "  ".join(
-            [row[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True))]
-        )
-        for row in rows
-    ]
+    return columns(rows, range(1, len(_HEADINGS)))

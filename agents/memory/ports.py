@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from spillway.agents.memory.groups import Ticket
     from spillway.agents.memory.processes import Process
     from spillway.agents.memory.records import Kept
-    from spillway.agents.memory.world import DriverWorld
+    from spillway.agents.memory.world import DriverWorld, World
     from spillway.lineage.ports import Commit, Outgoing, Record, Slot
 
 _AT_ONCE: Final = 3  # records of a log that are accepted before others get to do something
@@ -177,7 +177,7 @@ class MemoryFollowing(Following):
 
     def __init__(
         self,
-        world: DriverWorld,
+        world: World[Any],
         process: Process,
         slot: Slot,
         start: int,
@@ -186,7 +186,7 @@ class MemoryFollowing(Following):
         cut: Callable[[Bounds], object] | None,
     ) -> None:
         self.position = start
-        self._world, self._process, self._slot = world, process, slot
+        self._world, self._process, self.slot = world, process, slot
         self._accept, self._end, self._cut = accept, end, cut
         self._wishes: list[tuple[int, Callable[[int], object], Callable[[BrokerError], object]]] = []
         self._paused = False
@@ -228,29 +228,29 @@ class MemoryFollowing(Following):
     def poll(self) -> None:
         """Accept some of what is there, unless it comes late to this process."""
         world = self._world
-        wait = world.reads_at(self._process, self._slot, world.now) - world.now
+        wait = world.reads_at(self._process, self.slot, world.now) - world.now
         if self._stopped or self._paused:
             return
         if wait > 0:
             self._process.after(wait, self.poll)
             return
-        bounds = world.broker.bounds(self._slot)
+        bounds = world.broker.bounds(self.slot)
         if not bounds.start <= self.position <= bounds.end:
             self._lost(bounds)
             return
-        there = list(islice(world.broker.read(self._slot, self.position, self._end), _AT_ONCE + 1))
+        there = list(islice(world.broker.read(self.slot, self.position, self._end), _AT_ONCE + 1))
         if there[:_AT_ONCE]:
             self.position = there[:_AT_ONCE][-1].offset + 1
-            self._accept([one.record() for one in there[:_AT_ONCE]])
+            self._accept([world.as_read(self.slot, one) for one in there[:_AT_ONCE]])
         if len(there) > _AT_ONCE:
             self._process.after(_PAUSE * world.random.random(), self.poll)
         else:
-            self.position = max(self.position, world.broker.stable_end(self._slot, self._end))
+            self.position = max(self.position, world.broker.stable_end(self.slot, self._end))
         self._settle()
 
     def _wish(self, then: Callable[[int], object], failed: Callable[[BrokerError], object]) -> None:
         def ask() -> None:
-            end = self._process.reach(lambda: self._world.broker.end(self._slot))
+            end = self._process.reach(lambda: self._world.broker.end(self.slot))
             if self._error is not None:
                 failed(self._error)
             elif self._stopped:
@@ -273,7 +273,7 @@ class MemoryFollowing(Following):
         if self._cut is not None:
             self._cut(bounds)
             return
-        topic, partition = self._slot
+        topic, partition = self.slot
         self._error = BrokerError(
             f"{topic}[{partition}] has offsets {bounds.start} to {bounds.end}, not {self.position}"
         )
@@ -285,7 +285,7 @@ class MemoryFollowing(Following):
 class MemoryLog(Log):
     """Reads the partitions that a process follows. Its topics are there, so it knows no trouble."""
 
-    def __init__(self, world: DriverWorld, process: Process) -> None:
+    def __init__(self, world: World[Any], process: Process) -> None:
         self._world, self._process = world, process
         self._followed: list[MemoryFollowing] = []
 

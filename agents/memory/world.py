@@ -56,6 +56,11 @@ class World(Generic[R]):
         """Return how many offsets stand before the next record of a place."""
         return 0
 
+    @staticmethod
+    def as_read(_place: Place, stored: Any) -> Any:
+        """Return a record as who reads a log gets it."""
+        return stored.record()
+
     # Processes -------------------------------------------------------------------------------------------------
 
     def process(self, name: str, *, ahead: float = 0.0) -> Process:

@@ -62,20 +62,29 @@ def refuse_unfit(place: str, model: Any, given: Iterable[Entry]) -> None:
     if not (_stays(place, model) if promise is None else promise):
         return
     found = {entry.name: entry for entry in given}
-    wrong = [
-        f"{entry.name!r:.80} is {_described(found[entry.name]) if entry.name in found else 'missing'}, but the model "
-        f"has {_described(entry)}"
-        for entry in arrays(first_state(model))
-        if found.get(entry.name) != entry
-    ]
-    if wrong:
-        more = f" and {len(wrong) - _SHOWN} more" if len(wrong) > _SHOWN else ""
+    if wrong := misfits(arrays(first_state(model)), found):
         raise UnfitStateError(
-            f"{place}: the state in the log does not fit {type(model).__name__}: {'; '.join(wrong[:_SHOWN])}{more}. "
-            "Serve the model that made it, import a state that fits ('spillway state import --check'), or start with "
-            "an empty state under another pipeline name"
+            f"{place}: the state in the log does not fit {type(model).__name__}: {listed(wrong)}. Serve the model "
+            "that made it, import a state that fits ('spillway state import --check'), or start with an empty state "
+            "under another pipeline name"
             + ("" if promise else "; if the model's arrays may change, set 'fixed_state = False' on its class")
         )
+
+
+def misfits(wanted: Iterable[Entry], found: Mapping[str, Entry]) -> list[str]:
+    """Return what is wrong with the entries of a state that has to have others, by name."""
+    return [
+        f"{entry.name!r:.80} is {_described(found[entry.name]) if entry.name in found else 'missing'}, but the model "
+        f"has {_described(entry)}"
+        for entry in wanted
+        if found.get(entry.name) != entry
+    ]
+
+
+def listed(wrong: list[str]) -> str:
+    """Return the first few of these as a text, and how many more there are."""
+    more = f" and {len(wrong) - _SHOWN} more" if len(wrong) > _SHOWN else ""
+    return "; ".join(wrong[:_SHOWN]) + more
 
 
 def _stays(place: str, model: Any) -> bool:

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from importlib import resources
 from typing import TYPE_CHECKING, Any, Final
 
-import jinja2
 import matplotlib as mpl
 import numpy as np
 from matplotlib import pyplot as plt
 
-from spillway.agents.pages.run_report import LATE, LOAD, LOST, STYLE, svg_of
+from spillway.agents.pages.run_report import LATE, LOAD, LOST, STYLE, svg_of, write_page
 from spillway.agents.whatif import table
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
     from pathlib import Path
 
     from matplotlib.axes import Axes
@@ -143,21 +141,14 @@ class Comparison:
     verdict: Verdict | None = None
 
 
-def render(page: Comparison) -> str:
-    curves = page.curves
-    height = 2.0 + 0.25 * len(curves)
-    charts = {
-        "bars": _svg(lambda axes: bars(axes, curves), height),
-        "time": _svg(lambda axes: over_time(axes, curves), 3.2),
-        "latencies": _svg(lambda axes: latencies(axes, curves, page.slo), 3.2),
-    }
-    template = resources.files("spillway.agents.pages").joinpath("comparison.html").read_text(encoding="utf-8")
-    environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined)
-    return environment.from_string(template).render(page=page, charts=charts)
-
-
 def write(path: Path, page: Comparison) -> None:
-    path.write_text(render(page), encoding="utf-8")
+    curves = page.curves
+    charts = {
+        "bars": svg_of(lambda axes: bars(axes, curves), (6.4, 2.0 + 0.25 * len(curves))),
+        "time": svg_of(lambda axes: over_time(axes, curves)),
+        "latencies": svg_of(lambda axes: latencies(axes, curves, page.slo)),
+    }
+    write_page(path, "comparison.html", page=page, charts=charts)
 
 
 def plot(path: Path, page: Comparison) -> None:
@@ -167,8 +158,3 @@ def plot(path: Path, page: Comparison) -> None:
             figure.savefig(path, dpi=130)
         finally:
             plt.close(figure)
-
-
-def _svg(plan: Callable[[Axes], None], height: float) -> str:
-    with mpl.rc_context(STYLE):
-        return svg_of(plan, (6.4, height))

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from importlib import resources
 from typing import TYPE_CHECKING
 
-import jinja2
-import matplotlib as mpl
-
-from spillway.agents.pages.run_report import LOST, STYLE, svg_of
+from spillway.agents.pages.run_report import LOST, svg_of, write_page
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -34,12 +30,8 @@ def write(
     Raises:
         OSError: The file cannot be written.
     """
-    with mpl.rc_context(STYLE):
-        drawn = {caption: svg_of(draw, size) for caption, draw in charts.items()}
-    template = resources.files("spillway.agents.pages").joinpath("page.html").read_text(encoding="utf-8")
-    environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined)
-    page = environment.from_string(template).render(title=title, text=text, charts=drawn, head=head, rows=rows)
-    path.write_text(page, encoding="utf-8")
+    drawn = {caption: svg_of(draw, size) for caption, draw in charts.items()}
+    write_page(path, "page.html", title=title, text=text, charts=drawn, head=head, rows=rows)
 
 
 def mark_moments(axes: Axes, moments: Iterable[tuple[float, str]]) -> None:

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from importlib import resources
 from typing import TYPE_CHECKING, Final
 
-import jinja2
-import matplotlib as mpl
-
-from spillway.agents.pages.run_report import LOAD, LOST, STYLE, svg_of
+from spillway.agents.pages.run_report import LOAD, LOST, svg_of, write_page
 from spillway.topology.capacity.planner import NoPlanError
 from spillway.topology.quantities import show_duration
 
@@ -44,11 +40,5 @@ def write(path: Path, plan: Plan, made: Provisioning, search: str) -> None:
         axes.set(xlabel="SLO, ms", ylabel="cost per hour", xlim=(0, None), ylim=(0, None))
         axes.legend(frameon=False, fontsize=8)
 
-    with mpl.rc_context(STYLE):
-        chart = svg_of(draw, (8.0, 3.2))
-    template = resources.files("spillway.agents.pages").joinpath("plan.html").read_text(encoding="utf-8")
-    environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined)
-    page = environment.from_string(template).render(
-        plan=plan, chart=chart, without=[show_duration(slo) for slo in without]
-    )
-    path.write_text(page, encoding="utf-8")
+    without_plan = [show_duration(slo) for slo in without]
+    write_page(path, "plan.html", plan=plan, chart=svg_of(draw, (8.0, 3.2)), without=without_plan)

@@ -143,6 +143,7 @@ def draw_loads(axes: Axes, stages: Mapping[str, StageLoad]) -> None:
 
 GOOD, LATE, LOST, LOAD = "#2a7f62", "#d98e04", "#b3392f", "#4a5568"
 _RUN_WINDOWS = 100  # over a run, at most
+_MOST: Final = 4_000  # points of a scatter plot
 STYLE = {
     "svg.fonttype": "none",
     "font.size": 9,
@@ -220,18 +221,16 @@ def _losses(axes: Axes, run: RunSeries, stages: list[str]) -> None:
     axes.grid(visible=False)
 
 
-def thinned(run: RunSeries, most: int = 4000) -> RunSeries:
-    """At most `most` queries, evenly picked: a scatter plot of more is only a larger file."""
-    if len(run.due) <= most:
+def thinned(run: RunSeries) -> RunSeries:
+    """At most `_MOST` queries, evenly picked: a scatter plot of more is only a larger file."""
+    if len(run.due) <= _MOST:
         return run
-    keep = np.linspace(0, len(run.due) - 1, most).astype(int)
+    keep = np.linspace(0, len(run.due) - 1, _MOST).astype(int)
     return RunSeries(run.due[keep], run.latency[keep], run.prediction[keep], [run.stage[i] for i in keep], run.slo)
 
 
-def draw(
-    run: RunSeries, stages: list[str], visits: Visits | None = None, loads: Mapping[str, StageLoad] | None = None
-) -> dict[str, str]:
-    """Charts by name, each an <svg> element; `timelines` and `consumed` only with `visits`, `loads` only with these."""
+def _charts(run: RunSeries, stages: list[str], visits: Visits, loads: Mapping[str, StageLoad] | None) -> dict[str, str]:
+    """Return the charts by name, each an <svg> element; some only where there are visits, or loads."""
     plans: dict[str, Callable[[Axes], None]] = {
         "rates": lambda axes: _rates(axes, run),
         "drops": lambda axes: _drop_rate(axes, run),
@@ -239,27 +238,34 @@ def draw(
         "distribution": lambda axes: _distribution(axes, run),
         "losses": lambda axes: _losses(axes, run, stages),
     }
-    if visits is not None and len(visits.query):
+    if len(visits.query):
         plans |= {
             "timelines": lambda axes: timelines(axes, run, visits),
             "consumed": lambda axes: consumed(axes, run, visits),
         }
     if loads:
         plans["loads"] = lambda axes: draw_loads(axes, loads)
-    with mpl.rc_context(STYLE):
-        return {name: svg_of(plan) for name, plan in plans.items()}
+    return {name: svg_of(plan) for name, plan in plans.items()}
 
 
 def svg_of(plan: Callable[[Axes], None], size: tuple[float, float] = (6.4, 3.2)) -> str:
-    figure, axes = plt.subplots(figsize=size, layout="constrained")
-    try:
-        plan(axes)
-        text = io.StringIO()
-        figure.savefig(text, format="svg", metadata={"Date": None, "Creator": None})
-    finally:
-        plt.close(figure)
+    with mpl.rc_context(STYLE):
+        figure, axes = plt.subplots(figsize=size, layout="constrained")
+        try:
+            plan(axes)
+            text = io.StringIO()
+            figure.savefig(text, format="svg", metadata={"Date": None, "Creator": None})
+        finally:
+            plt.close(figure)
     svg = text.getvalue()
     return svg[svg.index("<svg") :]
+
+
+def write_page(path: Path, template: str, **values: object) -> None:
+    """Fill in a template of this folder, and write it to `path`. Text is escaped. Raises OSError."""
+    text = resources.files("spillway.agents.pages").joinpath(template).read_text(encoding="utf-8")
+    environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined)
+    path.write_text(environment.from_string(text).render(**values), encoding="utf-8")
 
 
 def _tiles(report: Report) -> list[tuple[str, str]]:
@@ -276,28 +282,8 @@ def _tiles(report: Report) -> list[tuple[str, str]]:
     ]
 
 
-def render(
-    report: Report,
-    run: RunSeries,
-    notes: list[str] | None = None,
-    visits: Visits | None = None,
-    loads: Mapping[str, StageLoad] | None = None,
-) -> str:
-    """The page's text. `notes` are sentences shown at the end, escaped; `visits` and `loads` bring more charts."""
-    template = resources.files("spillway.agents.pages").joinpath("run_report.html").read_text(encoding="utf-8")
-    environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined)
-    charts = draw(run, list(report.stages), visits, loads)
-    return environment.from_string(template).render(
-        report=report, tiles=_tiles(report), charts=charts, notes=notes or []
-    )
-
-
 def write(
-    path: Path,
-    report: Report,
-    run: RunSeries,
-    notes: list[str] | None = None,
-    visits: Visits | None = None,
-    loads: Mapping[str, StageLoad] | None = None,
+    path: Path, report: Report, run: RunSeries, visits: Visits, loads: Mapping[str, StageLoad] | None = None
 ) -> None:
-    path.write_text(render(report, run, notes, visits, loads), encoding="utf-8")
+    charts = _charts(run, list(report.stages), visits, loads)
+    write_page(path, "run_report.html", report=report, tiles=_tiles(report), charts=charts)

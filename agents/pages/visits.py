@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from spillway.producers.recording.history import explained
 from spillway.producers.report import PREDICTION
 
 if TYPE_CHECKING:
@@ -110,30 +111,23 @@ def told(
     numbers = {name: number for number, name in enumerate(predecessors)}
     rows: list[tuple[float, ...]] = []
     for query, passed in timings.items():
-        known = {timing.stage: timing for timing in passed if timing.stage in numbers}
-        begins = _begins(known, predecessors, float(latency[query]))
+        begins = _begins(passed, predecessors, float(latency[query]))
         rows += [
-            (query, numbers[name], begins[name], timing.queued, timing.waited, timing.executed if timing.batch else 0.0)
-            for name, timing in known.items()
+            (query, numbers[one.stage], begins[one.stage], one.queued, one.waited, one.executed if one.batch else 0.0)
+            for one in passed
+            if one.stage in begins
         ]
     table = np.array(rows, float).reshape(-1, 6).T
     return _visits(tuple(predecessors), table, np.zeros(len(latency)))
 
 
 def _begins(
-    known: Mapping[str, StageTiming], predecessors: Mapping[str, Sequence[str]], latency: float
+    passed: Sequence[StageTiming], predecessors: Mapping[str, Sequence[str]], latency: float
 ) -> dict[str, float]:
     """When a query came to each stage that it passed, seconds since it was due."""
-    ends: dict[str, tuple[float, int]] = {}  # of explained time, and hops so far
-    begins: dict[str, tuple[float, int]] = {}
-    for name in predecessors:
-        if name in known:
-            begins[name] = max((ends[before] for before in predecessors[name] if before in ends), default=(0.0, 0))
-            timing = known[name]
-            ends[name] = (begins[name][0] + timing.queued + timing.waited + timing.executed, begins[name][1] + 1)
-    explained, stages = max(ends.values(), default=(0.0, 0))
-    hop = max(0.0, latency - explained) / (stages + 1) if np.isfinite(latency) else 0.0
-    return {name: seconds + (hops + 1) * hop for name, (seconds, hops) in begins.items()}
+    begins, (seconds, stages) = explained(passed, predecessors)
+    hop = max(0.0, latency - seconds) / (stages + 1) if np.isfinite(latency) else 0.0
+    return {name: begun + (before + 1) * hop for name, (begun, before) in begins.items()}
 
 
 def _visits(stages: tuple[str, ...], table: NDArray[np.float64], due: NDArray[np.float64]) -> Visits:
@@ -150,23 +144,23 @@ class StageLoad:
     high: NDArray[np.bool_]  # whether most replicas take the high budgets first
 
 
-def live_series(result: LoadResult, witness: Witness, graph: Graph, slo: float) -> tuple[RunSeries, list[str], Visits]:
-    """What became of each query, no notes, and the visits that outcomes told of. `slo` in seconds."""
+def live_series(result: LoadResult, witness: Witness, graph: Graph, slo: float) -> tuple[RunSeries, Visits]:
+    """What became of each query, and the visits that outcomes told of. `slo` in seconds."""
     latency = result.finished - result.due
     lost_at = [witness.lost_at.get(index, "") for index in range(len(result.due))]
     run = RunSeries(result.due, latency, result.kind == PREDICTION, lost_at, slo)
     before = {stage: graph.predecessors[stage] for stage in graph.order}
-    return run, [], told(witness.timings, latency, before)
+    return run, told(witness.timings, latency, before)
 
 
-def simulated_series(result: SimulationResult, observer: Observer) -> tuple[RunSeries, list[str], Visits]:
-    """What became of each query, no notes, and the visits that the observer followed."""
+def simulated_series(result: SimulationResult, observer: Observer) -> tuple[RunSeries, Visits]:
+    """What became of each query, and the visits that the observer followed."""
     lost_at = [""] * len(result.due)
     for stage, log in observer.stages.items():
         for index in log.drops:
             lost_at[index] = lost_at[index] or stage
     run = RunSeries(result.due, result.finished - result.due, result.kind == PREDICTION, lost_at, result.slo)
-    return run, [], observed(observer, result.due)
+    return run, observed(observer, result.due)
 
 
 def stage_loads(pipeline: Pipeline, result: SimulationResult, observer: Observer) -> dict[str, StageLoad]:

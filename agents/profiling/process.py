@@ -207,13 +207,6 @@ class NeedsSamples:
     """The stage has no samples of its own."""
 
 
-@dataclass(frozen=True, slots=True)
-class Broken:
-    """What went wrong, in words for the user."""
-
-    text: str
-
-
 class Measuring:
     """Runs a `Job` in a spawned process; iterating gives what it tells. Close it to end the process."""
 
@@ -238,8 +231,8 @@ class Measuring:
                         f"{self._place}: its process died during the measurement (exit code {code})"
                     ) from None
                 return
-            if isinstance(told, Broken):
-                raise ModelError(told.text)
+            if isinstance(told, str):
+                raise ModelError(told)
             yield told
 
     def close(self) -> None:
@@ -258,7 +251,7 @@ def _serve(pipe: Connection, job: Job) -> None:
     except (BrokenPipeError, ConnectionResetError):
         return  # nobody listens any more
     except SpillwayError as error:
-        pipe.send(Broken(str(error)))
+        pipe.send(str(error))
 
 
 def _send(pipe: Connection, told: Any) -> None:

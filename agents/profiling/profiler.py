@@ -60,7 +60,7 @@ def _steps(last: int) -> list[int]:
 
 
 class Profiler:
-    """Measures stages of one pipeline. `progress` hears of each size that is done."""
+    """Measures stages of one pipeline. `progress` hears how many sizes are done."""
 
     def __init__(
         self,
@@ -70,7 +70,6 @@ class Profiler:
         sizes: tuple[int, ...] | None,
         effort: Effort,
         seed: int = 0,
-        progress: Callable[[Measured], None] = lambda _measured: None,
     ) -> None:
         """`samples`: queries for the root stages; `sizes`: batches to measure, besides 1 and each stage's largest."""
         self._pipeline = pipeline
@@ -78,7 +77,8 @@ class Profiler:
         self._sizes = sizes
         self._effort = effort
         self._seed = seed
-        self.progress = progress
+        self.progress: Callable[[int], object] = bool
+        self._done = 0
         self._shares: dict[str, list[Share]] = {}  # by stage, what it made of its samples
         self._loads: dict[str, float] = {}  # by stage, seconds until its process was ready
 
@@ -111,7 +111,8 @@ class Profiler:
                         needs = True
                     elif isinstance(told, tuple):
                         found[told[0]] = told[1]
-                        self.progress(told[1])
+                        self._done += 1
+                        self.progress(self._done)
                     elif told is not None:
                         self._shares[stage.name] = told
             if not needs:

@@ -8,10 +8,8 @@ when all that its record led to is on the topics. (d) The run comes to rest, and
 from __future__ import annotations
 
 import json
-import traceback
 from collections import Counter, defaultdict
 from contextlib import nullcontext
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from spillway.agents.memory.broker import Standing
@@ -19,6 +17,7 @@ from spillway.agents.proof.drawing import drawn
 from spillway.agents.proof.meaning import Lost, Meaning, lost_of, text_of
 from spillway.agents.proof.models import VALUE
 from spillway.agents.proof.play import Play
+from spillway.agents.sim.faults.oracle import Proof, crash
 from spillway.lineage import headers
 from spillway.lineage.message import PREDICTION, Outcome
 from spillway.lineage.metric_names import GATE
@@ -53,7 +52,7 @@ class Judge:
 
     def judge(self) -> list[str]:
         play = self._play
-        self.problems += [_crash(error) for error in play.failed]
+        self.problems += [crash(error) for error in play.failed]
         if self.problems:
             return self.problems
         self._read_messages()
@@ -169,12 +168,6 @@ def _is_of(flags: Mapping[str, Any], said: str) -> bool:
     )
 
 
-def _crash(error: BaseException) -> str:
-    frames = traceback.extract_tb(error.__traceback__)
-    where = f" (line {frames[-1].lineno} of {frames[-1].filename})" if frames else ""
-    return f"(e) {type(error).__name__}: {error}{where}"
-
-
 def judged(case: Case, seed: int) -> tuple[Play | None, list[str]]:
     """Play a case and judge it. Whatever it raises is a problem of this seed."""
     play = None
@@ -182,27 +175,7 @@ def judged(case: Case, seed: int) -> tuple[Play | None, list[str]]:
         play = Play(case, seed)
         return play, Judge(play.run()).judge()
     except Exception as error:  # noqa: BLE001 - whatever is played, or was mutated, may raise anything
-        return play, [_crash(error)]
-
-
-@dataclass(slots=True)
-class Proof:
-    """What came of some schedules."""
-
-    schedules: int = 0
-    failed: dict[int, list[str]] = field(default_factory=dict)  # by seed: what the oracle found
-    struck: Counter[str] = field(default_factory=Counter)
-    queries: int = 0
-    stages: int = 0
-    seconds: float = 0.0  # of virtual time
-
-    def add(self, other: Proof) -> None:
-        self.schedules += other.schedules
-        self.failed |= other.failed
-        self.struck.update(other.struck)
-        self.queries += other.queries
-        self.stages += other.stages
-        self.seconds += other.seconds
+        return play, [crash(error)]
 
 
 def prove(seeds: Iterable[int], limited: Callable[[], AbstractContextManager[object]] = nullcontext) -> Proof:
@@ -212,12 +185,10 @@ def prove(seeds: Iterable[int], limited: Callable[[], AbstractContextManager[obj
         case = drawn(seed)
         with limited():
             play, found = judged(case, seed)
-        if found:
-            proof.failed[seed] = found
-        proof.schedules += 1
+        proof.judge(seed, found)
         if play is not None:
             proof.struck.update(play.struck)
             proof.queries += len(play.asked)
-            proof.stages += len(play.pipeline.spec.stages)
+            proof.counts["stages"] += len(play.pipeline.spec.stages)
             proof.seconds += play.seconds
     return proof

@@ -21,7 +21,7 @@ from spillway.agents.testing.front import Front
 from spillway.agents.testing.gate import GateFront
 from spillway.agents.testing.service import Service
 from spillway.lineage import headers
-from spillway.lineage.errors import BrokerError, SpillwayError
+from spillway.lineage.errors import BrokerError
 from spillway.lineage.keys import partition_for
 from spillway.lineage.ports import Outgoing
 from spillway.lineage.trace import TraceContext
@@ -42,11 +42,8 @@ _CALM: Final = 1.5  # seconds that a run goes on when all is done: what comes tw
 _MOST: Final = 90.0  # seconds after the last fault until which all is done
 _LEFT: Final = 30.0  # the same where an input has lost records: longer than joins wait
 _STRIKES: Final = 3.0  # seconds from the start in which processes die at calls of ports, and workers at batches
+_BESIDE: Final = ("copies", "parity")  # workers that run a stage's batches beside its own
 _STRAGGLES: Final = 1.0  # seconds more that a batch takes at a worker that is slow
-
-
-class EndlessError(SpillwayError):
-    """A run does not come to an end."""
 
 
 class _Drawn(Conditions):
@@ -87,7 +84,6 @@ class Play(Service):
         self.proof.network = Network(slow=case.slow)
         self._ahead = {slot: case.skew * self.random.uniform(-1.0, 1.0) for slot in self.slots}
         self._maker = QueryMaker(self.pipeline, slo=None, grace=GRACE, clock=(lambda: self.proof.now,) * 2)
-        self.served: dict[Slot, Served] = {}  # those of now
         self.all_served: list[Served] = []
         self.asked: dict[str, int] = {}  # queries, with their partitions
         self.unreadable: set[str] = set()  # those of them whose values are none
@@ -125,7 +121,7 @@ class Play(Service):
         """Return the stages of which so many workers have died that a query may have failed for it."""
         died: Counter[str] = Counter()
         for stage in self.pipeline.spec.stages:
-            for lane in stage.lanes or ("",):
+            for lane in (*(stage.lanes or ("",)), *_BESIDE):
                 died[stage.name] += self.deaths.get(name_of(stage.name, lane), 0)
         return {stage for stage, deaths in died.items() if deaths >= DEATHS}
 
@@ -168,13 +164,12 @@ class Play(Service):
 
     def left(self) -> dict[str, dict[str, int]]:
         """Return what the processes of now have in their tables, by their names; none where nothing is under way."""
-        return {f"{name}.{replica}": left for (name, replica), served in self.served.items() if (left := served.left)}
+        return {f"{name}.{replica}": left for (name, replica), served in self._serving.items() if (left := served.left)}
 
     @property
     def stopped(self) -> set[tuple[str, int]]:
         """What partitions of which stages, or of the gate, were said to have lost what comes next."""
-        fronts: list[Front | GateFront] = self.all_served  # type: ignore[assignment]
-        return {(front.metrics.stage, partition) for front in fronts for partition in front.metrics.stopped}
+        return {(served.metrics.stage, partition) for served in self.all_served for partition in served.metrics.stopped}
 
     def _schedule_queries(self) -> None:
         when = START
@@ -222,7 +217,6 @@ class Play(Service):
         if isinstance(served, GateFront):
             served.transactions.breaks = self._breaks
             self._watch_reading(served)
-        self.served[slot] = served
         self.all_served.append(served)
         return served
 
@@ -306,14 +300,14 @@ class Play(Service):
     def _strike_process(self, fault: Fault) -> None:
         slot = fault.name, fault.replica
         process = self._processes[slot]
-        if not process.alive or process.withheld is not None or slot not in self.served:
+        if not process.alive or process.withheld is not None or slot not in self._serving:
             return
         self.struck[fault.kind.value] += 1
         if fault.kind is Kind.KILL:
             process.kill()
             self._died(slot)
         elif fault.kind is Kind.LEAVE:
-            process.start(self._leave(self.served[slot]))
+            process.start(self._leave(self._serving[slot]))
         elif fault.kind is Kind.SLOW:
             for wire in process.wires:
                 wire.slow = fault.seconds / 4  # type: ignore[attr-defined] # a process has no other links
@@ -338,7 +332,7 @@ class Play(Service):
             members = {name: each for name, each in whole.members.items() if name != gone}
             whole = whole.model_copy(update={"members": members})
         told = ensembles.Served(whole, "prover", "", self.proof.now, self._epochs[stage], frame, "")
-        for slot, front in self.served.items():
+        for slot, front in self._serving.items():
             if slot[0] == stage and self._processes[slot].alive and isinstance(front, Front) and front.begun:
                 self.struck[Kind.MEMBERS.value] += 1
                 self._processes[slot].start(self._follow(front, told))

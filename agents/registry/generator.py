@@ -19,7 +19,7 @@ from spillway.lineage.errors import ModelError
 from spillway.topology.variants.manifest import NotBuilt
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
     from pathlib import Path
 
     from spillway.agents.registry.validation import Validation
@@ -60,9 +60,10 @@ def generate(
             try:
                 _check_hardware(device, kind, networks=networks)
                 file = folder / f"{kind}{_suffix(kind, networks=networks)}"
-                told = {} if file.exists() else _build(model, kind, validation, file, networks=networks)
-                if kind == "eager" and not networks:
-                    told = {"trust": skops_io().get_untrusted_types(file=file)}
+                if not file.exists():
+                    _build(model, kind, validation, file, networks=networks)
+                as_skops = kind == "eager" and not networks
+                told = {"trust": skops_io().get_untrusted_types(file=file)} if as_skops else {}
             except ModelError as error:
                 made.left_out.append(NotBuilt(format=kind, device=device, why=str(error)[:500]))
                 continue
@@ -115,20 +116,20 @@ def _check_hardware(device: str, kind: str, *, networks: bool) -> None:
         raise ModelError("torch's int8 matrix product needs batches of 17 or more there")
 
 
-def _build(model: Any, kind: str, validation: Validation, file: Path, *, networks: bool) -> dict[str, Any]:
+def _build(model: Any, kind: str, validation: Validation, file: Path, *, networks: bool) -> None:
+    """Write a variant to `file`. Raises ModelError that says why it cannot be."""
     if kind == "onnx-int8":
         _quantized(model, validation, file, networks=networks)
     elif networks:
         from spillway.agents.registry.programs import build  # noqa: PLC0415 - imports torch
 
         build(model, kind, validation.inputs, file)
+    elif kind == "eager":
+        skops_io().dump(model, file)
+    elif kind == "onnx":
+        _estimator_onnx(model, validation, file)
     else:
-        _ESTIMATORS[kind](model, validation, file)
-    return {}
-
-
-def _skops(model: Any, _validation: Validation, file: Path) -> None:
-    skops_io().dump(model, file)
+        raise ModelError("scikit-learn cannot change its precision")
 
 
 def _estimator_onnx(model: Any, validation: Validation, file: Path) -> None:
@@ -138,10 +139,6 @@ def _estimator_onnx(model: Any, validation: Validation, file: Path) -> None:
         raise ModelError("skl2onnx is not installed: pip install skl2onnx") from error
     first = np.asarray(next(iter(validation.inputs.values()))[:1], np.float32)
     file.write_bytes(to_onnx(model, first, options={"zipmap": False}).SerializeToString())
-
-
-def _no_precision(_model: Any, _validation: Validation, _file: Path) -> None:
-    raise ModelError("scikit-learn cannot change its precision")
 
 
 def _quantized(model: Any, validation: Validation, file: Path, *, networks: bool) -> None:
@@ -162,11 +159,3 @@ def _quantized(model: Any, validation: Validation, file: Path, *, networks: bool
     finally:
         logging.disable(before)
         logging.root.handlers[:] = handlers  # which its warning has made
-
-
-_ESTIMATORS: Final[dict[str, Callable[[Any, Validation, Path], None]]] = {
-    "eager": _skops,
-    "bf16": _no_precision,
-    "int8": _no_precision,
-    "onnx": _estimator_onnx,
-}

@@ -12,10 +12,12 @@ import hashlib
 import importlib
 import io
 import re
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from spillway.agents.models.adapters import skops_io
 from spillway.agents.models.inputs import taken
@@ -23,19 +25,15 @@ from spillway.agents.registry.archive import check_archive
 from spillway.lineage.errors import ModelError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from numpy.typing import NDArray
+    from collections.abc import Mapping, Sequence
 
     from spillway.agents.models.inputs import Inputs
 
 Arrays = list[Any]  # one array an input
 
 
-class Answers(Protocol):
-    """What runs a file: labels, and the scores of each class or None, of inputs in their order."""
-
-    def __call__(self, inputs: Arrays, /) -> tuple[NDArray[Any], NDArray[Any] | None]: ...
+# What runs a file: labels, and the scores of each class or None, of inputs in their order.
+Answers = Callable[[Arrays], tuple[NDArray[Any], NDArray[Any] | None]]
 
 
 class Registered:

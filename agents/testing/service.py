@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 from spillway.agents.core.gate import HELD_LIMIT
 from spillway.agents.core.joins import PAYLOAD_BYTES
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping
 
     from prometheus_client import Metric
-    from prometheus_client.registry import Collector
 
     from spillway.agents.memory.processes import Process
     from spillway.topology.load import Pipeline
@@ -39,24 +38,8 @@ _KILLS: Final = 0.02  # share of the calls to Kafka at which a process that is t
 _CALM: Final = Network(0.0002, 0.0003, 0.0)
 _DEATHS: Final = 50  # of a process in a row that ended by an error, before it is given up
 
-
 Slot = tuple[str, int]  # a stage, or the gate, and which replica of it
-
-
-class Served(Protocol):
-    """What runs in a process."""
-
-    @property
-    def metrics(self) -> Collector: ...
-
-    @property
-    def left(self) -> dict[str, int]:
-        """What of queries is in its tables, by what they are; nothing where none is under way."""
-        ...
-
-    async def serve(self) -> None: ...
-
-    def leave(self) -> None: ...
+Served = Front | GateFront  # what runs in a process
 
 
 class _Pace:

@@ -6,7 +6,7 @@ or a size changes). Good is a prediction within the query's own budget. Duration
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -47,30 +47,21 @@ class Figures:
     dropped: int
     late: int
     drop_rate: float  # what is not good
-    goodput: float  # good ones per second
+    goodput_rps: float  # good ones per second
     p50: float | None
     p90: float | None
     p99: float | None
-    invalid: float  # share of execution spent on what did not become good
-    drops: Mapping[str, int]  # by stage
-    batches: Mapping[str, float]  # mean size, by stage
+    invalid_rate: float  # share of execution spent on what did not become good
+    drops_per_stage: Mapping[str, int]
+    mean_batch: Mapping[str, float]  # by stage
 
     def as_json(self) -> dict[str, Any]:
         """As a JSON object; times in milliseconds."""
-        return {
-            "requests": self.requests,
-            "good": self.good,
-            "dropped": self.dropped,
-            "late": self.late,
-            "drop_rate": self.drop_rate,
-            "goodput_rps": self.goodput,
-            "p50_ms": _ms(self.p50),
-            "p90_ms": _ms(self.p90),
-            "p99_ms": _ms(self.p99),
-            "invalid_rate": self.invalid,
-            "drops_per_stage": dict(self.drops),
-            "mean_batch": dict(self.batches),
-        }
+        told = asdict(self)
+        for name in ("p50", "p90", "p99"):
+            seconds = told.pop(name)
+            told[f"{name}_ms"] = None if seconds is None else round(1000 * seconds, 3)
+        return told
 
 
 def figures(fates: Fates, drops: Mapping[str, int], batches: Mapping[str, float]) -> Figures:
@@ -86,15 +77,11 @@ def figures(fates: Fates, drops: Mapping[str, int], batches: Mapping[str, float]
         dropped=int((fates.kind == DROPPED).sum()),
         late=int((fates.predicted & ~good).sum()),
         drop_rate=1 - int(good.sum()) / requests if requests else 0.0,
-        goodput=int(good.sum()) / span if span > 0 else 0.0,
+        goodput_rps=int(good.sum()) / span if span > 0 else 0.0,
         p50=p50,
         p90=p90,
         p99=p99,
-        invalid=max(0.0, 1 - float(fates.spent[good].sum()) / total) if total > 0 else 0.0,
-        drops=dict(drops),
-        batches=dict(batches),
+        invalid_rate=max(0.0, 1 - float(fates.spent[good].sum()) / total) if total > 0 else 0.0,
+        drops_per_stage=dict(drops),
+        mean_batch=dict(batches),
     )
-
-
-def _ms(seconds: float | None) -> float | None:
-    return None if seconds is None else round(1000 * seconds, 3)

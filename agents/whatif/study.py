@@ -100,8 +100,9 @@ def judge(recorded: Figures, predicted: Figures) -> Verdict:
         if was is not None and will is not None:
             checks.append(Check(name, was, will, max(least, part * was), "ms"))
     requests = max(1, recorded.requests)
-    for stage, drops in recorded.drops.items():
-        checks.append(_share(f"drops at {stage}", drops / requests, predicted.drops.get(stage, 0) / requests, 0.25))
+    for stage, drops in recorded.drops_per_stage.items():
+        expected = predicted.drops_per_stage.get(stage, 0)
+        checks.append(_share(f"drops at {stage}", drops / requests, expected / requests, 0.25))
     worst = max(check.margin for check in checks)
     return Verdict(CLOSE if worst <= 1 else ROUGH if worst <= ROUGH_MARGIN else POOR, tuple(checks))
 

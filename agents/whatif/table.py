@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from rich.table import Table
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from spillway.agents.whatif.figures import Figures
-    from spillway.agents.whatif.study import Study
+    from spillway.agents.whatif.study import Row, Study
 
-_SHORT = ("", "policy", "bad %", "drop", "late", "good/s", "p50", "p99", "waste")
-_HEADINGS = ("", "policy", "drop rate", "dropped", "late", "good/s", "p50 ms", "p99 ms", "invalid", "drops")
+_NAMED: Final = ("", "policy")
+_HEADINGS: Final = (*_NAMED, "bad %", "drop", "late", "good/s", "p50", "p99", "waste", "drops")
 
 
 EXPLAINED = "bad: dropped or late; p50, p99: ms; waste: % of execution time spent on bad queries"
@@ -29,63 +28,50 @@ def head(study: Study) -> list[str]:
 
 
 def foot(study: Study) -> list[str]:
-    return [f"drops: by stage, {'/'.join(study.stages)}", *(f"note: {note}" for note in study.notes)]
+    """What comes after it: what its headings mean that need it, and the notes."""
+    return [EXPLAINED, f"drops: by stage, {'/'.join(study.stages)}", *(f"note: {note}" for note in study.notes)]
 
 
 def cells(study: Study) -> list[tuple[str, ...]]:
-    rows = ((row.label, row.policy, *_figures(row.figures, study.stages)) for row in study.all_rows)
-    return [_HEADINGS, *rows]
+    return [_HEADINGS, *(_cells(row, study.stages) for row in study.all_rows)]
 
 
 def table(study: Study, console: Console) -> Table:
     """Without the drops by stage, where a terminal has no room for them; --json and --html have them all."""
-    made = _table(study, drops=True)
+    made = _table(study, len(_HEADINGS))
     wide = console.measure(made, options=console.options.update(max_width=1_000)).maximum > console.width
-    return _table(study, drops=False) if wide else made
+    return _table(study, len(_HEADINGS) - 1) if wide else made
 
 
-def _table(study: Study, *, drops: bool) -> Table:
+def _table(study: Study, columns: int) -> Table:
     made = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
-    for heading in (*_SHORT, *(["drops"] if drops else ())):
-        names = {"": [row.label for row in study.all_rows], "policy": [row.policy for row in study.all_rows]}
-        made.add_column(
-            heading,
-            justify="left" if heading in names else "right",
-            no_wrap=heading not in names,
-            min_width=max((len(word) for name in names.get(heading, ()) for word in name.split()), default=0),
-        )
-    for number, row in enumerate(study.all_rows):
-        measured = study.recorded is not None and number == 0
-        apart = study.recorded is not None and number == 1
-        found = row.figures
-        made.add_row(
-            row.label,
-            row.policy,
-            f"{100 * found.drop_rate:.2f}",
-            *(str(found.dropped), str(found.late), f"{found.goodput:.1f}", _ms(found.p50), _ms(found.p99)),
-            f"{100 * found.invalid:.2f}",
-            *([_drops(found, study.stages)] if drops else ()),
-            style="bold" if measured else None,
-            end_section=apart,
-        )
+    headings, *rows = cells(study)
+    for at, heading in enumerate(headings[:columns]):
+        if heading in _NAMED:
+            longest = max(len(word) for row in rows for word in row[at].split())
+            made.add_column(heading, min_width=longest)
+        else:
+            made.add_column(heading, justify="right", no_wrap=True)
+    for row, texts in zip(study.all_rows, rows, strict=True):
+        style = "bold" if row is study.recorded else None
+        made.add_row(*texts[:columns], style=style, end_section=row is study.predicted)
     return made
 
 
-def _figures(found: Figures, stages: tuple[str, ...]) -> tuple[str, ...]:
+def _cells(row: Row, stages: tuple[str, ...]) -> tuple[str, ...]:
+    found = row.figures
     return (
-        f"{found.drop_rate:.2%}",
+        row.label,
+        row.policy,
+        f"{100 * found.drop_rate:.2f}",
         str(found.dropped),
         str(found.late),
-        f"{found.goodput:.1f}",
+        f"{found.goodput_rps:.1f}",
         _ms(found.p50),
         _ms(found.p99),
-        f"{found.invalid:.2%}",
-        _drops(found, stages),
+        f"{100 * found.invalid_rate:.2f}",
+        "/".join(str(found.drops_per_stage.get(stage, 0)) for stage in stages),
     )
-
-
-def _drops(found: Figures, stages: tuple[str, ...]) -> str:
-    return "/".join(str(found.drops.get(stage, 0)) for stage in stages)
 
 
 def _ms(seconds: float | None) -> str:

@@ -226,9 +226,9 @@ def read_traffic(
     `hop` stands in for what the recording shows of one, `choices` for how often it shows stages to choose what.
     Raises `UsageError` for what cannot be read, or is another pipeline's.
     """
-    if not traces.is_process(source) and is_recording(Path(source)):
+    if is_recording(Path(source)):
         return _of_recording(pipeline, read_recording(Path(source)), source, duration, hop, choices or {})
-    if not traces.is_process(source) and Path(source).is_dir():
+    if Path(source).is_dir():
         read_recording(Path(source))  # says what the directory lacks
     due = traces.arrivals(source, seed=seed, duration=duration)
     notes = ["a trace holds no outcomes: nothing shows how far to trust these predictions (use a recording)"]
@@ -259,8 +259,6 @@ def _of_recording(
         past = past.until(duration)
     choices, notes = _choices(pipeline, past, told)
     hops = _hops(past) if hop is None else None
-    if hop is None and hops is None:
-        notes.append(_USUAL_HOP)
     if recorded.digest != pipeline.digest:
         notes.append(
             f"{pipeline.path} has changed since the recording: the recorded configuration is simulated from the "

@@ -9,8 +9,8 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from spillway.agents.live.states import crash_points
 from spillway.agents.models.loading import load_stateful_model
+from spillway.agents.run import crash_points
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

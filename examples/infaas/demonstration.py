@@ -45,9 +45,17 @@ if TYPE_CHECKING:
     from spillway.topology.load import Pipeline
     from spillway.topology.variants.variant import Variant
 
-PHASES: Final = {"low": (0.0, 25.0, 8.0), "high": (25.0, 65.0, 80.0), "low again": (65.0, 105.0, 8.0)}
-"""From and to, in seconds, and queries a second."""
-SECONDS: Final = 105.0
+LOW, HIGH = 8.0, 80.0  # queries a second
+TURNS: Final = ((0.0, LOW), (15.0, LOW), (60.0, HIGH), (70.0, HIGH), (80.0, LOW), (125.0, LOW))
+"""When the rate turns, in seconds, and what it is then; in between it goes in a line."""
+PHASES: Final = {
+    "low": (0.0, 15.0),
+    "rise": (15.0, 60.0),
+    "high": (60.0, 70.0),
+    "fall": (70.0, 80.0),
+    "low again": (80.0, 125.0),
+}
+SECONDS: Final = 125.0
 GRACE: Final = 60.0  # a first call, and what waits for a worker to come
 ASKS: Final = {"quick": {"latency": 0.15, "accuracy": 0.9}, "accurate": {"latency": 0.5, "accuracy": 0.975}}
 NOISE: Final = 0.1
@@ -94,7 +102,7 @@ class Run:
     looks: list[Look] = field(default_factory=list)
 
     def phase(self, name: str) -> list[Asked]:
-        first, last, _ = PHASES[name]
+        first, last = PHASES[name]
         return [one for one in self.asked if first <= one.due < last]
 
     def cost(self, first: float, last: float) -> float:
@@ -102,13 +110,17 @@ class Run:
         return inside[-1].cost - inside[0].cost
 
     def most(self, name: str, variant: str) -> int:
-        first, last, _ = PHASES[name]
+        first, last = PHASES[name]
         return max((look.workers.get(variant, 0) for look in self.looks if first <= look.at < last), default=0)
 
 
 def dues() -> list[float]:
-    """When each query is due: evenly within a phase."""
-    return [first + n / rate for first, last, rate in PHASES.values() for n in range(int((last - first) * rate))]
+    """When each query is due: one whenever the rate has added up to one more."""
+    at = np.linspace(0.0, SECONDS, int(SECONDS * 1_000) + 1)
+    rates = np.interp(at, *zip(*TURNS, strict=True))
+    came = np.concatenate([[0.0], np.cumsum((rates[1:] + rates[:-1]) / 2 * np.diff(at))])
+    due: list[float] = np.interp(np.arange(int(came[-1])), came, at).tolist()
+    return due
 
 
 def look(run_dir: Path, pipeline: str, at: float) -> Look | None:
@@ -158,7 +170,7 @@ def _shown(workers: dict[str, int]) -> str:
 
 def static_choice(variants: tuple[Variant, ...]) -> dict[str, tuple[Variant, int]]:
     """`clipper+`: for each kind of query the variant and its workers that take its share of the peak at least cost."""
-    peak = max(rate for *_, rate in PHASES.values()) / len(ASKS) * SLACK
+    peak = HIGH / len(ASKS) * SLACK
     chosen = {}
     for kind, needs in ASKS.items():
         fit = [each for each in variants if each.accuracy >= needs["accuracy"] and each.latency <= needs["latency"]]
@@ -183,8 +195,8 @@ def run(console: Console, stack: ExitStack) -> bool:
         console.print(f"  {text}", style="dim", soft_wrap=True)
 
     stack.enter_context(served(ServiceSettings(pipeline, settings, work / "run"), say=say))
-    told_rates = " -> ".join(f"{rate:g}" for *_, rate in PHASES.values())
-    console.print(f"\n{told_rates} queries a second; durations and costs are emulated\n", style="bold")
+    text = f"{LOW:g} queries a second rise to {HIGH:g} and fall again; durations and costs are emulated"
+    console.print(f"\n{text}\n", style="bold")
     asyncio.run(ask(done, pipeline, settings, work / "run", say))
     console.print()
     console.print(by_phase(done))
@@ -202,13 +214,13 @@ def by_phase(done: Run) -> Table:
     table = Table(box=None, pad_edge=False)
     for title in ("", "queries/s", "met %", "wrong %", "p99 ms", "cost/s", "most workers"):
         table.add_column(title, justify="left" if title in ("", "most workers") else "right")
-    for name, (first, last, rate) in PHASES.items():
+    for name, (first, last) in PHASES.items():
         asked = done.phase(name)
         most = {each.name: done.most(name, each.name) for each in done.variants}
         latencies = [1e3 * (one.outcome.latency or 0.0) for one in asked if one.outcome.kind == "prediction"]
         table.add_row(
             name,
-            f"{rate:g}",
+            f"{len(asked) / (last - first):.0f}",
             f"{100 * float(np.mean([one.good for one in asked])):.1f}",
             f"{100 * _wrong(asked):.1f}",
             f"{np.percentile(latencies, 99):.0f}" if latencies else "-",
@@ -256,7 +268,7 @@ def write_page(done: Run, rows: list[tuple[str, str]]) -> None:
 
 
 def _framed(axes: Axes, label: str) -> None:
-    first, last, _ = PHASES["high"]
+    first, last = PHASES["high"]
     axes.axvspan(first, last, color="orange", alpha=0.1, lw=0)
     axes.set(xlabel="s", ylabel=label, xlim=(0, SECONDS))
 

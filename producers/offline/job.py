@@ -12,7 +12,7 @@ import queue
 import time
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 from spillway.lineage import reasons
 from spillway.lineage.errors import WireError
@@ -42,21 +42,6 @@ _POLL: Final = 0.1
 _NOTED: Final = 1.0  # seconds between two notes of since when outcomes may have come
 _SKEW: Final = 10.0  # seconds by which the broker's clock may be behind
 _WHY: Final = "why"  # the flag of a stage with variants that a row leaves out
-
-
-class Submit(Protocol):
-    """Sends a query, as `Client.submit` does."""
-
-    def __call__(
-        self,
-        inputs: Mapping[str, Value],
-        parameters: Mapping[str, Value],
-        /,
-        *,
-        deadline: float,
-        request_id: str,
-        headers: Mapping[str, str],
-    ) -> Future[Outcome]: ...
 
 
 @dataclass(slots=True)
@@ -119,7 +104,7 @@ class Job:
         pipeline: str,
         settings: ClientSettings,
         limits: Limits,
-        submit: Submit,
+        submit: Callable[..., Future[Outcome]],
         *,
         parameters: Mapping[str, Value],
         chunk: int = CHUNK,

@@ -9,11 +9,10 @@ over.
 
 from __future__ import annotations
 
-import io
 import json
 import os
 import time
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Self
 
@@ -26,113 +25,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
-# How much of an Avro container file is whole: its header, and its blocks up to the last sync marker.
-#
-# Avro readers fail somewhere in a torn last block, some of them after handing out half-read records. Here the lengths
-# alone are walked first, so that a reader can be given exactly the part that is complete.
-
-_MAGIC = b"Obj\x01"
-_SYNC_BYTES = 16
-_LONGEST_VARINT = 10
-
-
-@dataclass(slots=True)
-class Container:
-    """A container file: its metadata, and where its last complete block ends."""
-
-    path: Path
-    metadata: dict[str, str] = field(default_factory=dict)
-    complete_header: bool = False
-    end: int = 0
-    torn: int = 0  # bytes after `end`
-
-
-class _TornError(Exception):
-    """The file ends inside of what was being read."""
-
-
-def examine(path: Path) -> Container:
-    """Walk through the blocks of `path`. A file cut off anywhere is fine; `UsageError` if it is damaged otherwise."""
-    found = Container(path)
-    try:
-        with path.open("rb") as file:
-            size = os.fstat(file.fileno()).st_size
-            _walk(file, size, found)
-    except OSError as error:
-        raise UsageError(f"cannot read {path}: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise UsageError(f"{path} is damaged: its metadata is not text") from error
-    found.torn = size - found.end
-    return found
-
-
-def _walk(file: IO[bytes], size: int, found: Container) -> None:
-    try:
-        sync = _header(file, size, found)
-        found.complete_header = True
-        found.end = file.tell()
-        while found.end < size:
-            _block(file, size, sync, found)
-            found.end = file.tell()
-    except _TornError:
-        return
-
-
-def _header(file: IO[bytes], size: int, found: Container) -> bytes:
-    magic = file.read(len(_MAGIC))
-    if not _MAGIC.startswith(magic):
-        raise UsageError(f"{found.path} is not an Avro container file")
-    if magic != _MAGIC:
-        raise _TornError
-    while count := _long(file):
-        if count < 0:  # a block of the map that also tells its length in bytes
-            _long(file)
-        for _ in range(abs(count)):
-            key = _bytes(file, size, found).decode()
-            found.metadata[key] = _bytes(file, size, found).decode()
-    return _exactly(file, _SYNC_BYTES)
-
-
-def _block(file: IO[bytes], size: int, sync: bytes, found: Container) -> None:
-    count, length = _long(file), _long(file)
-    if count < 0 or length < 0:
-        raise UsageError(f"{found.path} is damaged at byte {found.end}: a block of {count} records, {length} bytes")
-    if file.tell() + length + _SYNC_BYTES > size:
-        raise _TornError
-    file.seek(length, os.SEEK_CUR)
-    if _exactly(file, _SYNC_BYTES) != sync:
-        raise UsageError(f"{found.path} is damaged in the block at byte {found.end}: it does not end in a sync marker")
-
-
-def _bytes(file: IO[bytes], size: int, found: Container) -> bytes:
-    length = _long(file)
-    if length < 0:
-        raise UsageError(f"{found.path} is damaged: an entry of {length} bytes in its metadata")
-    if file.tell() + length > size:
-        raise _TornError
-    return _exactly(file, length)
-
-
-def _exactly(file: IO[bytes], length: int) -> bytes:
-    data = file.read(length)
-    if len(data) < length:
-        raise _TornError
-    return data
-
-
-def _long(file: IO[bytes]) -> int:
-    value = 0
-    for place in range(_LONGEST_VARINT):
-        byte = _exactly(file, 1)[0]
-        value |= (byte & 0x7F) << (7 * place)
-        if byte < 0x80:  # noqa: PLR2004 (the continuation bit)
-            break
-    return (value >> 1) ^ -(value & 1)
-
-
 BLOCK_SECONDS = 1.0
 BLOCK_BYTES = 1 << 20
+_MAGIC = b"Obj\x01"
 _PATTERN = "recording-*.avro"
+_TEXTS = ("pipeline", "spec", "ingress", "egress")  # of what a recording says of itself
 _SCHEMA = fastavro.parse_schema(json.loads((Path(__file__).parent / "recorded.avsc").read_text(encoding="utf-8")))
 
 
@@ -195,10 +92,6 @@ class RecordingWriter:
         )
         self.counts[message.topic] = self.counts.get(message.topic, 0) + 1
 
-    @property
-    def written(self) -> int:
-        return sum(self.counts.values())
-
     def tick(self, now: float) -> None:
         """End the block when a second has passed, and the file when it is large enough. `now`: monotonic."""
         if now - self._flushed < BLOCK_SECONDS:
@@ -229,18 +122,54 @@ class RecordingWriter:
         self.close()
         self._part += 1
         path = self._directory / f"recording-{self._part:05d}.avro"
-        try:
-            self._file = path.open("xb")
-        except OSError as error:
-            raise UsageError(f"cannot write {path}: {error.strerror}") from error
+        self._file = path.open("xb")
         self._writer = Writer(self._file, _SCHEMA, "null", BLOCK_BYTES, _metadata(self._about, self._part))
         self._writer.flush()  # a file without its header is unreadable
+
+
+class _File:
+    """One file of a recording: its metadata, and its blocks up to a torn end.
+
+    A block that fails at the end of the file was cut off while it was written; one that fails before is damaged.
+    """
+
+    def __init__(self, path: Path) -> None:
+        """Raises UsageError for what is no Avro container file, or is damaged."""
+        self.path = path
+        self.metadata: dict[str, str] | None = None  # none where the file ends within its header
+        self._end = 0  # of the last whole block
+        for _ in self.blocks():
+            continue
+        self.torn = path.stat().st_size - self._end  # bytes
+
+    def blocks(self) -> Iterator[Any]:
+        with self.path.open("rb") as file:
+            if not _MAGIC.startswith(file.read(len(_MAGIC))):
+                raise UsageError(f"{self.path} is not an Avro container file")
+            file.seek(0)
+            try:
+                blocks = fastavro.block_reader(file, _SCHEMA)
+                self.metadata, self._end = blocks.metadata, file.tell()
+                for block in blocks:
+                    self._end = block.offset + block.size
+                    yield block
+            except Exception as error:  # on damaged bytes fastavro raises what it happens to run into
+                if file.tell() < os.fstat(file.fileno()).st_size:
+                    raise UsageError(f"{self.path} is damaged in the block at byte {self._end}: {error}") from error
+
+    def messages(self) -> Iterator[Recorded]:
+        for block in self.blocks():
+            try:
+                found = [_recorded(record) for record in block]
+            except Exception as error:  # as above
+                raise UsageError(f"{self.path} is damaged: {error}") from error
+            yield from found
 
 
 class Recording:
     """A recording on disk, opened by `read_recording`. Files are read when asked for, one at a time."""
 
-    def __init__(self, directory: Path, about: About, files: list[Container]) -> None:
+    def __init__(self, directory: Path, about: About, files: list[_File]) -> None:
         self.directory = directory
         self.about = about
         self._files = files
@@ -248,12 +177,12 @@ class Recording:
     @property
     def torn_bytes(self) -> int:
         """How many bytes at the end of the last file a crash left incomplete; they are not read."""
-        return sum(container.torn for container in self._files)
+        return sum(file.torn for file in self._files)
 
     def messages(self) -> Iterator[Recorded]:
         """Every complete message, in the order of recording (in order of offsets within a partition)."""
-        for container in self._files:
-            yield from _messages(container)
+        for file in self._files:
+            yield from file.messages()
 
     def queries(self) -> list[Recorded]:
         """What arrived at the ingress, in order of arrival."""
@@ -277,65 +206,22 @@ def read_recording(directory: Path) -> Recording:
     paths = sorted(directory.glob(_PATTERN)) if directory.is_dir() else []
     if not paths:
         raise UsageError(f"{directory} holds no recording: no file is named {_PATTERN}")
-    files = [examine(path) for path in paths]
-    for number, container in enumerate(files, start=1):
-        if container.path.name != f"recording-{number:05d}.avro":
+    files = [_File(path) for path in paths]
+    for number, file in enumerate(files, start=1):
+        if file.path.name != f"recording-{number:05d}.avro":
             raise UsageError(f"{directory} lacks recording-{number:05d}.avro: the recording is incomplete")
-        if container.torn and container is not files[-1]:
-            raise UsageError(f"{container.path} ends in the middle of a block, but is not the last file: it was cut")
-    while len(files) > 1 and not files[-1].complete_header:
+        if file.torn and file is not files[-1]:
+            raise UsageError(f"{file.path} ends in the middle of a block, but is not the last file: it was cut")
+    while len(files) > 1 and files[-1].metadata is None:
         files.pop()  # killed while it began a new file
-    if not files[0].complete_header:
+    if files[0].metadata is None:
         raise UsageError(f"{files[0].path} ends within its header: nothing was recorded")
-    return Recording(directory, _about(files[0]), files)
-
-
-def _messages(container: Container) -> Iterator[Recorded]:
-    with container.path.open("rb") as file:
-        records = _records(io.BufferedReader(_Prefix(file, container.end)))
-        while True:
-            try:
-                record = next(records, None)
-            except Exception as error:  # on damaged bytes fastavro raises what it happens to run into
-                raise UsageError(f"{container.path} is damaged: {error}") from error
-            if record is None:
-                return
-            yield record
-
-
-def _records(whole: IO[bytes]) -> Iterator[Recorded]:
-    for record in fastavro.reader(whole, _SCHEMA):
-        yield _recorded(record)
-
-
-class _Prefix(io.RawIOBase):
-    """The first `end` bytes of a file."""
-
-    def __init__(self, file: IO[bytes], end: int) -> None:
-        self._file = file
-        self._left = end
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        data = self._file.read(min(len(buffer), self._left))
-        buffer[: len(data)] = data
-        self._left -= len(data)
-        return len(data)
+    return Recording(directory, _about(files[0].path, files[0].metadata), files)
 
 
 def _recorded(record: dict[str, Any]) -> Recorded:
     headers = tuple((header["key"], header["value"]) for header in record["headers"])
-    return Recorded(
-        topic=record["topic"],
-        partition=record["partition"],
-        offset=record["offset"],
-        timestamp=record["timestamp"] / 1000,
-        key=record["key"],
-        headers=headers,
-        value=record["value"],
-    )
+    return Recorded(**record | {"timestamp": record["timestamp"] / 1000, "headers": headers})
 
 
 def _arrival(message: Recorded) -> tuple[float, int, int]:
@@ -353,33 +239,19 @@ def _make_directory(directory: Path) -> None:
 
 
 def _metadata(about: About, part: int) -> dict[str, str]:
-    said = {
-        "spillway.pipeline": about.pipeline,
-        "spillway.spec": about.spec,
-        "spillway.ingress": about.ingress,
-        "spillway.egress": about.egress,
-        "spillway.fronts": json.dumps(about.fronts),
-        "spillway.policies": json.dumps(about.policies),
-        "spillway.workers": json.dumps(about.workers),
-        "spillway.started": repr(about.started),
-        "spillway.part": str(part),
-    }
-    return said if about.period is None else said | {"spillway.period": repr(about.period)}
+    """Return an `About` as an Avro file's metadata: texts as they are, all else as JSON; None is left out."""
+    said = {name: value for name, value in asdict(about).items() if value is not None}
+    texts = {name: value if isinstance(value, str) else json.dumps(value) for name, value in said.items()}
+    return {f"spillway.{name}": text for name, text in (texts | {"part": str(part)}).items()}
 
 
-def _about(container: Container) -> About:
-    said = container.metadata
+def _about(path: Path, said: dict[str, str]) -> About:
+    found: dict[str, Any] = {}
     try:
-        return About(
-            pipeline=said["spillway.pipeline"],
-            spec=said["spillway.spec"],
-            ingress=said["spillway.ingress"],
-            egress=said["spillway.egress"],
-            fronts=json.loads(said["spillway.fronts"]),
-            policies=json.loads(said["spillway.policies"]),
-            started=float(said["spillway.started"]),
-            period=float(said["spillway.period"]) if "spillway.period" in said else None,
-            workers=json.loads(said.get("spillway.workers", "{}")),  # none in older recordings
-        )
-    except (KeyError, ValueError) as error:
-        raise UsageError(f"{container.path} is an Avro file, but not a Spillway recording ({error})") from error
+        for each in fields(About):
+            text = said.get(f"spillway.{each.name}")
+            if text is not None:  # older recordings have fewer
+                found[each.name] = text if each.name in _TEXTS else json.loads(text)
+        return About(**found)
+    except (TypeError, ValueError) as error:
+        raise UsageError(f"{path} is an Avro file, but not a Spillway recording ({error})") from error

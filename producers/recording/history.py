@@ -23,7 +23,7 @@ from spillway.lineage.values.codec import Decoder
 from spillway.producers import report
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -95,21 +95,12 @@ def history(recording: Recording, predecessors: dict[str, tuple[str, ...]], limi
     return reader.history()
 
 
-@dataclass(slots=True)
-class _Ended:
-    at: float
-    kind: int
-    stage: str
-    timings: list[StageTiming]
-    path: dict[str, tuple[str, ...]]
-
-
 class _Reader:
     """Collects what one pass over the messages gives; a query and its outcome may come in either order."""
 
     def __init__(self, decoder: Decoder, predecessors: dict[str, tuple[str, ...]]) -> None:
         self.came: dict[str, tuple[float, float, int]] = {}  # by request id: due (unix), budget, partition
-        self._ended: dict[str, _Ended] = {}
+        self._ended: dict[str, tuple[float, Outcome, dict[str, tuple[str, ...]]]] = {}  # when, and the choices
         self._decoder = decoder
         self._predecessors = predecessors
         self._unreadable = 0
@@ -134,8 +125,7 @@ class _Reader:
         except WireError:
             self._unreadable += 1
             return
-        if headers.request_id not in self._ended:
-            self._ended[headers.request_id] = _ended(message.timestamp, outcome, headers.path)
+        self._ended.setdefault(headers.request_id, (message.timestamp, outcome, headers.path))
 
     def history(self) -> History:
         ids = sorted(self.came, key=lambda name: self.came[name][0])
@@ -156,39 +146,44 @@ class _Reader:
             unreadable=self._unreadable,
         )
         for index, name in enumerate(ids):
-            ended = self._ended.get(name)
-            if ended is not None:
-                made.latency[index] = max(0.0, ended.at - self.came[name][0])
-                self._add(made, index, ended)
-                if ended.kind == report.PREDICTION:
-                    explained, stages = self._explained(ended.timings)
-                    made.hop[index] = max(0.0, (made.latency[index] - explained) / (stages + 1))
+            if name in self._ended:
+                at, outcome, path = self._ended[name]
+                made.latency[index] = max(0.0, at - self.came[name][0])
+                self._add(made, index, outcome, path)
         return made
 
-    def _add(self, made: History, index: int, ended: _Ended) -> None:
-        made.kind[index] = ended.kind
-        made.paths[index] = ended.path
-        if ended.kind != report.PREDICTION:
-            made.lost_at[index] = ended.stage
-            made.stages.setdefault(ended.stage, StageRecord())
-        for timing in ended.timings:
+    def _add(self, made: History, index: int, outcome: Outcome, path: dict[str, tuple[str, ...]]) -> None:
+        made.kind[index] = _KINDS[outcome.kind]
+        made.paths[index] = path
+        if outcome.kind == PREDICTION:
+            _, (seconds, stages) = explained(outcome.timings, self._predecessors)
+            made.hop[index] = max(0.0, (made.latency[index] - seconds) / (stages + 1))
+        else:
+            made.lost_at[index] = outcome.stage
+            made.stages.setdefault(outcome.stage, StageRecord())
+        for timing in outcome.timings:
             made.spent[index] += _add_timing(made.stages.setdefault(timing.stage, StageRecord()), timing)
-        for chooser, chosen in ended.path.items():
+        for chooser, chosen in path.items():
             made.choices.setdefault(chooser, Counter())["+".join(chosen)] += 1
 
-    def _explained(self, timings: list[StageTiming]) -> tuple[float, int]:
-        """Seconds from the roots to the end along the longest path, by the stages' own timings, and its stages."""
-        spent = {timing.stage: timing.queued + timing.waited + timing.executed for timing in timings}
-        ends: dict[str, tuple[float, int]] = {}
-        for stage, before in self._predecessors.items():  # in topological order
-            if stage in spent:
-                seconds, stages = max((ends[name] for name in before if name in ends), default=(0.0, 0))
-                ends[stage] = (seconds + spent[stage], stages + 1)
-        return max(ends.values(), default=(0.0, 0))
 
+def explained(
+    timings: Iterable[StageTiming], predecessors: Mapping[str, Sequence[str]]
+) -> tuple[dict[str, tuple[float, int]], tuple[float, int]]:
+    """Return when each stage that a query passed began, and when the last ended, by the stages' own timings.
 
-def _ended(at: float, outcome: Outcome, path: dict[str, tuple[str, ...]]) -> _Ended:
-    return _Ended(at, _KINDS[outcome.kind], outcome.stage, outcome.timings, path)
+    Each is told as seconds since the roots began, along the longest path, and the stages that came before.
+    `predecessors` by stage, in topological order.
+    """
+    known = {timing.stage: timing for timing in timings}
+    begins: dict[str, tuple[float, int]] = {}
+    ends: dict[str, tuple[float, int]] = {}
+    for stage, before in predecessors.items():
+        if stage in known:
+            seconds, stages = begins[stage] = max((ends[name] for name in before if name in ends), default=(0.0, 0))
+            timing = known[stage]
+            ends[stage] = (seconds + timing.queued + timing.waited + timing.executed, stages + 1)
+    return begins, max(ends.values(), default=(0.0, 0))
 
 
 def _add_timing(stage: StageRecord, timing: StageTiming) -> float:

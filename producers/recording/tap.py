@@ -10,11 +10,11 @@ import logging
 import time
 from typing import TYPE_CHECKING, Any
 
-from confluent_kafka import Consumer, KafkaError, TopicPartition
+from confluent_kafka import KafkaError
 
 from spillway.lineage.errors import BrokerError
+from spillway.producers.cluster import Reader
 from spillway.producers.kafka.records import header_pairs
-from spillway.producers.patience import patiently
 from spillway.producers.recording.files import Recorded
 
 if TYPE_CHECKING:
@@ -28,6 +28,11 @@ log = logging.getLogger(__name__)
 _REQUEST_SECONDS = 10.0
 _READ_AT_ONCE = 1000
 _POLL_SECONDS = 0.1
+_OPTIONS = {
+    "isolation.level": "read_committed",  # what clients see of the egress
+    "auto.offset.reset": "error",
+    "queued.max.messages.kbytes": 65536,
+}
 
 
 class Tap:
@@ -35,29 +40,20 @@ class Tap:
 
     def __init__(self, settings: ClientSettings, topics: Sequence[str]) -> None:
         """Find the present ends of `topics` and start there; `BrokerError` where one cannot be read."""
-        self._where = settings.bootstrap
-        self._consumer = Consumer(
-            {
-                **settings.confluent(),
-                "group.id": "spillway.record",  # librdkafka wants one; it is never joined and nothing is committed
-                "enable.auto.commit": False,
-                "isolation.level": "read_committed",  # what clients see of the egress
-                "auto.offset.reset": "error",
-                "queued.max.messages.kbytes": 65536,
-            },
-            logger=log,
-        )
+        self._reader = reader = Reader(settings, _OPTIONS)
         self.unreadable = 0  # messages left out, as a header's key was no text
         try:
-            self._consumer.assign(self._ends(topics))
+            counts = {topic: reader.partitions(topic, _REQUEST_SECONDS) for topic in topics}
+            ends = [reader.ends(topic, count, _REQUEST_SECONDS) for topic, count in counts.items()]
+            reader.assign([place for places in ends for place in places])
         except BaseException:
-            self._consumer.close()
+            reader.close()
             raise
 
     def copy(self, writer: RecordingWriter, until: float, stopped: Callable[[], bool]) -> None:
         """Copy into `writer` until the monotonic time `until`, or until `stopped()`."""
         while time.monotonic() < until and not stopped():
-            for message in self._consumer.consume(_READ_AT_ONCE, _POLL_SECONDS):
+            for message in self._reader.read(_POLL_SECONDS, _READ_AT_ONCE):
                 if message.error() is not None:
                     self._judge(message)
                     continue
@@ -67,28 +63,7 @@ class Tap:
             writer.tick(time.monotonic())
 
     def close(self) -> None:
-        self._consumer.close()
-
-    def _ends(self, topics: Sequence[str]) -> list[TopicPartition]:
-        listed = patiently(self._listed, f"reach Kafka at {self._where}", _REQUEST_SECONDS)
-        absent = [name for name in topics if name not in listed or listed[name].error is not None]
-        if absent:
-            raise BrokerError(
-                f"{self._where} has no topic {', '.join(absent)}: start the pipeline with 'spillway serve' first"
-            )
-        return [self._end(name, partition) for name in topics for partition in listed[name].partitions]
-
-    def _listed(self, seconds: float) -> dict[str, Any]:
-        return dict(self._consumer.list_topics(timeout=seconds).topics)
-
-    def _end(self, topic: str, partition: int) -> TopicPartition:
-        def ask(seconds: float) -> int:
-            answer = self._consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=seconds)
-            return int(answer[1])
-
-        return TopicPartition(
-            topic, partition, patiently(ask, f"find the end of {topic}[{partition}]", _REQUEST_SECONDS)
-        )
+        self._reader.close()
 
     def _recorded(self, message: Any) -> Recorded | None:
         headers = header_pairs(message)

@@ -81,7 +81,7 @@ def test_mistakes_are_named_and_leave_nothing(pipeline, broker, tmp_path):
     other.write_text(pipeline.read_text().replace("name: ", "name: not-", 1))
     process, said = record(other, broker, "-o", str(tmp_path / "r"))
     assert process.wait(600) == 1
-    assert "start the pipeline with 'spillway serve' first" in said
+    assert "is it running there ('spillway serve PIPELINE')?" in said
     assert not (tmp_path / "r").exists()
     process, said = record(pipeline, broker, "-o", str(tmp_path))
     assert process.wait(600) == 2

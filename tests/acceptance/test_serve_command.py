@@ -159,7 +159,7 @@ def test_what_cannot_work_is_refused_at_once(project, unique_name, broker):
         return done.stderr
 
     refused("nowhere.yaml")
-    assert "its stages are greet" in refused("pipeline.yaml", "--stage", "nonsense")
+    assert "has no stage 'nonsense'; known: greet" in refused("pipeline.yaml", "--stage", "nonsense")
     refused("pipeline.yaml", "--stage", "greet", "--gate")
     ServeEntry(unique_name, "pipeline.yaml", broker, None, os.getpid(), time.time()).write(project / ".spillway/run")
     assert "already served" in refused("pipeline.yaml")

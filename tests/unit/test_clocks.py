@@ -263,7 +263,7 @@ STAMPS = {
     *("agents/live/gate/process.py", "agents/live/operator/changes.py"),
     *("agents/live/operator/letters.py", "agents/live/operator/switch.py", "agents/live/registry.py"),
     *("agents/live/sizes.py", "agents/live/stage/guard.py", "agents/live/stage/scaling.py"),
-    *("agents/live/stateful/process.py", "agents/live/stateful/reigning.py", "agents/live/stateful/roles.py"),
+    *("agents/live/stateful/process.py", "agents/live/stateful/reigning.py"),
     *("agents/live/states/beats.py", "agents/registry/register.py", "agents/supervise/child.py"),
     *("agents/supervise/ownership.py", "agents/supervise/service.py", "agents/supervise/tuning.py"),
     *("producers/generations.py", "producers/load/generator.py"),

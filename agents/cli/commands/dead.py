@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from spillway.agents.cli.cluster import Source, from_source
+from spillway.agents.cli.columns import columns
 from spillway.agents.cli.options import SuggestingGroup, json_option, pipeline_argument, positive
 from spillway.agents.live.operator.letters import Letter, Letters
 from spillway.agents.live.operator.letters import retried as retried_of
@@ -180,10 +181,8 @@ def _line(letter: Letter, told: dict[str, Any]) -> str:
 
 
 def _tell_list(found: list[Letter], shown: list[Letter], hidden: int, unreadable: int) -> None:
-    rows = [_row(letter) for letter in shown]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for letter, row in zip(shown, rows, strict=True):
-        click.echo("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+    for letter, line in zip(shown, columns([_row(letter) for letter in shown]), strict=True):
+        click.echo(line)
         click.echo(f"    {' '.join(letter.content.text.split())[:_TEXT]}")
     counts = Counter((letter.content.stage, letter.content.reason) for letter in found)
     each = ", ".join(f"{number} {stage} {reason}" for (stage, reason), number in counts.most_common())

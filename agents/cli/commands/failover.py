@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import getpass
 import json
-import os
 from dataclasses import asdict
 
 import click
@@ -32,11 +30,12 @@ def failover(source: Source, stage: str, shard: int, why: str, timeout: float, *
     Example: spillway change failover pipeline.yaml detect --shard 1 --why "new kernel on this machine"
     """  # noqa: D301 - click's own marks
     from spillway.agents.live.operator.switch import Switch, check_place  # noqa: PLC0415 - Kafka only where there is something to do
+    from spillway.agents.live.sizes import writer  # noqa: PLC0415 - the same
 
     place = check_place(source.spec, stage, shard)
     with Switch(source.settings, source.spec, place) as switch:
         switch.await_backup()
-        done = switch.switch(f"{getpass.getuser()}@{os.uname().nodename}", why, timeout)
+        done = switch.switch(writer(), why, timeout)
     if as_json:
         click.echo(json.dumps(asdict(done)))
         return

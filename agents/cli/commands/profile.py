@@ -127,15 +127,8 @@ def profile(
     for name in ONE_THREAD_EACH:
         os.environ.setdefault(name, "1")  # as a served stage has it
     samples = None if sample is None else given_samples(sample, seed)
-    done: list[Measured] = []
     profiler = Profiler(loaded, samples=samples, sizes=batches, effort=Effort(runs=runs), seed=seed)
-    with progress_bar("measuring", sum(len(profiler.sizes(stage)) for stage in chosen)) as progress:
-
-        def note(measured: Measured) -> None:
-            done.append(measured)
-            progress(len(done))
-
-        profiler.progress = note
+    with progress_bar("measuring", sum(len(profiler.sizes(stage)) for stage in chosen)) as profiler.progress:
         left = (
             {} if stages else {each.name: f"has {each.unmeasured}" for each in loaded.written.stages if each.unmeasured}
         )

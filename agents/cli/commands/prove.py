@@ -10,16 +10,15 @@ import signal
 import time
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import click
 from rich.console import Console
 
 from spillway.agents.proof import oracle as stateless
 from spillway.agents.proof.drawing import drawn as drawn_case
-from spillway.agents.sim.faults.oracle import Proof, judged
-from spillway.agents.sim.faults.oracle import prove as prove_seeds
+from spillway.agents.sim.faults import oracle as stateful
+from spillway.agents.sim.faults.oracle import Proof
 from spillway.agents.sim.faults.play import EndlessError
 from spillway.agents.sim.faults.schedule.drawing import drawn
 from spillway.agents.sim.faults.schedule.scenario import TOPOLOGIES
@@ -27,33 +26,20 @@ from spillway.checkpoint.modes import MODES
 from spillway.lineage.errors import SpillwayError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Sequence
 
 _CHUNK = 50  # seeds that a process plays before it tells
 _SHOWN = 10  # failures
 _LONGEST = 120.0  # seconds of CPU time for a schedule, a thousand times what one takes
 STATEFUL, STATELESS = "stateful", "stateless"
+_KEPT: Final = {
+    STATEFUL: ", each with one outcome that depends on recovered states",
+    STATELESS: ", each with one outcome, which is right",
+}
 
 
 class UnprovenError(SpillwayError):
     """A schedule ended with a promise broken."""
-
-
-@dataclass(slots=True)
-class _Both:
-    """What came of the schedules of some seeds."""
-
-    stateful: Proof = field(default_factory=Proof)
-    stateless: stateless.Proof = field(default_factory=stateless.Proof)
-
-    def add(self, other: _Both) -> None:
-        self.stateful.add(other.stateful)
-        self.stateless.add(other.stateless)
-
-    @property
-    def failed(self) -> Mapping[tuple[str, int], list[str]]:
-        kinds = ((STATEFUL, self.stateful.failed), (STATELESS, self.stateless.failed))
-        return {(kind, seed): found for kind, failed in kinds for seed, found in failed.items()}
 
 
 @click.command()
@@ -108,20 +94,26 @@ def prove(
         _show(seed, kinds, topology, mode)
         return
     began = time.perf_counter()
-    proof = _Both()
-    console = Console()
+    proofs = {each: Proof() for each in kinds}
+    failed: list[tuple[str, int]] = []
+    console = Console(highlight=False)
     with ProcessPoolExecutor(processes, initializer=_quiet) as pool:
         for part in pool.map(_part, _parts(schedules, first, kinds, topology, mode)):
-            proof.add(part)
-            for (which, failed), found in part.failed.items():
-                if len(proof.failed) <= _SHOWN:
-                    console.print(f"[red]{which}, seed {failed}[/red]: {found[0]}", highlight=False)
-    _tell(console, proof, time.perf_counter() - began)
-    if proof.failed:
-        which, failed = min(proof.failed)
+            for which, proof in part.items():
+                proofs[which].add(proof)
+                for broken, found in proof.failed.items():
+                    failed.append((which, broken))
+                    if len(failed) <= _SHOWN:
+                        console.print(f"[red]{which}, seed {broken}[/red]: {found[0]}")
+    console.print(f"{len(failed)} schedules broke a promise, in {time.perf_counter() - began:.0f} s")
+    for which, proof in proofs.items():
+        _tell(console, which, proof)
+    if failed:
+        which, broken = min(failed)
+        played = sum(proof.schedules for proof in proofs.values())
         raise UnprovenError(
-            f"{len(proof.failed)} of {proof.stateful.schedules + proof.stateless.schedules} schedules broke a promise; "
-            f"replay one with `spillway prove --seed {failed} --kind {which}{_given(topology, mode)}`"
+            f"{len(failed)} of {played} schedules broke a promise; replay one with `spillway prove --seed {broken} "
+            f"--kind {which}{_given(topology, mode)}`"
         )
 
 
@@ -140,15 +132,15 @@ def _parts(
         yield start, min(start + _CHUNK, first + schedules), kinds, topology, mode
 
 
-def _part(part: _Part) -> _Both:
+def _part(part: _Part) -> dict[str, Proof]:
     start, end, kinds, topology, mode = part
-    both, seeds = _Both(), range(start, end)
+    found, seeds = {}, range(start, end)
     if STATEFUL in kinds:
         graph = TOPOLOGIES[topology] if topology else None
-        both.stateful = prove_seeds(seeds, graph, MODES[mode] if mode else None, limited)
+        found[STATEFUL] = stateful.prove(seeds, graph, MODES[mode] if mode else None, limited)
     if STATELESS in kinds:
-        both.stateless = stateless.prove(seeds, limited)
-    return both
+        found[STATELESS] = stateless.prove(seeds, limited)
+    return found
 
 
 @contextmanager
@@ -171,51 +163,33 @@ def _given(topology: str | None, mode: str | None) -> str:
     return (f" --topology {topology}" if topology else "") + (f" --mode {mode}" if mode else "")
 
 
-def _tell(console: Console, both: _Both, seconds: float) -> None:
-    console.print(f"{len(both.failed)} schedules broke a promise, in {seconds:.0f} s", highlight=False)
-    if both.stateful.schedules:
-        _tell_stateful(console, both.stateful)
-    if both.stateless.schedules:
-        _tell_stateless(console, both.stateless)
+def _tell(console: Console, kind: str, proof: Proof) -> None:
+    size = "events" if kind == STATEFUL else "stages"
+    console.print(
+        f"{proof.schedules:,} schedules of {kind} pipelines ({proof.seconds:,.0f} s of virtual time, "
+        f"{proof.counts[size]:,} {size}): {len(proof.failed)} broke a promise"
+    )
+    console.print(f"  queries    {proof.queries:,}{'' if proof.failed else _KEPT[kind]}")
+    faults = f"  faults     {sum(proof.struck.values()):,}"
+    if kind == STATELESS:
+        console.print(f"{faults}: {_counted(proof.struck.most_common())}")
+        return
+    console.print(f"{faults}, at {len(proof.struck)} different places")
+    console.print(
+        f"  reigns     {proof.counts['reigns']:,}, of which {proof.counts['contaminated']:,} had to go back, "
+        f"{proof.counts['goes back itself']:,} of them without a backup"
+    )
+    console.print(f"  topologies {_counted(sorted(proof.topologies.items()))}")
+    console.print(f"  modes      {_counted(sorted(proof.modes.items()))}")
 
 
-def _tell_stateful(console: Console, proof: Proof) -> None:
-    failovers = proof.counts["reigns"]
-    console.print(
-        f"{proof.schedules:,} schedules of stateful pipelines ({proof.seconds:,.0f} s of virtual time, "
-        f"{proof.events:,} events): {len(proof.failed)} broke a promise",
-        highlight=False,
-    )
-    kept = "" if proof.failed else ", each with one outcome that depends on recovered states"
-    console.print(f"  queries    {proof.queries:,}{kept}", highlight=False)
-    console.print(
-        f"  faults     {sum(proof.struck.values()):,}, at {len(proof.struck)} different places", highlight=False
-    )
-    console.print(
-        f"  reigns     {failovers:,}, of which {proof.counts['contaminated']:,} had to go back, "
-        f"{proof.counts['goes back itself']:,} of them without a backup",
-        highlight=False,
-    )
-    for name, counted in (("topologies", proof.topologies), ("modes", proof.modes)):
-        told = ", ".join(f"{one} {number:,}" for one, number in sorted(counted.items()))
-        console.print(f"  {name:<10} {told}", highlight=False)
-
-
-def _tell_stateless(console: Console, proof: stateless.Proof) -> None:
-    console.print(
-        f"{proof.schedules:,} schedules of stateless pipelines ({proof.seconds:,.0f} s of virtual time, "
-        f"{proof.stages:,} stages): {len(proof.failed)} broke a promise",
-        highlight=False,
-    )
-    kept = "" if proof.failed else ", each with one outcome, which is right"
-    console.print(f"  queries    {proof.queries:,}{kept}", highlight=False)
-    told = ", ".join(f"{one} {number:,}" for one, number in proof.struck.most_common())
-    console.print(f"  faults     {sum(proof.struck.values()):,}: {told}", highlight=False)
+def _counted(counts: Sequence[tuple[str, int]]) -> str:
+    return ", ".join(f"{one} {number:,}" for one, number in counts)
 
 
 def _show(seed: int, kinds: tuple[str, ...], topology: str | None, mode: str | None) -> None:
     _quiet()
-    console, broken = Console(), 0
+    console, broken = Console(highlight=False), 0
     try:
         if STATEFUL in kinds:
             broken += _show_stateful(console, seed, topology, mode)
@@ -230,12 +204,12 @@ def _show(seed: int, kinds: tuple[str, ...], topology: str | None, mode: str | N
 def _show_stateful(console: Console, seed: int, topology: str | None, mode: str | None) -> int:
     scenario = drawn(seed, TOPOLOGIES[topology] if topology else None, MODES[mode] if mode else None)
     with limited():
-        play, found = judged(scenario, seed)
-    console.print(f"{scenario.topology.name}, {scenario.mode.name}, {scenario.queries} queries", highlight=False)
+        play, found = stateful.judged(scenario, seed)
+    console.print(f"{scenario.topology.name}, {scenario.mode.name}, {scenario.queries} queries")
     for line in play.result.struck:
-        console.print(f"  struck: {line}", highlight=False)
+        console.print(f"  struck: {line}")
     for name, number in sorted(play.result.counts.items()):
-        console.print(f"  {name}: {number}", highlight=False)
+        console.print(f"  {name}: {number}")
     return _show_found(console, found, play.result.seconds)
 
 
@@ -243,17 +217,17 @@ def _show_stateless(console: Console, seed: int) -> int:
     case = drawn_case(seed)
     with limited():
         play, found = stateless.judged(case, seed)
-    console.print(f"stateless, {case.queries} queries, kills at {case.kills:.1%} of calls", highlight=False)
+    console.print(f"stateless, {case.queries} queries, kills at {case.kills:.1%} of calls")
     for stage in case.spec["stages"]:
-        console.print(f"  {case.replicas[stage['name']]} of {stage}", highlight=False, markup=False)
+        console.print(f"  {case.replicas[stage['name']]} of {stage}", markup=False)
     for fault in case.faults:
-        console.print(f"  {fault.at:.3f} s: {fault.name}.{fault.replica} {fault.kind.value}", highlight=False)
+        console.print(f"  {fault.at:.3f} s: {fault.name}.{fault.replica} {fault.kind.value}")
     return _show_found(console, found, 0.0 if play is None else play.seconds)
 
 
 def _show_found(console: Console, found: list[str], seconds: float) -> int:
     for problem in found:
-        console.print(problem, style="red", highlight=False, markup=False)
+        console.print(problem, style="red", markup=False)
     if not found:
-        console.print(f"every promise was kept, after {seconds:.1f} s", highlight=False)
+        console.print(f"every promise was kept, after {seconds:.1f} s")
     return len(found)

@@ -19,7 +19,6 @@ from spillway.agents.cli.options import (
     seconds,
     trace_duration_option,
 )
-from spillway.agents.cli.summary import writing
 from spillway.agents.sim.estimator import Estimator
 from spillway.agents.whatif.traffic import read_traffic
 from spillway.lineage.errors import UsageError
@@ -109,7 +108,7 @@ def provision(
     if html is not None:
         from spillway.agents.pages import plan_page  # noqa: PLC0415 - takes a second to import
 
-        writing(html, lambda file: plan_page.write(file, plan, made, search))
+        plan_page.write(html, plan, made, search)
 
 
 def _options(

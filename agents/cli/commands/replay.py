@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import signal
 from contextlib import ExitStack
-from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -32,7 +32,7 @@ from spillway.agents.cli.options import (
     trace_duration_option,
 )
 from spillway.agents.cli.policies import POLICY, load_warned, require_policies
-from spillway.agents.cli.summary import FOLLOWED, deliver, progress_bar, writing
+from spillway.agents.cli.summary import FOLLOWED, deliver, progress_bar
 from spillway.agents.core.policies import DEFAULT
 from spillway.agents.supervise.registry import ServeEntry
 from spillway.agents.supervise.serving import require_served
@@ -108,7 +108,7 @@ def replay(pipeline: Path, trace: str, **options: Any) -> int:
       spillway replay examples/video/pipeline.yaml trace.csv --speed 2 -o out.json
       spillway replay examples/hello/pipeline.yaml poisson:50 --duration 10 --attach --json
     """  # noqa: D301 - click's own marks
-    chosen = _Options(**options)
+    chosen = SimpleNamespace(**options)
     loaded = load_warned(pipeline)
     if chosen.attach and chosen.policy is not None:
         raise UsageError("--policy cannot be changed while a pipeline is served: leave out --policy or --attach")
@@ -126,13 +126,13 @@ def replay(pipeline: Path, trace: str, **options: Any) -> int:
         result, stages = _run(loaded, settings, made, chosen, witness)
     report = _report(loaded, trace, chosen, result, stages)
     if chosen.samples is not None:
-        _save(result, chosen.samples)
+        result.save(chosen.samples)
     deliver(report, chosen.output, as_json=chosen.as_json)
     if chosen.html is not None:
         from spillway.agents.pages import run_report, visits  # noqa: PLC0415 - takes a second to import
 
         series = visits.live_series(result, witness, loaded.graph, report.slo_ms / 1000)
-        writing(chosen.html, lambda file: run_report.write(file, report, *series))
+        run_report.write(chosen.html, report, *series)
     for (kind, stage, reason), count in sorted(result.reasons.items()):
         click.echo(f"{kind} at {stage}: {count} {reason}", err=True)
     if report.outcomes.missing:
@@ -144,31 +144,8 @@ def replay(pipeline: Path, trace: str, **options: Any) -> int:
     return 0
 
 
-@dataclass(frozen=True, slots=True)
-class _Options:
-    attach: bool
-    bootstrap: str | None
-    client_config: Path | None
-    broker_dir: Path
-    run_dir: Path
-    slo: float | None
-    scale: float
-    speed: float
-    duration: float | None
-    policy: str | None
-    plan_period: float | None
-    seed: int
-    payload: str | None
-    key: str | None
-    grace: float
-    output: Path | None
-    samples: Path | None
-    html: Path | None
-    as_json: bool
-
-
-def _load(pipeline: Pipeline, trace: str, chosen: _Options) -> Load:
-    if not traces.is_process(trace) and is_recording(Path(trace)):
+def _load(pipeline: Pipeline, trace: str, chosen: SimpleNamespace) -> Load:
+    if is_recording(Path(trace)):
         if chosen.payload is not None:
             raise UsageError("--payload cannot be used with a recording, which has its own inputs")
         if chosen.key is not None:
@@ -187,7 +164,7 @@ def _load(pipeline: Pipeline, trace: str, chosen: _Options) -> Load:
     return loads.generated(due, payload, seed=chosen.seed, limits=pipeline.spec.limits.merged(), key=chosen.key)
 
 
-def _attached(pipeline: Pipeline, chosen: _Options) -> ClientSettings:
+def _attached(pipeline: Pipeline, chosen: SimpleNamespace) -> ClientSettings:
     spec = pipeline.spec
     settings = find_cluster(chosen.bootstrap, chosen.client_config, run_dir=chosen.run_dir, pipeline=spec.name)
     missing = require_served(settings, pipeline, chosen.run_dir)
@@ -201,13 +178,13 @@ def _attached(pipeline: Pipeline, chosen: _Options) -> ClientSettings:
     return settings
 
 
-def _served_here(pipeline: Pipeline, chosen: _Options) -> bool:
+def _served_here(pipeline: Pipeline, chosen: SimpleNamespace) -> bool:
     """Whether a supervisor of this machine serves it now."""
     supervisor = ServeEntry.read(chosen.run_dir, pipeline.spec.name)
     return supervisor is not None and supervisor.alive()
 
 
-def _started(pipeline: Pipeline, chosen: _Options, stack: ExitStack) -> ClientSettings:
+def _started(pipeline: Pipeline, chosen: SimpleNamespace, stack: ExitStack) -> ClientSettings:
     """Start the pipeline, and the broker if it needs one; both end with the stack."""
     from spillway.agents.supervise.kept_broker import kept_broker  # noqa: PLC0415 - an attached replay does without these
     from spillway.agents.supervise.service import ServiceSettings, served  # noqa: PLC0415
@@ -233,7 +210,7 @@ def _started(pipeline: Pipeline, chosen: _Options, stack: ExitStack) -> ClientSe
 
 
 def _run(
-    pipeline: Pipeline, settings: ClientSettings, made: Load, chosen: _Options, witness: Witness
+    pipeline: Pipeline, settings: ClientSettings, made: Load, chosen: SimpleNamespace, witness: Witness
 ) -> tuple[LoadResult, dict[str, StageTotals] | None]:
     spec = pipeline.spec
     exchange = Exchange(settings, spec.name, linger=_LINGER, limits=spec.limits.merged())
@@ -250,7 +227,7 @@ def _run(
 
 
 def _report(
-    pipeline: Pipeline, trace: str, chosen: _Options, result: LoadResult, stages: dict[str, StageTotals] | None
+    pipeline: Pipeline, trace: str, chosen: SimpleNamespace, result: LoadResult, stages: dict[str, StageTotals] | None
 ) -> Report:
     spec = pipeline.spec
     if stages is None:
@@ -275,13 +252,6 @@ def _report(
         stages=stages,
         emulated=any(stage.emulated is not None for stage in spec.stages),
     )
-
-
-def _save(result: LoadResult, file: Path) -> None:
-    try:
-        result.save(file)
-    except OSError as error:
-        raise UsageError(f"cannot write the samples {file}: {error.strerror}") from error
 
 
 def _say(text: str) -> None:

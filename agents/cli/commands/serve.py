@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from spillway.agents.live.registry import Address
+    from spillway.topology.capacity.plan import Plan
     from spillway.topology.load import Pipeline
     from spillway.topology.spec import StageSpec
 
@@ -154,22 +155,24 @@ def serve(
     from spillway.topology.load import load  # noqa: PLC0415
 
     _refuse_contradictions(stage, plan, gate=gate, tuner=tuner, tune=options["tune"], otlp=options["otlp"])
+    loaded = load_warned(pipeline) if parent is None else load(pipeline)  # a parent has looked
+    sizes: Plan | None = None
+    if plan is not None:
+        loaded, sizes = _planned(loaded, plan)
     if stage is None and not gate and not tuner:
         from spillway.agents.cli.policies import require_policies  # noqa: PLC0415 - a stage's process finds out by itself
 
-        loaded = _planned(load_warned(pipeline), plan)
         require_policies(loaded, options["policy"])
         for learner in options["elsewhere"]:
             loaded.learner(learner, profiled=False)  # it says which there are, where there is none
-        return _supervise(loaded, plan=plan, **options)
-    loaded = _planned(load_warned(pipeline) if parent is None else load(pipeline), plan)  # a parent has looked
+        return _supervise(loaded, sizes, plan, options)
     if stage is not None:
-        _require_stage(loaded, stage)
+        loaded.spec.stage(stage)  # as above
     settings = ClientSettings.load(options["bootstrap"], options["client_config"])
     replica = None if options["standby"] or tuner else options["replica"]  # a standby has none before it is needed
     log.to_stderr(options["log_format"], stage or ("tuner" if tuner else "gate"), replica)
-    if tuner and plan is not None:
-        return _tuner(loaded, plan, settings, options)
+    if tuner and sizes is not None:
+        return _tuner(loaded, sizes, settings, options)
     run = _gate(loaded, settings, options) if stage is None else _stage(loaded, stage, settings, options)
     if parent is not None:  # which owns what its children run
         return run()
@@ -219,52 +222,46 @@ def _refuse_supervisors() -> None:
             raise UsageError(f"{name} is for the supervisor; with --stage, --gate or --tuner, {instead}")
 
 
-def _planned(pipeline: Pipeline, plan: Path | None) -> Pipeline:
-    if plan is None:
-        return pipeline
+def _planned(pipeline: Pipeline, file: Path) -> tuple[Pipeline, Plan]:
+    """Return the pipeline with the sizes of a plan, and that."""
     from spillway.topology.capacity.plan import read_plan  # noqa: PLC0415 - only here
     from spillway.topology.capacity.served import planned  # noqa: PLC0415 - the same
 
-    return planned(pipeline, read_plan(plan))
+    plan = read_plan(file)
+    return planned(pipeline, plan), plan
 
 
-def _tuned(pipeline: Pipeline, plan: Path | None) -> str:
-    from spillway.topology.capacity.plan import read_plan  # noqa: PLC0415 - only here
-
-    planned = read_plan(plan).stages if plan is not None else {}
+def _tuned(pipeline: Pipeline, planned: Mapping[str, object]) -> str:
+    """Return what a tuner goes by, which changes the stages of a plan."""
     kept = ", ".join(stage.name for stage in pipeline.spec.stages if stage.name not in planned)
     keeps = f"; sizes fixed by the file: {kept} (state, copies or several fronts)" if kept else ""
     return f"sizes follow the load: {', '.join(planned)}{keeps}"
 
 
-def _tight(pipeline: Pipeline, plan: Path | None, policy: str | None) -> str | None:
+def _tight(pipeline: Pipeline, plan: Plan, policy: str | None) -> str | None:
     """Return what to say of a plan that leaves the policy in force no room; None where all is well."""
-    if plan is None:
-        return None
     from spillway.agents.core.policies import effective, selected  # noqa: PLC0415 - only here
     from spillway.agents.models.loading import load_policy  # noqa: PLC0415 - the same
-    from spillway.topology.capacity.plan import read_plan  # noqa: PLC0415 - the same
     from spillway.topology.capacity.room import remark  # noqa: PLC0415
 
     settings = effective(pipeline.spec, policy).values()
     planned = any(getattr(selected(each, load_policy).parameters, "duration", None) == "planned" for each in settings)
-    return remark(read_plan(plan), pipeline.spec) if planned else None
+    return remark(plan, pipeline.spec) if planned else None
 
 
-def _tuner(pipeline: Pipeline, plan: Path, settings: ClientSettings, options: Mapping[str, Any]) -> int:
+def _tuner(pipeline: Pipeline, plan: Plan, settings: ClientSettings, options: Mapping[str, Any]) -> int:
     from spillway.agents.supervise.tuning import TuningConfig, run  # noqa: PLC0415 - only here
-    from spillway.topology.capacity.plan import read_plan  # noqa: PLC0415 - the same
-    from spillway.topology.capacity.served import basis_of  # noqa: PLC0415
+    from spillway.topology.capacity.served import basis_of  # noqa: PLC0415 - the same
 
     gc.enable()
     return run(
         TuningConfig(
             pipeline=pipeline,
-            basis=basis_of(read_plan(plan)),
+            basis=basis_of(plan),
             settings=settings,
             run_dir=options["run_dir"],
             form=options["tune_form"],
-            metrics=_address(options["metrics_host"], options["metrics_port"]),
+            metrics=_address(options),
         )
     )
 
@@ -296,12 +293,6 @@ def _own(
     return code
 
 
-def _require_stage(pipeline: Pipeline, stage: str) -> None:
-    known = [each.name for each in pipeline.spec.stages]
-    if stage not in known:
-        raise UsageError(f"{pipeline.path}: there is no stage {stage!r}; its stages are {', '.join(known)}")
-
-
 def _stage(pipeline: Pipeline, stage: str, settings: ClientSettings, options: Mapping[str, Any]) -> Callable[[], int]:
     """What runs one replica. Raises UsageError for what cannot be."""
     from spillway.agents.live.stage.config import StageProcessConfig  # noqa: PLC0415 - the supervisor does without
@@ -328,7 +319,7 @@ def _stage(pipeline: Pipeline, stage: str, settings: ClientSettings, options: Ma
         plan_period=options["plan_period"],
         standby=options["standby"],
         cautious=options["cautious"],
-        metrics=_address(options["metrics_host"], options["metrics_port"]),
+        metrics=_address(options),
         member_name=options["member_name"] or "",
         claims=Ownership,
     )
@@ -375,40 +366,18 @@ def _gate(pipeline: Pipeline, settings: ClientSettings, options: Mapping[str, An
         settings=settings,
         run_dir=options["run_dir"],
         plan_period=period,
-        metrics=_address(options["metrics_host"], options["metrics_port"]),
+        metrics=_address(options),
         otlp=options["otlp"],
         trace_sample=options["trace_sample"],
     )
     return lambda: gate_process.run(config)
 
 
-def _supervise(
-    pipeline: Pipeline,
-    *,
-    bootstrap: str | None,
-    client_config: Path | None,
-    broker_dir: Path,
-    run_dir: Path,
-    policy: str | None,
-    stall: float,
-    give_up: int | None,
-    ready_file: Path | None,
-    plan_period: float | None,
-    metrics_host: str,
-    metrics_port: int | None,
-    take_over: bool,
-    quiet: bool,
-    plan: Path | None,
-    tune: bool,
-    tune_form: str,
-    elsewhere: tuple[str, ...],
-    log_format: str,
-    otlp: str | None,
-    trace_sample: float,
-    http: Address | None,
-    tokens: Path | None,
-    **_one_process: Any,  # --replica and others of a single process, harmless here
-) -> int:
+# Options that are settings of the service as they are.
+_SETTINGS: Final = ("policy", "plan_period", "ready_file", "take_over", "tune", "elsewhere", "log_format")
+
+
+def _supervise(pipeline: Pipeline, plan: Plan | None, file: Path | None, options: Mapping[str, Any]) -> int:
     from spillway.agents.supervise.kept_broker import kept_broker  # noqa: PLC0415
     from spillway.agents.supervise.lifecycle import RestartPolicy  # noqa: PLC0415
     from spillway.agents.supervise.service import Service, ServiceSettings  # noqa: PLC0415
@@ -420,11 +389,12 @@ def _supervise(
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, lambda *_: stop.set())
     with ExitStack() as stack:
-        display = stack.enter_context(Display(pipeline.spec.name, quiet=quiet))
+        display = stack.enter_context(Display(pipeline.spec.name, quiet=options["quiet"]))
+        bootstrap, client_config, run_dir = (options[name] for name in ("bootstrap", "client_config", "run_dir"))
         keep: Any = lambda _now: None  # noqa: E731 - replaced below where there is something to keep
         # A folder that is named on the command line wins over the environment.
         if given("broker_dir") or (bootstrap is None and client_config is None):
-            broker = stack.enter_context(kept_broker(broker_dir, cache_dir=cache_dir(), say=display.say))
+            broker = stack.enter_context(kept_broker(options["broker_dir"], cache_dir=cache_dir(), say=display.say))
             bootstrap, client_config, keep = broker.bootstrap, None, broker.keep
         service = Service(
             ServiceSettings(
@@ -432,19 +402,13 @@ def _supervise(
                 cluster=ClientSettings.load(bootstrap, client_config),
                 run_dir=run_dir.absolute(),
                 client_config=client_config,
-                policy=policy,
-                plan_period=plan_period,
                 environment={**dict.fromkeys(ONE_THREAD_EACH, "1"), **os.environ},
-                ready_file=ready_file,
-                take_over=take_over,
-                tune=tune,
-                elsewhere=elsewhere,
-                sizes=() if plan is None else ("--sizes", str(plan.absolute()), "--tune-form", tune_form),
-                metrics=_address(metrics_host, metrics_port),
-                log_format=log_format,
-                tracing=() if otlp is None else ("--otlp", otlp, "--trace-sample", str(trace_sample)),
-                gateway=_gateway(http, tokens),
-                supervision=SupervisorSettings(RestartPolicy(give_up=give_up), stall),
+                sizes=() if file is None else ("--sizes", str(file.absolute()), "--tune-form", options["tune_form"]),
+                metrics=_address(options),
+                tracing=_tracing(options["otlp"], options["trace_sample"]),
+                gateway=_gateway(options["http"], options["tokens"]),
+                supervision=SupervisorSettings(RestartPolicy(give_up=options["give_up"]), options["stall"]),
+                **{name: options[name] for name in _SETTINGS},
             ),
             say=display.say,
             show=display.show,
@@ -452,13 +416,14 @@ def _supervise(
             on_ready=display.ready,
         )
 
-        if tune:
-            display.say(_tuned(pipeline, plan))
-        if (tight := _tight(pipeline, plan, policy)) is not None:
-            display.say(f"note: {tight}")
+        if plan is not None:
+            if options["tune"]:
+                display.say(_tuned(pipeline, plan.stages))
+            if (tight := _tight(pipeline, plan, options["policy"])) is not None:
+                display.say(f"note: {tight}")
 
         # What the Kafka client has to say would spoil the table; what a person should know is said there anyway.
-        log.to_file(run_dir / pipeline.spec.name / "logs" / "supervisor.log", log_format, "supervisor")
+        log.to_file(run_dir / pipeline.spec.name / "logs" / "supervisor.log", options["log_format"], "supervisor")
 
         def interrupt(*_: object) -> None:
             if stop.is_set():
@@ -471,6 +436,10 @@ def _supervise(
     return code or (INTERRUPTED if interrupted.is_set() else 0)
 
 
+def _tracing(otlp: str | None, sample: float) -> tuple[str, ...]:
+    return () if otlp is None else ("--otlp", otlp, "--trace-sample", str(sample))
+
+
 def _gateway(http: Address | None, tokens: Path | None) -> tuple[str, ...]:
     if http is None:
         if tokens is not None:
@@ -481,10 +450,11 @@ def _gateway(http: Address | None, tokens: Path | None) -> tuple[str, ...]:
     return "--http", f"{host}:{http.port}", *(() if tokens is None else ("--tokens", str(tokens.absolute())))
 
 
-def _address(host: str, port: int | None) -> Address:
+def _address(options: Mapping[str, Any]) -> Address:
+    """Return where a process serves its metrics."""
     from spillway.agents.live.registry import Address  # noqa: PLC0415 - imports what help does without
 
-    return Address(host, port or 0)
+    return Address(options["metrics_host"], options["metrics_port"] or 0)
 
 
 def _ensure_topics(pipeline: Pipeline, settings: ClientSettings) -> None:

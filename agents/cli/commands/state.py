@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -25,6 +25,7 @@ from spillway.agents.live.operator import changes
 from spillway.agents.live.operator.histories import kept_version, place_of, read_histories, stage_of
 from spillway.agents.live.operator.stored import Store, import_torch, read_file, write_file
 from spillway.agents.models.loading import load_stateful_model
+from spillway.agents.models.placement import listed, misfits
 from spillway.agents.models.state import check_state
 from spillway.agents.models.stateful import SHARED, first_state
 from spillway.checkpoint.damage import DamageError
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
     from spillway.agents.live.operator.histories import Histories, Kept
     from spillway.agents.live.operator.stored import State
     from spillway.lineage.marks import Place
-    from spillway.lineage.replication import Contents, Entry
+    from spillway.lineage.replication import Contents
     from spillway.topology.spec import StageSpec
 
 
@@ -45,8 +46,6 @@ if TYPE_CHECKING:
 #
 # Names, kinds, dtypes and shapes are compared, not values. A model whose states grow (a list of tensors, a mapping that
 # learns names) makes others than it begins with, and may; so the question is asked only where an operator wants it.
-
-_SHOWN: Final = 5
 
 
 def refuse_misfit(stage: StageSpec, state: Mapping[Any, Any], keyed: Mapping[str, Mapping[Any, Any]] | None) -> None:
@@ -56,31 +55,18 @@ def refuse_misfit(stage: StageSpec, state: Mapping[Any, Any], keyed: Mapping[str
     model = load_stateful_model(stage.name, stage.model, stage.arguments)
     initial = first_state(model)
     check_state(f"stage {stage.name!r}: initialize", initial)
-    wanted = {entry.name: entry for entry in flatten(initial).entries}
+    wanted = flatten(initial).entries
+    names = {entry.name for entry in wanted}
     parts = (
         {"the state": state}
         if keyed is None
         else {f"the state of key {key!r}": each for key, each in keyed.items() if key != SHARED}
     )
     for what, part in parts.items():
-        wrong = _misfits(wanted, {entry.name: entry for entry in flatten(part).entries})
+        found = {entry.name: entry for entry in flatten(part).entries}
+        wrong = misfits(wanted, found) + [f"{name!r:.80} is not an entry of it" for name in found if name not in names]
         if wrong:
-            more = f" and {len(wrong) - _SHOWN} more" if len(wrong) > _SHOWN else ""
-            raise UsageError(f"{what} does not fit the model {stage.model}: {'; '.join(wrong[:_SHOWN])}{more}")
-
-
-def _misfits(wanted: Mapping[str, Entry], given: Mapping[str, Entry]) -> list[str]:
-    wrong = [f"{name!r:.80} is missing" for name in wanted if name not in given]
-    wrong += [f"{name!r:.80} is not an entry of the model" for name in given if name not in wanted]
-    return wrong + [
-        f"{name!r:.80} is {described(given[name])}, but the model has {described(entry)}"
-        for name, entry in wanted.items()
-        if name in given and given[name] != entry
-    ]
-
-
-def described(entry: Entry) -> str:
-    return f"{entry.kind} {entry.dtype} {list(entry.shape)}" if entry.dtype else entry.kind
+            raise UsageError(f"{what} does not fit the model {stage.model}: {listed(wrong)}")
 
 
 def _contents(source: Source, kept: Kept, histories: Histories) -> Contents:

@@ -7,6 +7,7 @@ import json
 import click
 
 from spillway.agents.cli.cluster import Source, from_source
+from spillway.agents.cli.columns import columns
 from spillway.agents.cli.options import SuggestingGroup, confirmed, json_option, pipeline_argument
 from spillway.agents.live import leftovers
 from spillway.agents.live import topics as live_topics
@@ -42,11 +43,8 @@ def list_topics(source: Source, *, as_json: bool) -> None:
         told: dict[str, int] = {topic.name: topic.name in there for topic in plan}
         click.echo(json.dumps(told | {each.topic: each.unread for each in left}))
         return
-    width = max(len(topic.name) for topic in plan)
-    for topic in plan:
-        click.echo(f"{topic.name.ljust(width)}  {'there  ' if topic.name in there else 'missing'}  {topic.purpose}")
-    for each in left:
-        click.echo(str(each))
+    rows = [(topic.name, "there" if topic.name in there else "missing", topic.purpose) for topic in plan]
+    click.echo("\n".join([*columns(rows), *map(str, left)]))
 
 
 @topics.command()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 import numpy as np
@@ -20,11 +20,7 @@ from spillway.producers.recording import is_recording, read_recording
 from spillway.topology.quantities import show_duration
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from numpy.typing import NDArray
-
-_Command = TypeVar("_Command", bound="Callable[..., Any]")
 
 _FILE = click.Path(path_type=Path, dir_okay=False)
 _OUTPUT = click.option(
@@ -32,6 +28,14 @@ _OUTPUT = click.option(
 )
 _SEED = click.option(
     "--seed", type=click.IntRange(0), default=0, show_default=True, help="Seed of the random arrivals."
+)
+_TRACE = click.argument("source", metavar="TRACE")
+_SERVICE = click.option(
+    "--service",
+    callback=positive,
+    default="100ms",
+    show_default=True,
+    help="The shortest window; each further one is twice as long.",
 )
 
 
@@ -106,26 +110,11 @@ def import_(
     _write(output, foreign.read(source, layout, rescaling, np.random.default_rng(seed)))
 
 
-def _described(command: _Command) -> _Command:
-    options = (
-        click.argument("source", metavar="TRACE"),
-        trace_duration_option,
-        click.option(
-            "--service",
-            callback=positive,
-            default="100ms",
-            show_default=True,
-            help="The shortest window; each further one is twice as long.",
-        ),
-        _SEED,
-    )
-    for option in reversed(options):
-        command = option(command)
-    return command
-
-
 @trace.command()
-@_described
+@_TRACE
+@trace_duration_option
+@_SERVICE
+@_SEED
 @json_option
 def stat(source: str, *, duration: float | None, service: float, seed: int, as_json: bool) -> None:
     """Show the rate of TRACE, cv2 of its gaps, and the dispersion and traffic envelope over several scales.
@@ -153,7 +142,10 @@ def stat(source: str, *, duration: float | None, service: float, seed: int, as_j
 
 
 @trace.command()
-@_described
+@_TRACE
+@trace_duration_option
+@_SERVICE
+@_SEED
 @click.option("-o", "--output", type=_FILE, required=True, metavar="FILE", help="Where to write the page.")
 def plot(source: str, *, duration: float | None, service: float, seed: int, output: Path) -> None:
     """Draw TRACE on one HTML page: rate over time, traffic envelope, gaps between requests, and the figures of stat.
@@ -170,7 +162,7 @@ def plot(source: str, *, duration: float | None, service: float, seed: int, outp
 
 
 def _arrivals(source: str, seed: int, duration: float | None) -> NDArray[np.float64]:
-    if not traces.is_process(source) and is_recording(Path(source)):
+    if is_recording(Path(source)):
         return recorded(read_recording(Path(source)), duration=duration).due
     return traces.arrivals(source, seed=seed, duration=duration)
 

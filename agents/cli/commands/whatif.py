@@ -24,7 +24,7 @@ from spillway.agents.cli.options import (
     trace_duration_option,
 )
 from spillway.agents.cli.policies import POLICY, load_warned, require_policies
-from spillway.agents.cli.summary import progress_bar, writing
+from spillway.agents.cli.summary import progress_bar
 from spillway.agents.whatif import table
 from spillway.agents.whatif.study import study
 from spillway.agents.whatif.traffic import DIMENSIONS, Alternative, alternatives, read_traffic, resized
@@ -33,14 +33,12 @@ from spillway.lineage.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from spillway.agents.sim.plan import Dispatch
-    from spillway.agents.whatif.study import Durations, Study
+    from spillway.agents.whatif.study import Study
     from spillway.topology.load import Pipeline
 
 _FILE = click.Path(path_type=Path, dir_okay=False)
 _PLOTS = (".png", ".svg", ".pdf")
 _RUN = ("scale", "speed", "recording")  # what goes with --once alone
-_ONE = (*_RUN, "dispatch", "duration", "seed", "hop", "choose", "plan_period", "output", "html")  # all that does
 _COMPARISON = ("durations", "plot")  # what does not go with it
 
 
@@ -138,28 +136,26 @@ def whatif(pipeline: Path, trace: str, *, once: bool, as_json: bool, **options: 
     _check_files(options["html"], options["plot"], options["output"])
     loaded = load_warned(pipeline)
     if once:
-        single_run.run(loaded, trace, _only(options), as_json=as_json, **{name: options[name] for name in _ONE})
+        single_run.run(loaded, trace, _only(options), options, as_json=as_json)
         return
     wanted = _wanted(loaded, options)
     traffic = read_traffic(
         loaded, trace, seed=options["seed"], duration=options["duration"], hop=options["hop"], choices=options["choose"]
     )
-    dispatch: Dispatch = options["dispatch"]
-    durations: Durations = options["durations"]
     with progress_bar("simulating", len(wanted) + 1) as progress:
         found = study(
             loaded,
             traffic,
             wanted,
-            dispatch=dispatch,
-            durations=durations,
+            dispatch=options["dispatch"],
+            durations=options["durations"],
             period=options["plan_period"],
             seed=options["seed"],
             progress=progress,
         )
     _show(found, as_json=as_json)
     if (output := options["output"]) is not None:
-        writing(output, lambda file: file.write_text(json.dumps(found.as_json(), indent=2), encoding="utf-8"))
+        output.write_text(json.dumps(found.as_json(), indent=2), encoding="utf-8")
     _write(found, options["html"], options["plot"])
 
 
@@ -195,9 +191,7 @@ def _show(found: Study, *, as_json: bool) -> None:
         click.echo(json.dumps(found.as_json(), indent=2))
         return
     console = Console(highlight=False, markup=False)  # where it is no terminal, of 80 characters
-    console.print(
-        *table.head(found), "", table.table(found, console), "", table.EXPLAINED, *table.foot(found), sep="\n"
-    )
+    console.print(*table.head(found), "", table.table(found, console), "", *table.foot(found), sep="\n")
 
 
 def _write(found: Study, html: Path | None, plot: Path | None) -> None:
@@ -207,6 +201,6 @@ def _write(found: Study, html: Path | None, plot: Path | None) -> None:
 
     page = comparison_page.compared(found)
     if html is not None:
-        writing(html, lambda file: comparison_page.write(file, page))
+        comparison_page.write(html, page)
     if plot is not None:
-        writing(plot, lambda file: comparison_page.plot(file, page))
+        comparison_page.plot(plot, page)

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from spillway.agents.live.states.log_reader import LogsFeed
+from spillway.agents.live.clock import since_boot
 from spillway.agents.live.states.worker import Mailbox
+from spillway.agents.run.log_reader import LogsFeed
 from spillway.lineage.errors import BrokerError
 
 if TYPE_CHECKING:
@@ -44,7 +45,8 @@ class GateStates:
         self._mailbox = Mailbox()
         self._changed = False
         self._failure: SpillwayError | None = None
-        self._feed = LogsFeed(log(self._mailbox.post), pipeline, places, self._change, self._fail, **reading)
+        told, options = (self._change, self._fail), {"now": since_boot, **reading}
+        self._feed = LogsFeed(log(self._mailbox.post), pipeline, places, *told, **options)
 
     @property
     def logs(self) -> Logs:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Final
 
-from spillway.agents.live.states.log_reader import CONTROL, LogRecords
+from spillway.agents.run.log_reader import CONTROL, LogRecords
 from spillway.checkpoint.claims import Claims
 from spillway.checkpoint.damage import Damage
 from spillway.checkpoint.logs import Fate, Logs
@@ -27,7 +27,7 @@ from spillway.topology import topics
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from spillway.agents.live.states.log_reader import Read
+    from spillway.agents.run.log_reader import Read
     from spillway.checkpoint.version_log import Record
     from spillway.lineage.marks import Place
     from spillway.lineage.ports import Record as Stored

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, cast
 
 from spillway.agents.core.policies import period_of
 from spillway.agents.core.pool import Pool
-from spillway.agents.live.clock import Clock
+from spillway.agents.live.clock import Clock, since_boot
 from spillway.agents.live.consumer.app import FaustInput, StageApp, build, rehearse
 from spillway.agents.live.groups import Membership, group_id, instance_id
 from spillway.agents.live.output import Output
@@ -57,9 +57,9 @@ from spillway.agents.live.stage.threads import Threads
 from spillway.agents.live.stage.variant_figures import VariantFigures
 from spillway.agents.live.stage.variants import VariantCrews
 from spillway.agents.live.stage.waiting import wait_to_take
-from spillway.agents.live.states.log_reader import LogsFeed
 from spillway.agents.metrics import StageMetrics, marks_histogram
 from spillway.agents.models.loading import load_policy
+from spillway.agents.run.log_reader import LogsFeed
 from spillway.agents.run.planner import without_words
 from spillway.agents.workers.forks import isolate_children
 from spillway.agents.workers.identity import model_hash
@@ -333,6 +333,7 @@ class StageProcess(Serving):
             [place for place in self._config.pipeline.spec.places if place[0] in before],
             lambda: self._on_news(),  # noqa: PLW0108 - the driver that hears it is made with these logs
             lambda error: self._on_deaf(error),  # noqa: PLW0108
+            now=since_boot,
             soon=(),  # it serves what is not durable; only what it commits waits for these logs
         )
         self._states.reader.tick_on(loop)

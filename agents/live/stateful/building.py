@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 from contextlib import ExitStack
 from functools import partial
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from spillway.agents.core.deaths import Suspects
 from spillway.agents.core.policies import period_of
-from spillway.agents.live.clock import Clock
+from spillway.agents.live.clock import Clock, since_boot
 from spillway.agents.live.groups import member_of
 from spillway.agents.live.output import Output
 from spillway.agents.live.spans import KafkaSpans
@@ -18,28 +19,29 @@ from spillway.agents.live.stage.batch_work import UserFunctions
 from spillway.agents.live.stage.beginning import transacted
 from spillway.agents.live.stage.guard import folder_of
 from spillway.agents.live.stage.parts import build_guard, build_view, known_of, stage_signature
+from spillway.agents.live.stateful.context import MemberContext
 from spillway.agents.live.stateful.control import control_of
 from spillway.agents.live.stateful.copies import Copies
-from spillway.agents.live.stateful.means import Means, Thread
-from spillway.agents.live.stateful.member import ShardMember
-from spillway.agents.live.stateful.reading import ShardInput
 from spillway.agents.live.stateful.reigning import Reigns
 from spillway.agents.live.stateful.replaying import Rehearsal
-from spillway.agents.live.stateful.roles import RoleDriver
+from spillway.agents.live.stateful.threads import Thread
 from spillway.agents.live.stateful.transactions import take_over
 from spillway.agents.live.stateful.work import StatefulWork
 from spillway.agents.live.states.beats import Beats, Standing
-from spillway.agents.live.states.log_reader import CONTROL, LogReader
-from spillway.agents.live.states.sending import Appender
 from spillway.agents.live.states.standby import StandbyReader
 from spillway.agents.metrics import LOOK_SECONDS, StageMetrics, StateFigures, marks_histogram
 from spillway.agents.models.execution import Runner
 from spillway.agents.models.loading import load_policy
+from spillway.agents.run.appends import LogAppender
 from spillway.agents.run.emission import Emission
 from spillway.agents.run.inputs import OF_STATES, Inputs
 from spillway.agents.run.intake import Intake
+from spillway.agents.run.log_reader import CONTROL, LogReader
 from spillway.agents.run.memory import Memory, Rereading
 from spillway.agents.run.planner import Planner, without_words
+from spillway.agents.run.shard_input import ShardInput
+from spillway.agents.run.shard_member import ShardMember
+from spillway.agents.run.shard_roles import RoleDriver
 from spillway.agents.run.tally import Tally
 from spillway.checkpoint.claims import Claims
 from spillway.checkpoint.leases import Lease
@@ -60,10 +62,10 @@ if TYPE_CHECKING:
     from spillway.agents.core.joins import Fetch
     from spillway.agents.core.request import Loss
     from spillway.agents.live.stage.config import StageProcessConfig
-    from spillway.agents.live.stateful.primary import Primary
     from spillway.agents.live.states.standby import Applied
     from spillway.agents.models.stateful import Machine, StatefulModel
     from spillway.agents.run.emission import Carried
+    from spillway.agents.run.primary import Primary
     from spillway.lineage.ports import Record
     from spillway.lineage.replication import Contents
     from spillway.producers.schema_log import SchemaLog
@@ -79,7 +81,9 @@ log = logging.getLogger(__name__)
 class Speaker:
     """Speaks while there is a reign. All methods are the loop's."""
 
-    def __init__(self, config: StageProcessConfig, shard: int, period: float, decoder: Decoder, means: Means) -> None:
+    def __init__(
+        self, config: StageProcessConfig, shard: int, period: float, decoder: Decoder, means: MemberContext
+    ) -> None:
         """`period`: seconds between two words."""
         self._config = config
         self._shard = shard
@@ -133,6 +137,10 @@ def _placed(model: Any, partitions: int, query: Any, partition: int) -> bool:
 
 _COLLECT = 0.001  # seconds: the manifest, and with it the reply, waits for the outputs to be acknowledged
 
+# Seconds from the end of a reign to a collection of garbage, by when its threads and messages have ended. What it held,
+# up to some 100 MB, is full of cycles, and a stage collects so rarely that those of several reigns would add up.
+_GARBAGE_SECONDS = 1.0
+
 
 class Built:
     """A member's parts, and what starts and ends them."""
@@ -184,7 +192,7 @@ class Built:
             pipeline.spec.places,
             crashed=self.crashed,
             reign=self._reign,
-            ended=self.speaker.end,
+            ended=self._ended,
             changed=self._changed,
         )
         self.input = ShardInput(
@@ -208,7 +216,7 @@ class Built:
             keyed=spec.required_state.kind == "keyed",
         )
 
-    def _with(self, runner: Runner, model: StatefulModel, decoder: Decoder, kafka: KafkaLog) -> Means:
+    def _with(self, runner: Runner, model: StatefulModel, decoder: Decoder, kafka: KafkaLog) -> MemberContext:
         config, spec, graph, clock = self._config, self._config.spec, self._config.pipeline.graph, Clock()
         joins = graph.is_join(spec.name)
         signature = stage_signature(spec, known_of(model))
@@ -222,7 +230,7 @@ class Built:
             truths=spec.required_state.replication == "nspb"
             and not (graph.predecessors[spec.name] or graph.successors[spec.name]),
         )
-        return Means(
+        return MemberContext(
             clock=clock,
             intake=intake,
             emission=Emission(self._pipeline, spec.name, self._limits, clock),
@@ -266,7 +274,7 @@ class Built:
         config, post = self._config, self._loop.call_soon_threadsafe
         if self._control is not None:
             self._open.enter_context(self._control.log)
-        self._appender = Appender(config.settings, self._pipeline, self._place, post, self.crashed)
+        self._appender = LogAppender(self._means.output, self._pipeline, self._place)
         self._versions = KafkaLog(config.settings, ALONE)  # which rest: they are read at once when they are looked at
         self._reader = LogReader(
             self._versions.through(post),
@@ -277,6 +285,7 @@ class Built:
             soon=(),
             decoder=ReplicationDecoder(self._schemas.book),
             relearn=self._schemas.relearn,
+            now=since_boot,
         )
         self._reader.tick_on(self._loop)
         transacts = config.spec.required_state.replication == "kafka-eos"
@@ -288,6 +297,7 @@ class Built:
                 prepares=transacts,
             ),
             self.member,
+            clock=self._means.clock,
             appender=self._appender,
             read_to_end=self._reader.read_to_end,
             active=self._follow,
@@ -361,7 +371,7 @@ class Built:
         onward = topics.onward(self._pipeline, self._config.pipeline.graph.successors[self._config.stage])
         if self._config.spec.publish:
             onward = (*onward, topics.table(self._pipeline, self._config.stage))
-        await self._means.output.know(onward)
+        await self._means.output.know((*onward, *self._appender.topics))
         if self._control is not None:
             await asyncio.to_thread(self._control.read)
         await self._copies.begin(self._logs.newest_durable(self._place))
@@ -390,7 +400,7 @@ class Built:
         self._telling.cancel()
         await self._means.rereading.stop(1.0)
         self._reader.close()
-        followed = (self._copies.close, self._versions.shut, self._appender.close, self._open.close)
+        followed = (self._copies.close, self._versions.shut, self._open.close)
         for close in (self._beats.close, *followed):
             await asyncio.to_thread(close)
         await self._means.output.close()
@@ -422,5 +432,9 @@ class Built:
         self.speaker.begin(primary)
         return primary
 
+    def _ended(self) -> None:
+        self.speaker.end()
+        self._loop.call_later(_GARBAGE_SECONDS, gc.collect)
+
     def _stored(self, tokens: Sequence[Any]) -> None:
-        without_words(tokens, self.member.stored)
+        without_words(LogAppender.stored(tokens), self.member.stored)

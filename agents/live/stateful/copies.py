@@ -18,9 +18,9 @@ from spillway.lineage.replication import Base, Contents, Fence, Manifest
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable
 
-    from spillway.agents.live.states.log_reader import Read
     from spillway.agents.live.states.standby import Applied, StandbyReader
     from spillway.agents.models.stateful import Machine
+    from spillway.agents.run.log_reader import Read
     from spillway.checkpoint.logs import Logs
     from spillway.checkpoint.standby import Given
     from spillway.lineage.marks import Place, Version

@@ -16,9 +16,9 @@ import asyncio
 from collections import deque
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from spillway.agents.live.stateful.means import Sent
 from spillway.agents.models.raised import RaisedLog
 from spillway.agents.models.stateful import SHARED
+from spillway.agents.run.shard_context import Sent
 from spillway.lineage.errors import WireError
 from spillway.lineage.keys import partition_for
 from spillway.lineage.ports import Outgoing
@@ -29,7 +29,7 @@ from spillway.producers.table import Table
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
-    from spillway.agents.live.stateful.means import Means
+    from spillway.agents.live.stateful.context import MemberContext
     from spillway.agents.models.stateful import Machine
     from spillway.lineage.limits import Limits
 
@@ -58,7 +58,7 @@ class Publishing:
         durable_n: int,
         recorded: Callable[[], int],
         machine: Machine,
-        means: Means,
+        means: MemberContext,
     ) -> None:
         """`recorded`: the newest version that is recorded, so that no state is newer; `durable_n`: the base's."""
         self._where = where

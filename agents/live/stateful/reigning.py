@@ -9,13 +9,13 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from spillway.agents.live.stage.parts import build_stateful_core
-from spillway.agents.live.stateful.primary import Primary
 from spillway.agents.live.stateful.publishing import Publishing, Where
 from spillway.agents.live.stateful.replaying import read_taken, replay
 from spillway.agents.live.stateful.transactions import TransactingWriter
 from spillway.agents.live.states.state_writer import StateWriter
 from spillway.agents.models.placement import Placement, arrays, refuse_unfit
 from spillway.agents.models.stateful import Machine, a_keys_state
+from spillway.agents.run.primary import Primary
 from spillway.checkpoint.capture import Capture
 from spillway.checkpoint.layout import CHUNK_BYTES
 from spillway.checkpoint.modes import MODES
@@ -30,12 +30,12 @@ if TYPE_CHECKING:
 
     from spillway.agents.core.stateful_stage import StatefulCore
     from spillway.agents.live.stage.config import StageProcessConfig
+    from spillway.agents.live.stateful.context import MemberContext
     from spillway.agents.live.stateful.copies import Copies
-    from spillway.agents.live.stateful.means import Means
-    from spillway.agents.live.stateful.reading import ShardInput
     from spillway.agents.live.states.sending import Sending
     from spillway.agents.metrics import StateFigures
     from spillway.agents.models.stateful import StatefulModel
+    from spillway.agents.run.shard_input import ShardInput
     from spillway.checkpoint.capture import Captured
     from spillway.checkpoint.logs import Logs
     from spillway.checkpoint.reign import Write
@@ -197,7 +197,13 @@ class Reigns:
     """Makes the reigns of one member."""
 
     def __init__(
-        self, config: StageProcessConfig, name: str, place: Place, model: StatefulModel, logs: Logs, means: Means
+        self,
+        config: StageProcessConfig,
+        name: str,
+        place: Place,
+        model: StatefulModel,
+        logs: Logs,
+        means: MemberContext,
     ) -> None:
         self._config = config
         self._name = name
@@ -277,7 +283,7 @@ class Reigns:
     ) -> Primary:
         """Put the driver of a reign together, and have it remember and take what was read."""
         guard = self._means.work.guard
-        guard.look({each: shard_input.place(each, {}).position for each in shard_input.partitions})
+        guard.look({each: shard_input.position(each) for each in shard_input.partitions})
         self._means.suspects.deaths = guard.deaths
         core = self._core(epoch, base, period)
         capture = Capture(pages=_pages(contents) if machine.kind == "keyed" else None, guard=threading.Lock())
@@ -300,7 +306,7 @@ class Reigns:
         publishing = self._publishing(epoch, core, machine)
         primary = Primary(core, machine, capture, writer, self._means, shard_input.at, publishing)
         primary.resend(contents.outputs)
-        primary.feed.add(shard_input.since(_remember(core, contents, shard_input)))
+        primary.feed.add(shard_input.begin(core, contents.inputs))
         self._show(core)
         if publishing is not None:
             publishing.begin()
@@ -361,19 +367,6 @@ class Reigns:
         metrics.depth = lambda: core.depth
         metrics.received = lambda: stats.received
         metrics.duplicates = lambda: stats.duplicates
-
-
-def _remember(core: StatefulCore, contents: Contents, shard_input: ShardInput) -> dict[int, int]:
-    """Have the core start on its partitions as the base has them; the positions from which on it takes records."""
-    positions = {}
-    known = {place.partition: place for place in contents.inputs}
-    for partition in shard_input.partitions:
-        place = shard_input.place(partition, known)
-        spans = core.assign_place(place)
-        positions[partition] = place.position
-        for delivery in shard_input.remembered(partition, place.position, spans):
-            core.remember(delivery)
-    return positions
 
 
 def _nothing(_result: object) -> None:

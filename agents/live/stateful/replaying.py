@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from spillway.agents.core.request import Delivery
-    from spillway.agents.live.stateful.means import Means
+    from spillway.agents.live.stateful.context import MemberContext
     from spillway.agents.live.stateful.work import StatefulWork
     from spillway.agents.models.stateful import StatefulModel
     from spillway.agents.run.intake import Intake
@@ -112,7 +112,7 @@ _OPEN = 64  # queries of a join some of whose parts have been read
 class Rehearsal:
     """The one rehearsal of a member's process."""
 
-    def __init__(self, place: str, model: StatefulModel, means: Means, *, parts: int) -> None:
+    def __init__(self, place: str, model: StatefulModel, means: MemberContext, *, parts: int) -> None:
         """`place` begins what is logged; a query has come when so many `parts` of it have."""
         self._place = place
         self._model = model

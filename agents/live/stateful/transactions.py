@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from confluent_kafka import KafkaException
 
-from spillway.agents.live.states import crash_points
 from spillway.agents.live.states.sending import DeliveryError
 from spillway.agents.live.states.state_writer import StateWriter
+from spillway.agents.run import crash_points
 from spillway.checkpoint import version_log
 from spillway.checkpoint.manifests import describe, seal
 from spillway.lineage.values.replication import encode

@@ -13,21 +13,21 @@ queries that raise there alone fail.
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from spillway.agents.core.actions import Executed, Failed, Result
+from spillway.agents.core.actions import Failed, Result
 from spillway.agents.core.deaths import Care
 from spillway.agents.live.stage.batch_work import BatchWork
-from spillway.agents.live.states import crash_points
 from spillway.agents.models.contract import answer_of
 from spillway.agents.models.flagged import answered
 from spillway.agents.models.inputs import given_inputs
 from spillway.agents.models.raised import words_of
+from spillway.agents.run import crash_points
 from spillway.agents.run.emission import about
+from spillway.agents.run.shard_context import Computed, Updated, UpdateError
 from spillway.agents.run.truths import closed, opened
 from spillway.lineage import reasons
-from spillway.lineage.errors import ModelError, WireError
+from spillway.lineage.errors import WireError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -38,27 +38,6 @@ if TYPE_CHECKING:
     from spillway.agents.models.stateful import Machine
 
 _NAMED = 5  # queries in an error's text
-
-
-class UpdateError(ModelError):
-    """An update that raised: its state may be half changed."""
-
-
-@dataclass(slots=True)
-class Computed(Executed):
-    """How the computation of a batch went."""
-
-    changes: bool = False  # whether there is an update to run
-    guilty: int = 0  # queries whose update raised on a copy
-
-
-@dataclass(slots=True)
-class Updated:
-    """How an update went."""
-
-    touched: tuple[str, ...]  # keys of a keyed state
-    seconds: float
-    error: UpdateError | None = None  # the state may be half changed
 
 
 class StatefulWork(BatchWork):

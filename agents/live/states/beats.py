@@ -27,8 +27,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from confluent_kafka import OFFSET_END, KafkaException, Producer, TopicPartition
 
-from spillway.agents.live.states import crash_points
 from spillway.agents.live.states.worker import Worker
+from spillway.agents.run import crash_points
 from spillway.checkpoint.leases import BEAT_SECONDS
 from spillway.lineage.errors import BrokerError, WireError
 from spillway.lineage.marks import INITIAL

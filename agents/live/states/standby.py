@@ -23,8 +23,8 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
-from spillway.agents.live.states.log_reader import failure_of, shortened
 from spillway.agents.live.states.worker import Worker
+from spillway.agents.run.log_reader import failure_of, shortened
 from spillway.checkpoint.assembly import ChunkError
 from spillway.checkpoint.chunks import decode_key
 from spillway.checkpoint.standby import Given, Search, Standby, Step

@@ -20,9 +20,9 @@ import threading
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from spillway.agents.live.states import crash_points
 from spillway.agents.live.states.sending import DELIVERY_SECONDS, ROOM_BYTES, Sending
 from spillway.agents.live.states.worker import Worker
+from spillway.agents.run import crash_points
 from spillway.checkpoint import version_log
 from spillway.checkpoint.chunks import ChunkLog, encode_key
 from spillway.checkpoint.manifests import describe, seal

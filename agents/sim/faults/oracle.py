@@ -36,9 +36,9 @@ from spillway.agents.memory.broker import Standing
 from spillway.agents.sim.faults.meaning import Meaning, Provenance
 from spillway.agents.sim.faults.play import Play
 from spillway.agents.sim.faults.schedule.drawing import drawn
-from spillway.agents.sim.faults.shard.host import Logged, Standby
+from spillway.agents.sim.faults.shard.host import Standby
 from spillway.agents.sim.faults.world import model
-from spillway.agents.sim.faults.world.records import EGRESS, OUTCOMES, state_of, versions_of
+from spillway.agents.sim.faults.world.records import EGRESS, OUTCOMES, Logged, state_of, versions_of
 from spillway.checkpoint.logs import Logs
 from spillway.lineage.errors import CheckpointError
 from spillway.lineage.marks import INITIAL, Mark, Version
@@ -112,7 +112,7 @@ class Judge:
                 standby = self.standbys[place]
                 for record in broker.read(versions_of(place), 0):
                     counts = record.body is not None and self.logs.take(place, record.body.record)
-                    standby.read_version(record, counts=counts)
+                    standby.read_version(record.body, counts=counts)
                 for record in broker.read(state_of(place), 0):
                     standby.read_state(record)
             for place in self.places:
@@ -313,9 +313,15 @@ def judged(scenario: Scenario, seed: int) -> tuple[Play, list[str]]:
     try:
         found = problems(play.run())
     except Exception as error:  # noqa: BLE001 - whatever is played, or was mutated, may raise anything
-        last = traceback.extract_tb(error.__traceback__)[-1]
-        found = [f"crashed with {type(error).__name__}: {error} (line {last.lineno} of {last.filename})"]
+        found = [crash(error)]
     return play, found
+
+
+def crash(error: BaseException) -> str:
+    """Return the problem that an error is which ended a run, or a process in it."""
+    frames = traceback.extract_tb(error.__traceback__)
+    where = f" (line {frames[-1].lineno} of {frames[-1].filename})" if frames else ""
+    return f"(e) {type(error).__name__}: {error}{where}"
 
 
 @dataclass(slots=True)
@@ -326,11 +332,10 @@ class Proof:
     failed: dict[int, list[str]] = field(default_factory=dict)  # by seed: what the oracle found
     struck: Counter[str] = field(default_factory=Counter)  # faults that took place, by what and whom
     counts: Counter[str] = field(default_factory=Counter)  # what happened
-    topologies: Counter[str] = field(default_factory=Counter)
+    topologies: Counter[str] = field(default_factory=Counter)  # of pipelines with states, as are modes
     modes: Counter[str] = field(default_factory=Counter)
     queries: int = 0
     seconds: float = 0.0  # of virtual time
-    events: int = 0
 
     def add(self, other: Proof) -> None:
         self.schedules += other.schedules
@@ -344,7 +349,12 @@ class Proof:
             mine.update(theirs)
         self.queries += other.queries
         self.seconds += other.seconds
-        self.events += other.events
+
+    def judge(self, seed: int, found: list[str]) -> None:
+        """Count a schedule, in which the oracle has found these problems."""
+        self.schedules += 1
+        if found:
+            self.failed[seed] = found
 
 
 def prove(
@@ -362,14 +372,11 @@ def prove(
         scenario = drawn(seed, topology, mode)
         with limited():
             play, found = judged(scenario, seed)
-        if found:
-            proof.failed[seed] = found
-        proof.schedules += 1
+        proof.judge(seed, found)
         proof.struck.update(play.result.struck)
-        proof.counts.update(play.result.counts)
+        proof.counts.update(play.result.counts, events=play.result.events)
         proof.topologies[scenario.topology.name] += 1
         proof.modes[scenario.mode.name] += 1
         proof.queries += len(play.result.accepted)
         proof.seconds += play.result.seconds
-        proof.events += play.result.events
     return proof

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from spillway.agents.memory.broker import Place
     from spillway.agents.sim.faults.processes.living import Living
     from spillway.agents.sim.faults.schedule.scenario import Fault, Scenario
-    from spillway.agents.sim.faults.shard.primary import Primary
+    from spillway.agents.sim.faults.shard.host import Reigning
     from spillway.agents.sim.faults.world.world import Process
 
 _STEPS = 300_000  # more events than any run needs: a run that does not end is an error, not a hang
@@ -180,7 +180,7 @@ class Play(StateWorld):
             self._strike_later(at, partial(self._strike_one, fault))
 
     def _switch(self, place: Place) -> None:
-        epoch = max((process.epoch for process in self._primaries(place)), default=0)
+        epoch = max((reigning.epoch for reigning in self._reigns(place)), default=0)
         if epoch:
             self.result.struck.append(f"switch of {place[0]}")
             self.broker.append(CONTROL, keyed(f"yield/operator/{place}/{epoch}", Yield(*place, epoch, "operator")))
@@ -284,11 +284,12 @@ class Play(StateWorld):
         partition = self.random.randrange(self.scenario.partitions)
         place = (OUTCOMES if fault.stage == GATE else self._topic(fault.stage)), partition
         needed = self._needed(fault.stage, partition)
+        readers = [one for one in self.graph.order if self._topic(one) == place[0]]
         log = [record.offset for record in self.broker.logs.get(place, ())]
         if fault.kind is Kind.RETAIN:
             unread = [offset for offset in log if offset >= needed]
-            if not (needed and unread):
-                return
+            if not (needed and unread and all(self._needed(one, partition) for one in readers)):
+                return  # who needs nothing yet begins at what is there, and knows of no more
             self.broker.delete_before(place, self.random.choice(unread) + 1)
         else:
             read = [offset for offset in log if offset < needed]
@@ -308,7 +309,7 @@ class Play(StateWorld):
         if stage not in self.scenario.topology.states:
             return self.broker.committed(stage, partition)[0]
         found = (
-            process.input.position(partition)
+            process.position(partition)
             for process in self.slots.values()
             if isinstance(process, MemberProcess) and process.stage == stage and process.alive
         )
@@ -362,16 +363,16 @@ class Play(StateWorld):
 
     def _governed(self) -> bool:
         places = self.shards_of(self.scenario.topology.states)
-        return all(any(True for _ in self._primaries(place)) for place in places) and all(
+        return all(any(True for _ in self._reigns(place)) for place in places) and all(
             partition in self.slots[stage, -1, replica].has
             for stage, partition, replica in self.groups.all()
             if (stage, -1, replica) in self.slots
         )
 
-    def _primaries(self, place: Place) -> Iterable[Primary]:
+    def _reigns(self, place: Place) -> Iterable[Reigning]:
         for process in self.slots.values():
-            if isinstance(process, MemberProcess) and process.place == place and process.primary is not None:
-                yield process.primary
+            if isinstance(process, MemberProcess) and process.place == place and process.reigning is not None:
+                yield process.reigning
 
     def _finish(self) -> None:
         result = self.result
@@ -381,12 +382,11 @@ class Play(StateWorld):
             if not (process.alive and (process.idle or self._waits_in_vain(process))):
                 result.stuck.append(f"{slot[0]}.{max(slot[1], 0)}.{slot[2]}")
         for place in self.shards_of(self.scenario.topology.states):
-            primaries = list(self._primaries(place))
-            if len(primaries) != 1:
-                result.stuck.append(f"{place[0]}.{place[1]} has {len(primaries)} primaries")
-            for primary in primaries:
-                version = type(primary.base)(primary.epoch, primary.reign.recorded)
-                result.final[place] = (version if version.n > primary.base.n else primary.base), primary.state.digest
+            reigns = list(self._reigns(place))
+            if len(reigns) != 1:
+                result.stuck.append(f"{place[0]}.{place[1]} has {len(reigns)} primaries")
+            for reigning in reigns:
+                result.final[place] = reigning.recorded, reigning.machine.state.now.digest
 
 
 def run(scenario: Scenario, seed: int) -> Play:

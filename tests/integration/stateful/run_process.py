@@ -12,7 +12,7 @@ from spillway.agents.live.gate import process as gate_process
 from spillway.agents.live.stage import process as stage_process
 from spillway.agents.live.stage.config import StageProcessConfig
 from spillway.agents.live.stateful import process as member_process
-from spillway.agents.live.stateful import reading
+from spillway.agents.run import shard_input as reading
 from spillway.producers.connection import ClientSettings
 from spillway.topology.load import load
 from tests.crash_points import arm

@@ -9,8 +9,9 @@ from confluent_kafka.admin import NewTopic
 
 from spillway.agents.broker import EmbeddedBroker
 from spillway.agents.cli.options import cache_dir
-from spillway.agents.live.states.log_reader import LogReader
+from spillway.agents.live.clock import since_boot
 from spillway.agents.live.states.worker import Mailbox
+from spillway.agents.run.log_reader import LogReader
 from spillway.producers.connection import ClientSettings
 from spillway.producers.kafka.log import KafkaLog
 from spillway.producers.kafka.reading import Reading
@@ -79,7 +80,9 @@ class Bench:
 
     def reader(self, told, listener=None, **options):
         """A reader of the version log, whose owner is whoever takes what `told` is posted."""
-        reader = LogReader(self.log().through(told.post), self.pipeline, [PLACE], listener or told, **options)
+        reader = LogReader(
+            self.log().through(told.post), self.pipeline, [PLACE], listener or told, now=since_boot, **options
+        )
         told.tick = reader.tick
         return reader
 
@@ -90,7 +93,7 @@ class Bench:
     def close(self):
         for what in reversed(self.closing):
             what.close()
-        alive = [thread.name for thread in threading.enumerate() if thread.name in {"log", "appends"}]
+        alive = [thread.name for thread in threading.enumerate() if thread.name == "log"]
         assert not alive
 
 

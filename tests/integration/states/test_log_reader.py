@@ -4,8 +4,7 @@ import time
 
 from confluent_kafka import Producer
 
-from spillway.agents.live.states.log_reader import CONTROL
-from spillway.agents.live.states.sending import Appender
+from spillway.agents.run.log_reader import CONTROL
 from spillway.checkpoint import version_log
 from spillway.lineage.marks import INITIAL, Version
 from spillway.lineage.replication import Base, Fence, Manifest
@@ -24,8 +23,11 @@ class Writer:
         self._topic = f"{bench.pipeline}.{STAGE}.versions"
         self._producer = Producer({"bootstrap.servers": bench.settings.bootstrap, "linger.ms": 0, "acks": "all"})
 
-    def write(self, record):
+    def send(self, record):
         self._producer.produce(self._topic, encode(record), version_log.key(record), 0)
+
+    def write(self, record):
+        self.send(record)
         assert self._producer.flush(90) == 0
 
 
@@ -52,15 +54,15 @@ def test_a_log_that_rests_is_read_whole_and_at_once_where_it_is_asked_for(bench)
 def test_reading_goes_on_when_the_broker_is_back(own_broker, unique_name):
     bench, told = Bench(own_broker.bootstrap, unique_name), Told()
     reader = bench.reader(told, away=2.0)
-    appender = bench.keep(Appender(bench.settings, bench.pipeline, PLACE, told.post, told.failed))
+    writer = Writer(bench)
     told.until(lambda: told.of("caught_up"))
     for record in REIGN:
-        appender.append(record)
+        writer.write(record)
     told.until(lambda: len(told.of("record")) == 2)
     own_broker.stop()
     appended = [Fence(epoch, "m") for epoch in range(2, 6)]
     for record in appended:
-        appender.append(record)
+        writer.send(record)
     done = []
     reader.read_to_end(PLACE, lambda: done.append(1))
     until = time.monotonic() + 2.5

@@ -40,7 +40,7 @@ def test_a_stage_that_is_not_there_is_told_before_a_broker_is_asked_for(tmp_path
     file.write_text(SPEC)
     done = CliRunner().invoke(serve, [str(file), "--stage", "rad"])
     assert isinstance(done.exception, UsageError)
-    assert "there is no stage 'rad'; its stages are one, three" in str(done.exception)
+    assert "has no stage 'rad'; known: one, three" in str(done.exception)
 
 
 def test_only_a_learner_of_the_pipeline_can_be_served_elsewhere(tmp_path):

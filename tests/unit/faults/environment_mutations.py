@@ -1,5 +1,7 @@
 """The guards broken that concern what surrounds the members: room, replicas, clocks, what inputs lose."""
 
+import asyncio
+
 from spillway.agents.core.gate import GateCore, GateShare
 from spillway.agents.core.input_tail import InputTail
 from spillway.agents.core.outcomes import ReleasedMemory
@@ -7,8 +9,8 @@ from spillway.agents.core.share import Share
 from spillway.agents.core.speculation import Speculation
 from spillway.agents.core.stage import StageCore
 from spillway.agents.core.stateful_stage import StatefulCore, StatefulShare
+from spillway.agents.run.log_reader import LogsFeed
 from spillway.agents.sim.faults.schedule.scenario import Guards
-from spillway.agents.sim.faults.world.follower import Follower
 from spillway.checkpoint.dedup import HopLane, PartitionMemory
 from spillway.checkpoint.logs import Logs
 from spillway.checkpoint.notes import Note
@@ -89,14 +91,18 @@ class UndeadGate(GateCore):
     share_type = UndeadAtGate
 
 
-class ReadAtStart(Follower):
+class ReadAtStart(LogsFeed):
     """It reads the version logs to their ends when its process begins, and not when a partition comes."""
 
-    def read_to_ends(self, then):
-        if self.current:
-            self._process.after(0.0, then)
+    def __init__(self, *given, **options):
+        super().__init__(*given, **options)
+        self._read_to_ends, self.reader.read_to_ends = self.reader.read_to_ends, self._read
+
+    def _read(self, then):
+        if self.ready:
+            asyncio.get_running_loop().call_soon(then)
         else:
-            super().read_to_ends(then)
+            self._read_to_ends(then)
 
 
 class ForgetsWhenRead(HopLane):
@@ -173,7 +179,7 @@ MUTATIONS = {
     "a new gate does not know what was released": Guards(gate=UnrecalledGate),
     "reading waits for a version that nobody makes": Guards(stateful=Stubborn),
     "a new owner takes the dead for taken": Guards(stage=UndeadStage, gate=UndeadGate),
-    "a new owner judges by logs read before": Guards(follower=ReadAtStart),
+    "a new owner judges by logs read before": Guards(feed=ReadAtStart),
     "a reader never says that it fell behind": Guards(
         member_logs=NeverBehind, stage_logs=NeverBehind, gate_logs=NeverBehind
     ),

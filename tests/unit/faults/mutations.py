@@ -15,7 +15,13 @@ from spillway.agents.sim.faults.oracle import judged
 from spillway.agents.sim.faults.schedule.drawing import drawn
 from spillway.agents.sim.faults.schedule.scenario import Guards, Scenario
 from spillway.checkpoint.modes import NSPB
-from tests.unit.faults import environment_mutations, join_mutations, state_mutations, stateless_mutations
+from tests.unit.faults import (
+    environment_mutations,
+    join_mutations,
+    shard_mutations,
+    state_mutations,
+    stateless_mutations,
+)
 
 SEARCHED = 300
 _PINS = Path(__file__).with_name("pins.json")
@@ -56,6 +62,7 @@ MUTATIONS = {
     **{name: Mutation(guards, partial(_state_schedule, name)) for name, guards in state_mutations.MUTATIONS.items()},
     **{name: Mutation(guards, partial(drawn, mode=NSPB)) for name, guards in environment_mutations.MUTATIONS.items()},
     **{name: Mutation(guards, drawn) for name, guards in join_mutations.MUTATIONS.items()},
+    **{name: Mutation(guards, drawn) for name, guards in shard_mutations.MUTATIONS.items()},
 }
 
 if __name__ == "__main__":

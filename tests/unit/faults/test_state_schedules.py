@@ -85,7 +85,7 @@ def test_figure_6_the_first_state_is_late_and_its_primary_dies(backup):
     if backup:
         faults.append(Fault(Kind.CRASH, "b", "backup", 0.2, seconds=2.0))
     contaminated = alone = 0
-    for seed in range(12):
+    for seed in range(20):
         play = run(Scenario(TOPOLOGIES["fig6"], faults=tuple(faults)), seed)
         assert problems(play) == []
         contaminated += play.result.counts.get("contaminated", 0)

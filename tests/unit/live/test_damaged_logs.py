@@ -6,10 +6,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from spillway.agents.live.states import log_reader
-from spillway.agents.live.states.log_reader import CONTROL, LogRecords, LogsFeed
 from spillway.agents.memory.ports import MemoryLog
 from spillway.agents.memory.world import DriverWorld
+from spillway.agents.run import log_reader
+from spillway.agents.run.log_reader import CONTROL, LogRecords, LogsFeed
 from spillway.checkpoint import version_log
 from spillway.checkpoint.claims import Claims
 from spillway.checkpoint.damage import DamageError
@@ -171,7 +171,7 @@ def test_the_gate_waits_for_what_rests_on_a_damaged_log_and_goes_on_when_it_is_p
     failures, changes = [], []
     world = DriverWorld(0, {"p.learn.versions": 1, "p.up.versions": 1})
     log = MemoryLog(world, world.process("gate"))
-    feed = LogsFeed(log, "p", [PLACE, UP], lambda: changes.append(1), failures.append)
+    feed = LogsFeed(log, "p", [PLACE, UP], lambda: changes.append(1), failures.append, now=float)
     reader = LogRecords(SLOTS, DECODER)
     log = [*damaged_at(6), (b"manifest/2/5", None)]
     reads = [reader.read(message(key, value, offset)) for offset, (key, value) in enumerate(log)]
@@ -185,7 +185,7 @@ def test_the_gate_waits_for_what_rests_on_a_damaged_log_and_goes_on_when_it_is_p
 
 
 def test_the_member_of_a_damaged_shard_ends_and_says_where(monkeypatch):
-    from spillway.agents.live.stateful.member import ShardMember
+    from spillway.agents.run.shard_member import ShardMember
     from tests.unit.live.stateful.shard_doubles import Shard
 
     roles = Shard(monkeypatch).members[0]

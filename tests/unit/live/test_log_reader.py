@@ -4,10 +4,10 @@ import asyncio
 
 import pytest
 
-from spillway.agents.live.states.log_reader import CONTROL, LogReader, LogsFeed
 from spillway.agents.memory.ports import MemoryLog
 from spillway.agents.memory.records import kept
 from spillway.agents.memory.world import DriverWorld
+from spillway.agents.run.log_reader import CONTROL, LogReader, LogsFeed
 from spillway.checkpoint import claims, version_log
 from spillway.lineage.errors import BrokerError, CheckpointError, CorruptError, TopicError, UnreachableError
 from spillway.lineage.marks import INITIAL, Mark, Version
@@ -213,7 +213,7 @@ class TroubledLog:
 def test_what_time_heals_is_waited_for_and_what_it_does_not_ends_the_reader():
     for error, text in ((CorruptError("the CRC"), "the CRC; make another replica"), (BrokerError("no"), "no")):
         log, told = TroubledLog(), Told()
-        LogReader(log, "p", [PLACE], told)
+        LogReader(log, "p", [PLACE], told, now=float)
         for healed in (UnreachableError("away"), TopicError("none yet")):
             log.trouble(healed)
         assert told.calls == []
@@ -242,7 +242,7 @@ def test_a_reader_that_cannot_learn_a_schema_fails_and_tells_nothing_more():
 def test_the_feed_knows_what_is_durable_and_ends_at_a_log_that_contradicts_itself():
     async def play(logs):
         changes, errors = [], []
-        feed = LogsFeed(logs.log, "p", [PLACE], lambda: changes.append(1), errors.append)
+        feed = LogsFeed(logs.log, "p", [PLACE], lambda: changes.append(1), errors.append, now=float)
         await logs.until(lambda: feed.ready)
         mark = Mark(*PLACE, Version(1, 1))
         assert not feed.logs.durable(mark)

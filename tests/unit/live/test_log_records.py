@@ -5,10 +5,10 @@ from dataclasses import replace
 
 import pytest
 
-from spillway.agents.live.states import log_reader as log_records
 from spillway.agents.live.states.beats import _spoken
-from spillway.agents.live.states.log_reader import CONTROL, LogRecords
 from spillway.agents.live.states.standby import StandbyReader
+from spillway.agents.run import log_reader as log_records
+from spillway.agents.run.log_reader import CONTROL, LogRecords
 from spillway.checkpoint import claims, version_log
 from spillway.checkpoint.chunks import encode_key
 from spillway.checkpoint.damage import Damage

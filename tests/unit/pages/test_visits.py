@@ -28,8 +28,7 @@ def simulated(every=1, **options):
 
 
 def test_a_querys_visits_end_when_its_latency_does():
-    run_, notes, visits = simulated()
-    assert notes == []
+    run_, visits = simulated()
     for query in np.flatnonzero(run_.prediction).tolist():
         a, b = (visits.of(query).take(np.array([place])) for place in (0, 1))
         assert b.arrived[0] == pytest.approx(a.arrived[0] + a.queued[0] + a.waited[0] + a.executed[0])
@@ -38,7 +37,7 @@ def test_a_querys_visits_end_when_its_latency_does():
 
 
 def test_a_dropped_query_has_a_visit_without_execution_and_a_place():
-    run_, _, visits = simulated()
+    run_, visits = simulated()
     (lost, *_) = np.flatnonzero(~run_.prediction).tolist()
     mine = visits.of(lost)
     assert mine.executed[-1] == mine.waited[-1] == 0
@@ -47,13 +46,13 @@ def test_a_dropped_query_has_a_visit_without_execution_and_a_place():
 
 
 def test_only_some_queries_may_be_followed():
-    run_, _, visits = simulated(every=7)
+    run_, visits = simulated(every=7)
     assert set(visits.query.tolist()) <= set(range(0, 30, 7))
     assert len(run_.due) == 30
 
 
 def test_examples_are_of_each_kind():
-    run_, _, visits = simulated()
+    run_, visits = simulated()
     names = [name for name, _ in examples(run_, visits)]
     assert names[:3] == ["good, p50", "good, p90", "good, p99"]
     assert "late" in names

@@ -123,8 +123,8 @@ def test_a_recording_that_was_cut_off_says_so(tmp_path):
 def test_figures_count_late_as_dropped():
     found = figures(fates([0.05, 0.2, 0.05, 0.0], [PREDICTION, PREDICTION, PREDICTION, DROPPED]), {"a": 1}, {"a": 1.0})
     assert (found.requests, found.good, found.late, found.dropped) == (4, 2, 1, 1)
-    assert found.drop_rate == found.invalid == 0.5
-    assert found.goodput == pytest.approx(2 / 0.3)
+    assert found.drop_rate == found.invalid_rate == 0.5
+    assert found.goodput_rps == pytest.approx(2 / 0.3)
     assert found.p50 == pytest.approx(0.05)
 
 

@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Any, Final
 from spillway.agents.core.gate import GATE
 from spillway.agents.run.gate_context import POLL_SECONDS, GateContext, GateTopics
 from spillway.agents.sim.faults.processes.living import DEAD_LETTERS, Replica, report_of
-from spillway.agents.sim.faults.processes.ports import ProcessClock, RunInputs, RunSpans, arrival, positions_of
-from spillway.agents.sim.faults.world.follower import Follower
-from spillway.agents.sim.faults.world.records import EGRESS, OUTCOMES, Record
+from spillway.agents.sim.faults.processes.ports import ProcessClock, RunInputs, RunSpans, positions_of
+from spillway.agents.sim.faults.world.records import EGRESS, OUTCOMES, Record, arrival
 from spillway.agents.sim.faults.world.world import Told
 from spillway.lineage.errors import AbortedError, FencedError, SilentError
 from spillway.lineage.message import PREDICTION
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
     from spillway.agents.core.outcomes import Release
     from spillway.agents.core.request import Delivery
     from spillway.agents.run.gate import Gate
-    from spillway.agents.sim.faults.processes.ports import Arrival
+    from spillway.agents.sim.faults.world.records import Arrival
     from spillway.agents.sim.faults.world.world import StateWorld
     from spillway.lineage.ports import Commit, PulledOwner
 
@@ -228,8 +227,7 @@ class GateProcess(Replica):
     async def _serve(self) -> None:
         world, scenario = self.world, self.world.scenario
         places = world.shards_of(world.graph.rests_on(None))
-        self._logs = scenario.guards.gate_logs(places)
-        durability = self._logs if places else None
+        durability = self._follow(scenario.guards.gate_logs, places, self._logs_changed)
         self._input, self._transactions, spans = RunPulledInput(self), RunTransactions(self), RunSpans(world)
         context = GateContext(
             name=f"{GATE}.{self.replica}",
@@ -251,8 +249,6 @@ class GateProcess(Replica):
             held_poll=POLL_SECONDS,  # versions end a wait in `take`
         )
         gate = scenario.guards.gate_driver(context)
-        if places:
-            self.follower = (scenario.guards.follower or Follower)(world, self, self._logs, places, self._logs_changed)
         await gate.start()
         self._input.deal(world.groups.of(GATE, self.replica))
         self._gate = gate
@@ -308,7 +304,7 @@ class GateProcess(Replica):
         gate = self._gate
         if gate is None or not gate.idle or not self._input.read_up:
             return False
-        return self.follower is None or self.follower.read_up()
+        return self._has_read
 
 
 def _none_is_long(function: Callable[[], Any]) -> Any:

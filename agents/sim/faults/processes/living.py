@@ -10,21 +10,23 @@ from spillway.agents.core.actions import EmitKind, Ok
 from spillway.agents.core.request import Delivery
 from spillway.agents.memory.loop import KilledError
 from spillway.agents.memory.wire import Wire
+from spillway.agents.sim.faults.world.logs import RunLog, reading
 from spillway.agents.sim.faults.world.model import Item, unreadable
-from spillway.agents.sim.faults.world.records import OUTCOMES, Record
+from spillway.agents.sim.faults.world.records import OUTCOMES, PIPELINE, Record
 from spillway.agents.sim.faults.world.world import Process, Source
 from spillway.lineage import reasons
 from spillway.lineage.errors import CheckpointError, WireError
 from spillway.lineage.message import PREDICTION, Outcome
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Iterable
+    from collections.abc import Callable, Coroutine, Iterable, Sequence
 
     from spillway.agents.core.actions import Emit
     from spillway.agents.core.request import Request
     from spillway.agents.memory.broker import Place
-    from spillway.agents.sim.faults.world.follower import Follower
+    from spillway.agents.run.log_reader import LogsFeed
     from spillway.agents.sim.faults.world.world import StateWorld
+    from spillway.checkpoint.logs import Logs
 
 
 DEAD_LETTERS = "dead"
@@ -119,8 +121,7 @@ class Living(Process):
         except KilledError:
             pass
         except (CheckpointError, WireError) as error:
-            self.world.result.problems.append(f"{self.stage}.{self.replica}: {error}")
-            self.kill()
+            self.crashed(error)
 
     def run(self, work: Coroutine[Any, Any, None]) -> None:
         """Run a coroutine in this process, until it dies. An error that no schedule provides for ends the run."""
@@ -129,10 +130,15 @@ class Living(Process):
     def _ended(self, task: asyncio.Task[None]) -> None:
         error = None if task.cancelled() else task.exception()
         if isinstance(error, CheckpointError | WireError):
-            self.world.result.problems.append(f"{self.stage}.{self.replica}: {error}")
-            self.kill()
+            self.crashed(error)
         elif error is not None and not isinstance(error, KilledError):
             self.world.loop.failures.append(error)
+
+    def crashed(self, error: BaseException) -> None:
+        """Note an error that no schedule provides for, unless the process has ended by another."""
+        if self.alive:
+            self.world.result.problems.append(f"{self.stage}.{self.replica}: {error}")
+            self.kill()
 
     def point(self, name: str) -> None:
         """Come to a point by name; the process may not come beyond it."""
@@ -150,7 +156,8 @@ class Replica(Living):
 
     def __init__(self, world: StateWorld, stage: str, replica: int) -> None:
         super().__init__(world, stage, replica)
-        self.follower: Follower | None = None
+        self.feed: LogsFeed | None = None  # the version logs, where it rests on some
+        self._log: RunLog | None = None
         self.run(self._serve())
 
     async def _serve(self) -> None:
@@ -158,10 +165,25 @@ class Replica(Living):
 
     async def _read_logs(self) -> None:
         """Read the version logs to the ends that they have from now on."""
-        if self.follower is not None:
+        if self.feed is not None:
             read = asyncio.Event()
-            self.follower.read_to_ends(read.set)
+            self.feed.reader.read_to_ends(read.set)
             await read.wait()
+
+    def _follow(self, logs: type[Logs], places: Sequence[Place], changed: Callable[[], object]) -> Logs | None:
+        """Read the version logs of some shards from now on; None where there is none."""
+        if not places:
+            return None
+        log, feed = RunLog(self.world, self), self.world.scenario.guards.feed
+        self.feed = feed(log, PIPELINE, places, changed, self.crashed, logs=logs, **reading(self.world))
+        self._log = log
+        self.feed.reader.tick_on(self.world.loop)
+        return self.feed.logs
+
+    @property
+    def _has_read(self) -> bool:
+        """Whether all logs that it follows are read."""
+        return self._log is None or self._log.read_up
 
     def deal(self, partitions: Iterable[int], then: Callable[[], object] = bool) -> None:
         """Assign exactly these partitions; `then` is called when those that go are released."""

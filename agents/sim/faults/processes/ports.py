@@ -10,18 +10,25 @@ import asyncio
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 from spillway.agents.run.inputs import OF_STATES, Inputs
-from spillway.lineage.errors import FencedError
-from spillway.lineage.ports import Bounds, Clock, Commit, Input, Output, Spans
+from spillway.agents.run.intake import PoisonError
+from spillway.agents.sim.faults.processes.living import again, delivery_of, told
+from spillway.agents.sim.faults.world import model
+from spillway.agents.sim.faults.world.records import arrival
+from spillway.lineage import reasons
+from spillway.lineage.errors import FencedError, WireError
+from spillway.lineage.ports import Bounds, Clock, Commit, Input, Outgoing, Output, Spans
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 
-    from spillway.agents.memory.broker import Place
+    from spillway.agents.core.actions import Emit
+    from spillway.agents.core.joins import Fetch
+    from spillway.agents.core.request import Delivery, Loss
     from spillway.agents.sim.faults.processes.living import Living
-    from spillway.agents.sim.faults.world.records import Record
+    from spillway.agents.sim.faults.world.records import Arrival
     from spillway.agents.sim.faults.world.world import StateWorld
     from spillway.lineage.ports import Owner
 
@@ -29,20 +36,39 @@ _CHUNK: Final = 8  # records at once
 _LATE: Final = 0.02  # seconds until a partition that was out of range is read on
 
 
-class Arrival(NamedTuple):
-    """A record of an input, as a driver gets it."""
+class RunIntake:
+    """Makes deliveries of a run's records; some are poison."""
 
-    topic: str
-    partition: int
-    offset: int
-    timestamp: float  # unix milliseconds
-    record: Record
-    headers: tuple[Any, ...] = ()
-    key: None = None
+    def __init__(self, stage: str, poison: float) -> None:
+        self._stage, self._poison = stage, poison
+
+    def envelope(self, record: Arrival) -> Delivery:
+        return delivery_of(record.partition, record.record)
+
+    remembered = envelope
+
+    def delivery(self, record: Arrival) -> Delivery:
+        delivery = self.envelope(record)
+        who = self._stage, delivery.predecessor, delivery.request_id
+        if self._poison and not delivery.lost and model.unreadable(*who, self._poison):
+            raise PoisonError(WireError(reasons.BAD_INPUT, "scripted"), delivery)
+        return delivery
+
+    def again(self, _fetch: Fetch, record: Arrival | None) -> tuple[Any, Loss | None]:
+        assert record is not None  # a run drops no values
+        return record.record.body, None
 
 
-def arrival(place: Place, record: Record) -> Arrival:
-    return Arrival(*place, record.offset, record.appended * 1000, record)
+class RunEmission:
+    """Makes a run's records of what a stage sends."""
+
+    def __init__(self, stage: str, speaks: Callable[[], tuple[int, int]] = lambda: (-1, 0)) -> None:
+        """`speaks` gives the shard of a stateful stage, and the epoch of its reign."""
+        self._stage, self._speaks = stage, speaks
+
+    def message(self, emit: Emit) -> Outgoing:
+        (topic, partition), record = told(emit, self._stage, *self._speaks())
+        return Outgoing(topic, partition, None, record)  # type: ignore[arg-type] # a run's records are objects
 
 
 class ProcessClock(Clock):
@@ -67,9 +93,10 @@ class RunInputs(Inputs):
         self._name = topic
 
     def admits(self, partition: int, position: int | None, bounds: Bounds) -> bool:  # noqa: ARG002 - the run looks
-        lost = self._process.world.lacks(self._process, (self._name, partition), position)
+        needed = None if position is None else max(position, self.durable(partition))
+        lost = self._process.world.lacks(self._process, (self._name, partition), needed)
         if lost:
-            self.stopped[partition] = position or 0
+            self.stopped[partition] = needed or 0
         else:
             self.stopped.pop(partition, None)
         return not lost
@@ -127,8 +154,7 @@ class RunOutput(Output):
 
     def send(self, record: Any, token: object, *, vital: bool = True) -> None:  # noqa: ARG002 - nothing else is sent
         self._process.point("outputs.before")
-        place, sent = record
-        self._process.wire.send(place, sent, partial(self._acked, token))
+        self._process.wire.send((record.topic, record.partition), again(record.value), partial(self._acked, token))
 
     def _acked(self, token: object) -> None:
         self._process.point("ack")
@@ -188,7 +214,7 @@ class RunInput(Input):
             self.mine = turn.partitions
             turn.then()
             for partition in self.mine:
-                committed = self._world.claim(self._process, partition)
+                committed = self._own(partition)
                 self.places[partition] = 0 if self._replays else committed
             for partition in self.mine - self._heard:
                 self._heard.add(partition)
@@ -198,6 +224,10 @@ class RunInput(Input):
             if not self.changing:
                 self.positions_read = starts
                 self._fresh.set()
+
+    def _own(self, partition: int) -> int:
+        """Become the owner of a partition, and return where it is committed."""
+        return self._world.claim(self._process, partition)
 
     async def positions(self, partitions: Iterable[int]) -> dict[int, Commit]:
         await asyncio.sleep(self._world.latency())

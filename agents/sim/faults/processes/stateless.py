@@ -10,63 +10,35 @@ from spillway.agents.core.batching import Batcher
 from spillway.agents.core.policies import make
 from spillway.agents.core.policy import StageView
 from spillway.agents.metrics import StageMetrics
-from spillway.agents.run.intake import PoisonError
 from spillway.agents.run.memory import Memory, Rereading
 from spillway.agents.run.stage_context import Context
 from spillway.agents.run.tally import Tally
-from spillway.agents.sim.faults.processes.living import Replica, delivery_of, item_of, result_of, told
-from spillway.agents.sim.faults.processes.ports import ProcessClock, RunInput, RunInputs, RunOutput, RunSpans
+from spillway.agents.sim.faults.processes.living import Replica, item_of, result_of
+from spillway.agents.sim.faults.processes.ports import (
+    ProcessClock,
+    RunEmission,
+    RunInput,
+    RunInputs,
+    RunIntake,
+    RunOutput,
+    RunSpans,
+)
 from spillway.agents.sim.faults.world import model
-from spillway.agents.sim.faults.world.follower import Follower
 from spillway.agents.sim.faults.world.records import INGRESS
 from spillway.lineage import reasons
-from spillway.lineage.errors import WireError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 
-    from spillway.agents.core.actions import Emit, Result
+    from spillway.agents.core.actions import Result
     from spillway.agents.core.batching import Batch
     from spillway.agents.core.deaths import Place
-    from spillway.agents.core.joins import Fetch
-    from spillway.agents.core.request import Delivery, Loss, Request
+    from spillway.agents.core.request import Delivery, Request
     from spillway.agents.run.stage import Stage
-    from spillway.agents.sim.faults.processes.ports import Arrival
     from spillway.agents.sim.faults.world.world import StateWorld
     from spillway.checkpoint.dedup import Span
 
 _NOBODY: Final[set[Place]] = set()
-
-
-class RunIntake:
-    """Makes deliveries of a run's records; some are poison."""
-
-    def __init__(self, stage: str, poison: float) -> None:
-        self._stage, self._poison = stage, poison
-
-    def envelope(self, record: Arrival) -> Delivery:
-        return delivery_of(record.partition, record.record)
-
-    def delivery(self, record: Arrival) -> Delivery:
-        delivery = self.envelope(record)
-        who = self._stage, delivery.predecessor, delivery.request_id
-        if self._poison and not delivery.lost and model.unreadable(*who, self._poison):
-            raise PoisonError(WireError(reasons.BAD_INPUT, "scripted"), delivery)
-        return delivery
-
-    def again(self, _fetch: Fetch, record: Arrival | None) -> tuple[Any, Loss | None]:
-        assert record is not None  # a run drops no values
-        return record.record.body, None
-
-
-class RunEmission:
-    """Makes a run's records of what a stage sends."""
-
-    def __init__(self, stage: str) -> None:
-        self._stage = stage
-
-    def message(self, emit: Emit) -> Any:
-        return told(emit, self._stage)
 
 
 class RunMemory(Memory):
@@ -106,7 +78,7 @@ class StatelessProcess(Replica):
         policy = make(scenario.stateless_policy, StageView(stage=stage, replica=0, instances=self.instances))
         batcher = Batcher(policy, scenario.batch, 0.0, self.instances, world.duration)
         places = world.shards_of(graph.rests_on(stage))
-        logs = scenario.guards.stage_logs(places) if places else None
+        logs = self._follow(scenario.guards.stage_logs, places, self._heard)
         self.core = scenario.guards.stage(
             *(graph, stage, batcher),
             rule=scenario.topology.rules.get(stage),
@@ -134,12 +106,13 @@ class StatelessProcess(Replica):
         driver = scenario.guards.driver(self.core, ProcessClock(self), context)
         self._input = RunInput(world, self, topic, driver, replays=self.replays)
         driver.start(self._input, RunOutput(self, driver.stored), self)
-        if logs is not None:
-            follower = scenario.guards.follower or Follower
-            self.follower = follower(world, self, logs, places, driver.durability_changed)
         self._input.deal(world.groups.of(stage, self.replica))
         self._driver = driver
         await driver.failed
+
+    def _heard(self) -> None:
+        if self._driver is not None:
+            self._driver.durability_changed()
 
     # Its partitions --------------------------------------------------------------------------------------------
 
@@ -191,7 +164,7 @@ class StatelessProcess(Replica):
 
     def _note(self, batch: Batch) -> None:
         """Check whether a request was executed before. Where versions may die, it may well be: nothing is noted."""
-        if self.follower is not None:
+        if self.feed is not None:
             return
         result = self.world.result
         for request in batch.requests:
@@ -216,7 +189,7 @@ class StatelessProcess(Replica):
         driver = self._driver
         if driver is None or not driver.idle or self.core.commits() or not self.wire.is_quiet():
             return False
-        return self._input.read_up and (self.follower is None or self.follower.read_up())
+        return self._input.read_up and self._has_read
 
 
 def _nothing_known(work: Any, value: Any, _now: float) -> Result:

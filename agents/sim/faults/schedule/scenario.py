@@ -12,6 +12,10 @@ from spillway.agents.core.joins import Rule
 from spillway.agents.core.stage import QUEUE_LIMIT, StageCore
 from spillway.agents.core.stateful_stage import StatefulCore
 from spillway.agents.run.gate import Gate
+from spillway.agents.run.log_reader import LogsFeed
+from spillway.agents.run.primary import Primary
+from spillway.agents.run.shard_input import ShardInput
+from spillway.agents.run.shard_member import ShardMember
 from spillway.agents.run.stage import Stage
 from spillway.checkpoint import version_log
 from spillway.checkpoint.inputs import is_lost
@@ -140,6 +144,9 @@ class Guards:
     stateful: type[StatefulCore] = StatefulCore
     gate: type[GateCore] = GateCore
     gate_driver: type[Gate] = Gate
+    shard_member: type[ShardMember] = ShardMember
+    shard_input: type[ShardInput] = ShardInput
+    primary: type[Primary] = Primary
     member: type[Member] = Member
     member_logs: type[Logs] = Logs
     stage_logs: type[Logs] = Logs
@@ -149,7 +156,7 @@ class Guards:
     chunk_epoch: Callable[[int], int] = int  # of an epoch, what stands for it in the keys of its chunks
     keeps: Callable[[Any, Any], Any] = Logs.newest_durable  # what tombstones go by
     tail: Callable[..., InputTail[Any]] = InputTail
-    follower: Callable[..., Any] | None = None  # in place of who reads the version logs
+    feed: type[LogsFeed] = LogsFeed
     is_lost: Callable[[int | None, Bounds], bool] = is_lost
 
 

@@ -1,25 +1,22 @@
-"""A member of a shard as its reign sees it, and what its primary sends."""
+"""A member of a shard as what serves it sees it: its place, what it has read of its versions, and its reign."""
 
 from __future__ import annotations
 
-from collections import deque
-from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 from spillway.agents.sim.faults.processes.living import Living
 from spillway.agents.sim.faults.world.model import PARTS, State
-from spillway.checkpoint.retention import Retention
 from spillway.lineage.errors import CheckpointError
 from spillway.lineage.marks import INITIAL, Version
-from spillway.lineage.replication import Base, Contents, Fence, Manifest
+from spillway.lineage.replication import Manifest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
+    from spillway.agents.core.stateful_stage import StatefulCore
     from spillway.agents.memory.broker import Place
-    from spillway.agents.sim.faults.shard.reading import ShardInput
-    from spillway.agents.sim.faults.world.follower import Follower
-    from spillway.agents.sim.faults.world.records import Record
+    from spillway.agents.run.shard_input import ShardInput
+    from spillway.agents.run.shard_member import ShardMember
+    from spillway.agents.sim.faults.world.records import Logged, Record
     from spillway.checkpoint.logs import Logs
 
 
@@ -29,23 +26,13 @@ if TYPE_CHECKING:
 # is put together from its manifest's chunks and nothing else; a missing or different chunk is an error (rule 16).
 
 
-class Logged(NamedTuple):
-    """The body of a record in a version log; of a manifest with its contents opened."""
-
-    record: Fence | Base | Manifest
-    contents: Contents = Contents()
-    named: tuple[tuple[bytes, str], ...] = ()  # of each part, in order: the key of its record, and its digest
-    state_n: int = 0  # the version that the chunks are of; where batches are logged, an older one
-
-
 class Standby:
-    """One member's copy."""
+    """One member's copy, of what it has read."""
 
     def __init__(self) -> None:
         self.applied: tuple[Version, State] = (INITIAL, State())
         self.entries: dict[Version, Logged] = {}
         self.chunks: dict[bytes, str] = {}
-        self.retention = Retention()
 
     def read_state(self, record: Record) -> None:
         key: Any = record.request_id  # of a keyed record, its key
@@ -54,18 +41,12 @@ class Standby:
         else:
             self.chunks[key] = record.body
 
-    def read_version(self, record: Record, *, counts: bool) -> None:
-        if record.body is None:
-            self.retention.tombstoned(record.request_id)
-            return
-        manifest = record.body.record
-        self.retention.appended(manifest)
-        if counts and isinstance(manifest, Manifest):
-            self.entries[manifest.version] = record.body
+    def read_version(self, body: Logged | None, *, counts: bool) -> None:
+        if body is not None and counts and isinstance(body.record, Manifest):
+            self.entries[body.record.version] = body
 
-    def apply(self, place: Place, logs: Logs) -> bool:
+    def apply(self, durable: Version) -> bool:
         """Apply the newest durable version, if that is news and all of it has been read."""
-        durable = logs.newest_durable(place)
         if durable == self.applied[0]:
             return False
         entry = self.entries.get(durable)
@@ -91,7 +72,7 @@ class Standby:
         return State(tuple(parts))
 
     def state_of(self, version: Version) -> State:
-        """Give the state that a version's chunks make. Raises CheckpointError."""
+        """Return the state that a version's chunks make. Raises CheckpointError."""
         if version == self.applied[0]:
             return self.applied[1]
         entry = self.entries.get(version)
@@ -105,45 +86,37 @@ def _name(entry: Logged) -> str:
     return str(entry.record.version)
 
 
+@dataclass(frozen=True)
+class Reigning:
+    """What the oracle and who serves a reign want to know of it."""
+
+    core: StatefulCore
+    base: Version
+    machine: Any
+    capture: Any
+
+    @property
+    def epoch(self) -> int:
+        return self.core.epoch
+
+    @property
+    def recorded(self) -> Version:
+        """The newest version that it has recorded."""
+        version = Version(self.epoch, self.core.reign.recorded)
+        return version if version.n > self.base.n else self.base
+
+
 class Host(Living):
     """A process in which a reign may be."""
 
     place: Place
     name: str
-    standby: Standby
-    follower: Follower
+    logs: Logs
+    member: ShardMember
     input: ShardInput
+    standby: Standby
+    reigning: Reigning | None
 
-    def gives_way(self, epoch: int) -> None:
-        """Have another member take over from the reign of an epoch, which rests on something dead."""
+    async def read_to_end(self) -> None:
+        """Read the shard's version log to the end that it has now."""
         raise NotImplementedError
-
-    def may_emit(self) -> bool:
-        raise NotImplementedError
-
-
-class Outgoing:
-    """The messages of one reign that were not handed over yet, in order."""
-
-    def __init__(self, process: Host) -> None:
-        self.closed = False
-        self._process = process
-        self._waiting: deque[Callable[[], None]] = deque()
-
-    def send(self, records: tuple[tuple[Place, Record], ...], acked: Callable[[], None], takes: float = 0.0) -> None:
-        """Send records, several of them all at once. `takes`: seconds beside the network's."""
-
-        def heard() -> None:
-            if not self.closed:
-                acked()
-
-        self._waiting.append(partial(self._process.wire.send_together, records, heard, takes))
-        self.flush()
-
-    def flush(self) -> None:
-        while self._waiting and not self.closed and self._process.may_emit():
-            self._waiting.popleft()()
-
-    @property
-    def waits(self) -> bool:
-        return bool(self._waiting)

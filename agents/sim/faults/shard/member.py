@@ -1,34 +1,152 @@
-"""A member of a shard as a process: it follows the logs, keeps a standby copy, watches the primary, and becomes it.
+"""A member of a shard as a process: the member that ships, over a run's logs, its heartbeats and its chunks.
 
-What it decides is decided by `spillway.checkpoint.roles`, as live; it does what that says. Backups read the
-shard's input, too, and keep its tail, which a promotion takes.
+What is of the run alone: how long computing and copying take and where a process may die in them
+(`spillway.agents.sim.faults.shard.work`), and what lies in the logs of versions and chunks.
 """
 
 from __future__ import annotations
 
+import asyncio
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
-from spillway.agents.sim.faults.shard.host import Host, Logged, Standby
-from spillway.agents.sim.faults.shard.primary import Primary
-from spillway.agents.sim.faults.shard.reading import ShardInput
-from spillway.agents.sim.faults.world.follower import Follower
-from spillway.agents.sim.faults.world.records import CONTROL, beats_of, keyed, state_of, versions_of
+from spillway.agents.core.batching import Batcher
+from spillway.agents.core.deaths import Suspects
+from spillway.agents.core.policies import POLICIES, make
+from spillway.agents.core.policies.adaptive import HIGH
+from spillway.agents.core.policies.pard import Pard
+from spillway.agents.core.policies.selection import select
+from spillway.agents.core.policy import StageView
+from spillway.agents.metrics import StageMetrics
+from spillway.agents.run.log_reader import CONTROL as CONTROL_LOG
+from spillway.agents.run.log_reader import LogReader
+from spillway.agents.run.memory import Memory, Rereading
+from spillway.agents.run.shard_context import ShardContext
+from spillway.agents.run.shard_member import ShardMember
+from spillway.agents.run.shard_roles import RoleDriver
+from spillway.agents.sim.faults.processes.ports import (
+    ProcessClock,
+    RunEmission,
+    RunInput,
+    RunInputs,
+    RunIntake,
+    RunOutput,
+    RunSpans,
+)
+from spillway.agents.sim.faults.shard.copies import RunStates
+from spillway.agents.sim.faults.shard.host import Host, Reigning, Standby
+from spillway.agents.sim.faults.shard.work import RunCapture, RunCopies, RunJobs, RunMachine, RunTally, RunWork
+from spillway.agents.sim.faults.shard.writer import RunWriter
+from spillway.agents.sim.faults.world.logs import RunLog, reading
+from spillway.agents.sim.faults.world.records import (
+    CONTROL,
+    INGRESS,
+    PIPELINE,
+    Logged,
+    beats_of,
+    keyed,
+    versions_of,
+)
+from spillway.agents.sim.faults.world.world import Loaded, Made
 from spillway.checkpoint import claims as claim_log
 from spillway.checkpoint.claims import Claims
-from spillway.checkpoint.promotion import Append, Load, Role, StandDown
-from spillway.checkpoint.roles import Ask, Emit, End, ReadToEnd, Roles
-from spillway.lineage.errors import CheckpointError
-from spillway.lineage.replication import Claim, Fence, Yield
+from spillway.checkpoint.promotion import Role
+from spillway.checkpoint.roles import Roles
+from spillway.lineage.marks import INITIAL, Mark, Version
+from spillway.lineage.replication import Base, Beat, Claim, Contents, Fence, Report, Yield
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import ClassVar
+
     from spillway.agents.memory.broker import Place
-    from spillway.agents.sim.faults.shard.reading import Read
-    from spillway.agents.sim.faults.world.records import Record
+    from spillway.agents.run.primary import Primary
     from spillway.agents.sim.faults.world.world import StateWorld
-    from spillway.checkpoint.roles import Step
-    from spillway.lineage.marks import Version
-    from spillway.lineage.replication import Base
+    from spillway.lineage.ports import Commit
+    from spillway.lineage.replication import Batch as Recorded
+
+_PERIOD: Final = 1.0  # seconds between two ticks
+
+
+class HighBudgetFirst(Pard):
+    """What came last first: the order that differs most from that of the log."""
+
+    __slots__ = ()
+    order: ClassVar[str] = HIGH
+
+
+_POLICIES: Final = POLICIES | {"hbf": HighBudgetFirst}
+
+
+class MemberInput(RunInput):
+    """A member's partitions, which nobody else of the shard takes from it."""
+
+    def _own(self, _partition: int) -> int:
+        return 0
+
+    def commit_now(self) -> bool:
+        """Say that what the owner has finished is committed: the version log is the truth, so nobody reads that."""
+        done: dict[int, Commit] = dict(self._owner.commits())
+        if done:
+            self._process.after(self._world.latency(), lambda: self._owner.committed(done))
+        return True
+
+
+class RunAppender:
+    """Appends to the control log and to the version log of a member's shard."""
+
+    def __init__(self, process: MemberProcess) -> None:
+        self._process, self._world = process, process.world
+
+    def append(self, record: Claim | Yield | Fence | Base) -> None:
+        process, count = self._process, self._world.result.count
+        if isinstance(record, Yield):
+            count("yields")
+            process.wire.send(CONTROL, keyed(claim_log.key(record), record), _nothing)
+            return
+        if isinstance(record, Claim):
+            if process.stood_down == self._world.now:
+                count("goes back itself")
+            kind, sent = "claim", (CONTROL, keyed(claim_log.key(record), record))
+        else:
+            kind = "fence" if isinstance(record, Fence) else "base"
+            key = self._world.scenario.guards.version_key(record)
+            sent = versions_of(process.place), keyed(key, Logged(record))
+        process.point(f"{kind}.before")
+        count(kind)
+        process.wire.send(*sent, lambda: process.point(f"{kind}.after"))
+
+
+class _Counts(ShardMember):
+    """Counts what becomes of reigns. What a guard has in a member's place stands behind it."""
+
+    process: MemberProcess
+
+    def load(self, epoch: int, version: Version) -> None:
+        self.process.role = "primary"
+        super().load(epoch, version)
+
+    def stand_down(self) -> None:
+        process = self.process
+        process.role = "backup"
+        if self.primary is not None:
+            process.stood_down = process.world.now
+            process.world.result.count("stood down")
+        super().stand_down()
+
+    def emit_again(self) -> None:
+        self.process.world.result.count("lease regained")
+        super().emit_again()
+
+
+class RunRoles(RoleDriver):
+    """Counts the reigns that are given up."""
+
+    count: Callable[[str], None]
+
+    def give_up(self, why: str) -> None:
+        self.count("contaminated")
+        super().give_up(why)
 
 
 class MemberProcess(Host):
@@ -36,237 +154,220 @@ class MemberProcess(Host):
 
     def __init__(self, world: StateWorld, place: Place, replica: int) -> None:
         super().__init__(world, place[0], replica)
-        guards, broker = world.scenario.guards, world.broker
         self.place = place
-        self.lease = world.scenario.lease
         self.role = "backup"
         self.name = f"{place[0]}.{place[1]}.{replica}@{self.incarnation}"
+        self.logs = world.scenario.guards.member_logs(world.places_for(place))
         self.standby = Standby()
-        self.primary: Primary | None = None
-        self.input = ShardInput(self, place, self._feed)
-        self._at = {CONTROL: 0, state_of(place): 0, beats_of(place): broker.end(beats_of(place))}
-        self._ends = {where: broker.end(where) for where in (CONTROL, state_of(place))}
+        self.reigning = None
+        self.stood_down: float | None = None  # when it was last a primary and stood down
+        self._ticked = 0.0  # when, by the process's clock
         self._sequence = 0
-        self._checks: list[tuple[int, ReadToEnd]] = []  # where the version log ended when each was asked for
-        self._began = self._away = self._doing = False
-        self._wake_at: float | None = None
-        self._stood_down: float | None = None  # when it was last a primary and stood down
-        logs = guards.member_logs(world.places_for(place))
-        self.follower = Follower(world, self, logs, world.places_for(place), self._changed, self._seen)
-        self.roles = Roles(guards.member(place, self.name, Claims(), logs), replica, self.lease)
-        for where, poll in (
-            (CONTROL, self._poll_control),
-            (state_of(place), self._poll_state),
-            (beats_of(place), self._poll_beats),
-        ):
-            world.subscribe(self, where, poll)
-            self.after(world.latency(), poll)
-        self.after(world.random.random() * self.lease.beat, self._beat)
+        self._beats_at = world.broker.end(beats_of(place))
+        self._began = False
+        self.run(self._serve())
 
-    @property
-    def core(self) -> Any:
-        return None if self.primary is None else self.primary.core
+    async def _serve(self) -> None:
+        world, place, guards = self.world, self.place, self.world.scenario.guards
+        self._failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        places = world.places_for(place)
+        topic = place[0] if world.graph.predecessors[place[0]] else INGRESS
+        member: type[_Counts] = type("RunMember", (_Counts, guards.shard_member), {})
+        self.member = made = member(
+            place, places, crashed=self.crashed, reign=self._reign, ended=self._ended_reign, changed=bool
+        )
+        made.process = self
+        self._given = self._made(topic)
+        self.input = guards.shard_input(
+            self._given.intake,
+            Memory(topic, RunSpans(world), self._given.intake),
+            self._given.metrics,
+            RunInputs(self, topic),
+            feed=self.member.feed,
+            crashed=self.crashed,
+            tail=partial(guards.tail, strip=_whole, most_records=world.scenario.tail_records),
+        )
+        self.states = RunStates(self)
+        self._log = RunLog(world, self)
+        self._reader = LogReader(
+            *(self._log, PIPELINE, places, self.member), with_control=True, soon=(), **reading(world)
+        )
+        self.turns = RunRoles(
+            Roles(guards.member(place, self.name, Claims(), self.logs), self.replica, world.scenario.lease),
+            self.member,
+            clock=ProcessClock(self),
+            appender=RunAppender(self),
+            read_to_end=self._reader.read_to_end,
+            active=self._follow,
+            crashed=self._ends,
+        )
+        self.turns.count = world.result.count
+        self.member.join(self.turns, self.states, self.input)
+        self._reader.tick_on(asyncio.get_running_loop())
+        world.subscribe(self, CONTROL, self._reader.look)
+        self._begin_beats()
+        await self.member.read()
+        await self.states.begin()
+        self._source = MemberInput(world, self, topic, self.input, replays=True)
+        self.input.inputs.bounds = self._source.bounds
+        shards = world.scenario.shards_of(place[0])
+        self._source.deal(p for p in range(world.scenario.partitions) if p % shards == place[1])
+        await self.input.started()
+        self.turns.begin()
+        self._began = True
+        await self._failed
 
-    # What is read ----------------------------------------------------------------------------------------------
+    def _made(self, topic: str) -> ShardContext:
+        world, stage, random = self.world, self.stage, self.world.random
+        metrics = StageMetrics("p", stage, self.replica)
+        intake: Any = RunIntake(stage, world.scenario.poison)
+        self._tally = RunTally(metrics)
+        self._models = RunJobs(self, lambda: world.duration(world.scenario.batch) * random.uniform(0.1, 2.0))
+        self._copies = RunCopies(self, lambda: random.uniform(0.0005, 0.015))
+        return ShardContext(
+            clock=ProcessClock(self),
+            intake=intake,
+            emission=RunEmission(stage, self._speaks),  # type: ignore[arg-type]
+            metrics=metrics,
+            tally=self._tally,
+            output=RunOutput(self, self.member.stored),
+            work=RunWork(self),
+            models=self._models,
+            copies=self._copies,
+            reload_schemas=bool,
+            crashed=self.crashed,
+            may_emit=lambda: self.turns.may_emit(),  # noqa: PLW0108 - roles come when the logs are read
+            reads_on=lambda: not self.input.waits,
+            excuse=lambda held: self.input.excuse(held),  # noqa: PLW0108 - the input is made with this
+            rereading=Rereading(topic, RunSpans(world), intake),
+            suspects=Suspects(),
+            begin_anew=lambda why: self.turns.want(why),  # noqa: PLW0108 - as before
+        )
 
-    def _read(self, where: Place) -> list[Record]:
-        records = list(self.world.broker.read(where, self._at[where]))
-        self._at[where] = self.world.broker.end(where)  # the last records may have been compacted away
-        return records
+    def _speaks(self) -> tuple[int, int]:
+        """Return for which shard and in which epoch messages are made now."""
+        assert self.reigning is not None  # nobody else sends
+        return self.place[1], self.reigning.epoch
 
-    def _poll_control(self) -> None:
-        for record in self._read(CONTROL):
-            if isinstance(record.body, Yield):
-                self.roles.heard_yield(self.world.now, record.body)
-            else:
-                self.roles.heard_claim(self.world.now, record.body)
-            self._do()
-        self._look()
+    def _follow(self, active: bool) -> None:  # noqa: FBT001 - a callback's one word
+        """Follow the logs that a reign rests on record by record, from a claim to the reign's end."""
+        self._reader.follow((CONTROL_LOG, *self.world.places_for(self.place)) if active else ())
 
-    def _poll_state(self) -> None:
-        for record in self._read(state_of(self.place)):
-            self.standby.read_state(record)
-        self._changed()
+    def position(self, partition: int) -> int:
+        """Return what the newest durable version that it knows covers of a partition."""
+        return self.input.position(partition) if self._began else 0
 
-    def _poll_beats(self) -> None:
-        for record in self._read(beats_of(self.place)):
-            self.roles.beat_heard(self.world.now, *record.body)
-            self._do()
+    async def read_to_end(self) -> None:
+        read = asyncio.Event()
+        self._reader.read_to_end(self.place, read.set)
+        await read.wait()
 
-    def _feed(self, reads: list[Read]) -> None:
-        if self.primary is not None:
-            self.primary.take(reads)
+    # A reign ---------------------------------------------------------------------------------------------------
 
-    def _seen(self, place: Place, record: Record, counts: bool) -> None:  # noqa: FBT001 (a callback)
-        if place != self.place:
-            return
-        self.standby.read_version(record, counts=counts)
-        if record.body is None:
-            return
-        self.roles.heard(self.world.now, record.body.record, counts=counts)
-        self._do()
+    def _reign(self, epoch: int, base: Version, contents: Contents, machine: RunMachine) -> Primary:
+        world, scenario = self.world, self.world.scenario
+        guards, count = scenario.guards, world.result.count
+        policy = make(
+            select(scenario.policy, _POLICIES), StageView(stage=self.stage, replica=self.replica, instances=1)
+        )
+        reign = guards.reign(self.place, epoch, base, scenario.mode, scenario.every)
+        core = guards.stateful(
+            *(world.graph, self.stage, Batcher(policy, scenario.batch, 0.0, 1, world.duration)),
+            reign=reign,
+            logs=self.logs,
+            rule=scenario.topology.rules.get(self.stage),
+            **scenario.bounds,
+        )
+        capture = RunCapture()
+        reigning = self.reigning = Reigning(core, base, machine, capture)
+        reign.record = partial(self._recorded, reigning, reign.record)  # type: ignore[method-assign]
+        self._tally.made = None
 
-    def _changed(self) -> None:
-        if self.primary is None and self.standby.apply(self.place, self.follower.logs):
-            self.world.result.count("applied")
-            self.point("apply")
-            entry = self.standby.entries.get(self.standby.applied[0])
-            if self.input.started and entry is not None:
-                self.input.durable(entry.contents.inputs)
-        position = self.follower.positions[self.place]
-        due = [step for end, step in self._checks if position >= end]
-        self._checks = [(end, step) for end, step in self._checks if position < end]
-        for step in due:
-            self.roles.checked(self.world.now, step.epoch, step.check)
-            self._do()
-        if self.primary is not None:
-            self.primary.logs_changed()
-        self._look()
+        def completed(version: Version) -> None:
+            primary.completed(version)
 
-    # Roles -----------------------------------------------------------------------------------------------------
+        writer = RunWriter(self, epoch, base, completed)
+        primary = guards.primary(core, machine, capture, writer, self._given, self.input.at)  # type: ignore[arg-type]
+        world.result.loaded.append(Loaded(self.place, base, machine.state.now.digest, self.name, epoch))
+        count("reigns")
+        world.result.counts["sent again"] = world.result.counts.get("sent again", 0) + len(contents.outputs)
+        primary.resend(contents.outputs)
+        primary.feed.add(self.input.begin(core, contents.inputs))
+        return primary
 
-    @property
-    def ready(self) -> bool:
-        """Whether all logs were read as far as they went when this process began."""
-        return self.follower.current and all(self._at[where] >= end for where, end in self._ends.items())
+    def _ended_reign(self) -> None:
+        self.reigning = None
 
-    def _look(self) -> None:
-        """Take part, once everything was read."""
-        if not self.ready:
-            return
-        if not self.input.started:
-            entry = self.standby.entries.get(self.follower.logs.newest_durable(self.place))
-            self.input.start(() if entry is None else entry.contents.inputs)
-        if not self._began:
-            self._began = True
-            self.roles.begin(self.world.now)
-        if self._away:
-            self._away = False
-            self.roles.caught_up(self.world.now)
-        self._do()
+    def _recorded(self, reigning: Reigning, record: Callable[..., None], batch: Recorded, *rest: object) -> None:
+        mark = Mark(*self.place, reigning.core.reign.next)
+        self.world.result.batches[mark] = batch
+        made, self._tally.made = self._tally.made, None
+        digest = reigning.machine.state.now.digest
+        self.world.made(mark, made or Made(digest, digest, (), 0))  # drops alone change nothing
+        record(batch, *rest)
 
-    def fell_behind(self) -> None:
-        """Judge by nothing more, until the logs were read to their ends anew."""
-        self._away = True
-        self.roles.was_away()
-        self._do()
+    # How it ends -----------------------------------------------------------------------------------------------
 
-    def reported(self, names: tuple[str, ...]) -> None:
-        self.roles.reported(self.world.now, names)
-        self._do()
-
-    def gives_way(self, epoch: int) -> None:
-        """Have another member take over from a reign that rests on something dead, or go back oneself."""
-        self.roles.give_up(self.world.now, f"epoch {epoch} rests on something dead")
-        self._do()
-
-    def may_emit(self) -> bool:
-        may = self.roles.may_emit(self.world.now)
-        self._do()
-        return may
-
-    def _do(self) -> None:
-        """Do what the roles say, in their order, and wake them in time."""
-        if self._doing:
-            return
-        self._doing = True
-        try:
-            while steps := self.roles.take_actions():
-                for step in steps:
-                    self._do_one(step)
-        finally:
-            self._doing = False
-        wake = self.roles.next_wake()
-        if wake is not None and (self._wake_at is None or wake < self._wake_at):
-            self._wake_at = wake
-            self.after(wake - self.world.now, self._advance)
-
-    def _advance(self) -> None:
-        self._wake_at = None
-        self.roles.advance(self.world.now)
-        self._do()
-
-    def _do_one(self, step: Step) -> None:
-        if isinstance(step, Append):
-            self._append(step.record)
-        elif isinstance(step, Ask):
-            self.world.result.count("yields")
-            self.wire.send(CONTROL, keyed(claim_log.key(step.wish), step.wish), _nothing)
-        elif isinstance(step, Load):
-            self.role = "primary"
-            self.after(self.world.latency(), partial(self._load, step.epoch, step.version))
-        elif isinstance(step, StandDown):
-            self._stand_down()
-        elif isinstance(step, ReadToEnd):
-            self._checks.append((self.world.broker.end(versions_of(self.place)), step))
-            self.after(self.world.latency(), self._changed)
-        elif isinstance(step, Emit) and step.again and self.primary is not None:
-            self.world.result.count("lease regained")
-            self.primary.outgoing.flush()
-        elif isinstance(step, End):
+    def _ends(self, _error: BaseException) -> None:
+        if self.alive:
             self.kill()
             self.world.ended(self)
 
-    def _append(self, record: Claim | Fence | Base) -> None:
-        if isinstance(record, Claim):
-            if self._stood_down == self.world.now:
-                self.world.result.count("goes back itself")
-            kind, where, key, body = "claim", CONTROL, claim_log.key(record), record
-        else:
-            kind = "fence" if isinstance(record, Fence) else "base"
-            where, key = versions_of(self.place), self.world.scenario.guards.version_key(record)
-            body = Logged(record)  # type: ignore[assignment]
-        self.point(f"{kind}.before")
-        self.world.result.count(kind)
-        self.wire.send(where, keyed(key, body), lambda: self.point(f"{kind}.after"))
+    # What others say -------------------------------------------------------------------------------------------
 
-    def _load(self, epoch: int, version: Version) -> None:
-        member = self.roles.member
-        if member.role is not Role.PRIMARY or member.epoch != epoch:
-            return
-        self.point("load")
-        self._poll_state()  # the chunks stood in the log before the manifest did
-        try:
-            state = self.standby.state_of(version)
-        except CheckpointError:
-            # What is missing to who has been overtaken meanwhile was tombstoned by the next primary.
-            self.follower.poll(self.place)
-            if member.role is Role.PRIMARY and member.epoch == epoch:
-                raise
-            return
-        self.primary = Primary(self, epoch, version, state, self.standby.entries.get(version))
-        self.primary.begin()
+    def reported(self, names: tuple[str, ...]) -> None:
+        if hasattr(self, "turns"):
+            self.turns.reported(Report(*self.place, names, 0, "its supervisor saw it end"))
 
-    def _stand_down(self) -> None:
-        self.role = "backup"
-        if self.primary is not None:
-            self._stood_down = self.world.now
-            self.world.result.count("stood down")
-            self.primary.drop()
-            self.primary = None
-
-    # Time ------------------------------------------------------------------------------------------------------
+    def _begin_beats(self) -> None:
+        world, where = self.world, beats_of(self.place)
+        world.subscribe(self, where, self._hear)
+        self.after(world.random.random() * world.scenario.lease.beat, self._beat)
 
     def _beat(self) -> None:
         self.point("lease")
         self._sequence += 1
-        self.roles.beat_sent(self.world.now, self._sequence)
-        self.wire.send(beats_of(self.place), keyed(None, (self.name, self._sequence)), _nothing)
-        self.after(self.lease.beat, self._beat)
+        self.turns.sent(self.world.now, self._sequence)
+        role = self.turns.core.role.value
+        beat = Beat(*self.place, self.name, 0, role, self._sequence, round(self.now * 1e6), INITIAL)
+        self.wire.send(beats_of(self.place), keyed(None, beat), _nothing)
+        self.after(self.world.scenario.lease.beat, self._beat)
+
+    def _hear(self) -> None:
+        where = beats_of(self.place)
+        for record in self.world.broker.read(where, self._beats_at):
+            self._beats_at = record.offset + 1
+            self.turns.heard(record.body, self.world.now)
+
+    # For the run -----------------------------------------------------------------------------------------------
 
     def commit(self) -> None:
-        """Commit what the newest durable version covers; it only tells others."""
-        if self.primary is not None:
-            self.primary.commit()
+        """Commit what the newest durable version covers, which only tells others; once a period, tick."""
+        if not self._began:
+            return
+        self._source.commit_now()
+        if self.now - self._ticked >= _PERIOD and self.member.primary is not None:
+            self._ticked = self.now
+            self.member.primary.tick(self._ticked, {})
 
     @property
     def idle(self) -> bool:
-        quiet = self.wire.is_quiet(beats_of(self.place)) and self.follower.read_up() and self.ready
-        if not (quiet and self.input.read_up):
+        """Whether everything that was read is recorded, written and durable, and nobody is to take this one's place."""
+        if not (self._began and self.wire.is_quiet(beats_of(self.place)) and self._log.read_up):
             return False
-        if self.primary is not None:
-            return self.primary.idle
-        return self.role == "backup" and self.roles.role is Role.BACKUP
+        if not self._source.read_up or self._models.busy or self._copies.busy:
+            return False
+        primary, role = self.member.primary, self.turns.core.role
+        if primary is None:
+            return role is Role.BACKUP
+        core = primary.core
+        under_way = core.waiting or core.depth or len(primary.feed) or primary.unsent
+        return role is Role.PRIMARY and core.contaminated is None and core.settled and not under_way
+
+
+def _whole(arrival: Any) -> Any:
+    """Keep a record of a run as it is: it is an object, and has no value to be dropped."""
+    return arrival
 
 
 def _nothing() -> None:

@@ -10,7 +10,7 @@ from spillway.agents.core.gate import GATE
 from spillway.agents.memory import processes
 from spillway.agents.memory.broker import Groups
 from spillway.agents.memory.world import World
-from spillway.agents.sim.faults.world.records import Record, is_input
+from spillway.agents.sim.faults.world.records import Record, arrival, is_input
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -103,6 +103,10 @@ class StateWorld(World[Record]):
         self._late: list[tuple[str, Place, float, float, int]] = []  # (stage, of which place, from, until, replica)
         self.points: Callable[[Process, str], None] = lambda _process, _point: None
 
+    @staticmethod
+    def as_read(place: Place, stored: Record) -> Any:
+        return arrival(place, stored)
+
     def gap(self, place: Place) -> int:
         gap = self.scenario.gap
         return self.random.randint(0, gap) if gap and is_input(place) else 0
@@ -175,9 +179,6 @@ class Process(processes.Process):
         self.incarnation = world.next_incarnation()
         self.positions: dict[int, int] = {}  # the next offset to take, by partition
         self.after(world.scenario.commit_every, self._tick)
-
-    def fell_behind(self) -> None:
-        """Hear that a version log may have been compacted where it is read next."""
 
     def revoke(self, partition: int) -> None:
         raise NotImplementedError

@@ -1,8 +1,10 @@
 """Two members of one shard on one clock and one pair of logs, all of it in memory."""
 
-from spillway.agents.live.stateful import roles
-from spillway.agents.live.stateful.roles import RoleDriver
-from spillway.agents.live.states.log_reader import CONTROL, Read
+from types import SimpleNamespace
+
+from spillway.agents.run import shard_roles as roles
+from spillway.agents.run.log_reader import CONTROL, Read
+from spillway.agents.run.shard_roles import RoleDriver
 from spillway.checkpoint import claims, version_log
 from spillway.checkpoint.claims import Claims
 from spillway.checkpoint.leases import Lease
@@ -99,6 +101,7 @@ class Shard:
             RoleDriver(
                 Roles(Member(PLACE, name, Claims(), Logs([PLACE, UP])), index, Lease(1.0)),
                 doer,
+                clock=SimpleNamespace(now=lambda: 0.0),
                 appender=doer,
                 read_to_end=lambda _place, then: then(),
                 active=self.active[index].append,

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from spillway.agents.live.stateful.copies import Copies
-from spillway.agents.live.stateful.primary import Primary
 from spillway.agents.live.stateful.work import Updated
 from spillway.agents.live.states.standby import Applied
+from spillway.agents.run.primary import Primary
 from spillway.checkpoint.capture import Capture
 from spillway.checkpoint.logs import Logs
 from spillway.lineage.marks import INITIAL, Version
@@ -17,6 +17,7 @@ from tests.unit.checkpoint.imagined_device import Device, on_device
 from tests.unit.checkpoint.test_staging import read_back
 
 PLACE = ("s", 0)
+CLOCK = SimpleNamespace(now=lambda: 0.0, monotonic=lambda: 0.0)
 
 
 class Reader:
@@ -99,7 +100,7 @@ def primary(device, state):
     made._capture = Capture(finder=device.finder)
     made._machine = SimpleNamespace(state=state)
     made._means = SimpleNamespace(
-        work=Work(), models=InLine(), copies=InLine(), clock=lambda: 0.0, metrics=SimpleNamespace(state=None)
+        work=Work(), models=InLine(), copies=InLine(), clock=CLOCK, metrics=SimpleNamespace(state=None)
     )
     made._touched, made._keyed, made._closed, made.core = None, False, False, Core()
     made.pump, made._publishing = lambda: None, None

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from spillway.agents.live.stateful import reading
-from spillway.agents.live.stateful.feed import Feed
-from spillway.agents.live.stateful.reading import ShardInput
+from spillway.agents.run import shard_input as reading
+from spillway.agents.run.feed import Feed
+from spillway.agents.run.shard_input import ShardInput
 from spillway.lineage.ports import Record
 from tests.unit.live.endless_inputs import endless
 
@@ -51,7 +51,7 @@ class Bench:
         self.feed = Feed(
             self.core,
             intake,
-            clock=lambda: 0.0,
+            clock=SimpleNamespace(now=lambda: 0.0),
             metrics=metrics,
             reload_schemas=bool,
             may_take=lambda: self.core.more > 0,

@@ -1,15 +1,12 @@
 """What a member does with its reign: how one begins, fails, is overtaken, is given up and ends."""
 
 import asyncio
-import gc
-import weakref
 from types import SimpleNamespace
 
 import pytest
 
-from spillway.agents.live.stateful import member as members
-from spillway.agents.live.stateful.member import ShardMember
-from spillway.agents.live.states.log_reader import CONTROL, Read
+from spillway.agents.run.log_reader import CONTROL, Read
+from spillway.agents.run.shard_member import ShardMember
 from spillway.checkpoint.promotion import Role
 from spillway.lineage.errors import CheckpointError, ModelError
 from spillway.lineage.marks import INITIAL, Mark, Version
@@ -282,22 +279,3 @@ def test_the_input_is_told_what_waits_for_a_reign_while_there_is_one():
         return [*told, bench.input.fed()]
 
     assert on_a_loop(story) == [0, 77, 0]
-
-
-def test_an_ended_reign_is_let_go_however_rarely_cycles_are_looked_for(monkeypatch):
-    monkeypatch.setattr(members, "_COLLECT_SECONDS", 0.01)
-
-    async def story(bench):
-        reign = await bench.begun()
-        reign.itself = reign
-        gone = asyncio.Event()
-        weakref.finalize(reign, gone.set)
-        del reign
-        bench.member.stand_down()
-        await gone.wait()
-
-    gc.disable()
-    try:
-        on_a_loop(story)
-    finally:
-        gc.enable()

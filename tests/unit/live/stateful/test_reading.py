@@ -7,8 +7,8 @@ from types import SimpleNamespace
 import pytest
 
 from spillway.agents.core import input_tail
-from spillway.agents.live.stateful import reading
-from spillway.agents.live.stateful.reading import ShardInput
+from spillway.agents.run import shard_input as reading
+from spillway.agents.run.shard_input import ShardInput
 from spillway.checkpoint.notes import Note
 from spillway.lineage.headers import Headers, encode
 from spillway.lineage.hops import Hop
@@ -46,7 +46,10 @@ class Bench:
         self.fed, self.log = [], Log()
         intake = SimpleNamespace(remembered=lambda record: SimpleNamespace(offset=record.offset))
         metrics = SimpleNamespace(committed={})
-        self.input = ShardInput(intake, self.log, metrics, endless(), feed=self._feed, crashed=pytest.fail, joins=joins)
+        self.input = ShardInput(
+            *(intake, self.log, metrics, endless()),
+            feed=self._feed, crashed=pytest.fail, joins=joins, tail=_small,
+        )  # fmt: skip
 
     def _feed(self, records):
         self.fed += [record.offset for record in records]
@@ -60,16 +63,16 @@ class Bench:
         return asyncio.create_task(self.input.accept({0: [record(offset) for offset in offsets]}))
 
     def remembered(self, position: int, *spans: tuple[int, int]) -> list[int]:
-        return [delivery.offset for delivery in self.input.remembered(0, position, spans)]
+        return [delivery.offset for delivery in self.input._remembered(0, position, spans)]
+
+
+def _small(**given):
+    most_values = 2 if given["most_values"] else None
+    return input_tail.InputTail(strip=reading._stripped, most_records=MOST, **{**given, "most_values": most_values})
 
 
 @pytest.fixture
-def on_a_loop(monkeypatch):
-    def small(**given):
-        return input_tail.InputTail(most_records=MOST, **{**given, "most_values": 2 if given["most_values"] else None})
-
-    monkeypatch.setattr(reading, "InputTail", small)
-
+def on_a_loop():
     def run(story, **options):
         async def told():
             bench = Bench(**options)
@@ -118,9 +121,9 @@ def test_a_position_beyond_what_was_read_does_not_end_its_memory(on_a_loop):
 def test_who_stops_gives_a_new_reign_nothing_more(on_a_loop):
     async def story(bench):
         await bench.reads(0, 1)
-        before = len(bench.input.since({0: 0}))
+        before = len(bench.input._since({0: 0}))
         bench.input.stop_taking()
-        return before, bench.input.since({0: 0})
+        return before, bench.input._since({0: 0})
 
     assert on_a_loop(story) == (2, [])
 
@@ -147,7 +150,7 @@ def test_what_a_join_holds_back_does_not_stop_reading(on_a_loop):
 def test_a_join_keeps_values_up_to_a_bound_alone(on_a_loop):
     async def story(bench):
         await bench.reads(*range(4))
-        since = bench.input.since({0: 0})
+        since = bench.input._since({0: 0})
         return [each.stripped for each in since], [bench.input.at(0, each.offset) is None for each in since]
 
     assert on_a_loop(story, joins=True) == ([False, False, True, True],) * 2

@@ -3,7 +3,7 @@
 import pytest
 
 from spillway.agents.live.stateful.transactions import transactional_id
-from spillway.agents.live.states.log_reader import CONTROL
+from spillway.agents.run.log_reader import CONTROL
 from spillway.checkpoint.promotion import Role
 from spillway.checkpoint.versions import INITIAL
 from spillway.lineage.errors import BrokerError, CheckpointError

@@ -4,7 +4,7 @@ import pytest
 
 from spillway.agents.cli.commands.serve import _tight
 from spillway.lineage.errors import SpecError
-from spillway.topology.capacity.plan import Plan, write_plan
+from spillway.topology.capacity.plan import Plan
 from spillway.topology.capacity.room import RECENT
 from spillway.topology.capacity.served import basis_of, file_digest, planned
 from spillway.topology.load import parse
@@ -64,10 +64,9 @@ def test_a_tuner_goes_by_what_the_plan_says():
     ("batch", "policy", "told"),
     [(64, None, True), (64, "pard:quantile=.2", True), (64, RECENT, False), (64, "spillway", False), (4, None, False)],
 )
-def test_serve_tells_of_a_plan_that_leaves_the_policy_in_force_no_room(tmp_path, batch, policy, told):
+def test_serve_tells_of_a_plan_that_leaves_the_policy_in_force_no_room(batch, policy, told):
     large = {**STAGE, "batch": batch, "throughput": batch / (0.05 * batch), "takes": {1: 0.05, batch: 0.05 * batch}}
-    write_plan(tmp_path / "plan.yaml", plan(stages={"a": large}, p99=0.6))
-    said = _tight(PIPELINE, tmp_path / "plan.yaml", policy)
+    said = _tight(PIPELINE, plan(stages={"a": large}, p99=0.6), policy)
     assert (said is not None) == told
     if said is not None:
         assert said.startswith("planned batches take 3.15 s more along a path than those that form at this load")

@@ -1,6 +1,6 @@
 """One member of a stateful shard: what its logs, its peers, its input and its states say, brought together.
 
-It listens to the version logs and to the control log (`spillway.agents.live.states.log_reader.Listener`), gives what
+It listens to the version logs and to the control log (`spillway.agents.run.log_reader.Listener`), gives what
 they say to `RoleDriver`, and does what follows: it begins a reign from a base, and ends it. Everything here is on the
 loop.
 """
@@ -8,11 +8,10 @@ loop.
 from __future__ import annotations
 
 import asyncio
-import gc
 import logging
 from typing import TYPE_CHECKING, Any, Protocol
 
-from spillway.agents.live.states.log_reader import CONTROL
+from spillway.agents.run.log_reader import CONTROL
 from spillway.checkpoint.damage import DamageError
 from spillway.checkpoint.promotion import Role
 from spillway.checkpoint.retention import Retention
@@ -23,21 +22,17 @@ from spillway.lineage.replication import Base, Contents, Fence, Manifest
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from spillway.agents.live.stateful.means import Sent
-    from spillway.agents.live.stateful.primary import Primary
-    from spillway.agents.live.stateful.reading import ShardInput
-    from spillway.agents.live.stateful.roles import RoleDriver
-    from spillway.agents.live.states.log_reader import Read
+    from spillway.agents.run.log_reader import Read
+    from spillway.agents.run.primary import Primary
+    from spillway.agents.run.shard_context import Sent
+    from spillway.agents.run.shard_input import ShardInput
+    from spillway.agents.run.shard_roles import RoleDriver
     from spillway.checkpoint.roles import Roles
     from spillway.lineage.errors import SpillwayError
     from spillway.lineage.marks import Place, Version
     from spillway.lineage.ports import Record
 
 log = logging.getLogger(__name__)
-
-# Seconds from the end of a reign to a collection of garbage, by when its threads and messages have ended. What it held,
-# up to some 100 MB, is full of cycles, and a stage collects so rarely that those of several reigns would add up.
-_COLLECT_SECONDS = 1.0
 
 
 class States(Protocol):
@@ -66,8 +61,8 @@ class ShardMember:
         *,
         crashed: Callable[[BaseException], None],
         reign: Callable[[int, Version, Contents, Any], Primary],
-        ended: Callable[[], None],
-        changed: Callable[[], None],
+        ended: Callable[[], object],
+        changed: Callable[[], object],
     ) -> None:
         """`reign` builds the driver of a reign from epoch, base, the base's contents, and a machine with its state.
 
@@ -203,7 +198,6 @@ class ShardMember:
             log.info("%s: stops being primary (epoch %d)", self.roles.name, primary.core.epoch)
             primary.close()
             self._ended()
-            asyncio.get_running_loop().call_later(_COLLECT_SECONDS, gc.collect)
         loading, self._loading = self._loading, None
         if loading is not None:
             loading.cancel()

@@ -22,7 +22,6 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, cast
 
-from spillway.agents.live.clock import since_boot
 from spillway.checkpoint import claims, version_log
 from spillway.checkpoint.damage import Damage
 from spillway.checkpoint.following import Following
@@ -236,9 +235,13 @@ class LogReader:
         away: float = AWAY_SECONDS,
         decoder: ReplicationDecoder | None = None,
         relearn: Callable[[], bool] = bool,
-        now: Callable[[], float] = since_boot,
+        now: Callable[[], float],
+        look: float = LOOK_SECONDS,
+        records: Callable[..., LogRecords] = LogRecords,
     ) -> None:
-        """`soon`: the logs that do not rest (None: none does); see `follow`.
+        """`now`: seconds of a clock that goes on while the host is suspended. `look`: of it, between two rounds.
+
+        `soon`: the logs that do not rest (None: none does); see `follow`.
 
         `relearn` is asked when a schema is unknown: whether the decoder knows more now.
         """
@@ -246,11 +249,11 @@ class LogReader:
         if with_control:
             slots[control(pipeline), 0] = CONTROL
         self._listener = listener
-        self._records = LogRecords(slots, decoder or ReplicationDecoder(), relearn)
-        self._away, self._now = away, now
+        self._records = records(slots, decoder or ReplicationDecoder(), relearn)
+        self._away, self._now, self._every = away, now, look
         self._soon = soon
         self._closed = False
-        self._tick_at = now() + LOOK_SECONDS
+        self._tick_at = now() + look
         self._logs = {place: _Followed(place, Following(away, now())) for place in slots.values()}
         for slot, place in slots.items():
             one = self._logs[place]
@@ -289,7 +292,7 @@ class LogReader:
         now = self._now()
         if self._closed or now < self._tick_at:
             return
-        self._tick_at = now + LOOK_SECONDS
+        self._tick_at = now + self._every
         for one in self._logs.values():
             self._heed_gap(one)
             if not one.asked and one.known.wants_end(now):
@@ -300,7 +303,7 @@ class LogReader:
         """Call `tick` on a loop until this is closed."""
         self.tick()
         if not self._closed:
-            loop.call_later(LOOK_SECONDS, self.tick_on, loop)
+            loop.call_later(self._every, self.tick_on, loop)
 
     def close(self) -> None:
         """End reading; nothing is told after that."""
@@ -393,11 +396,13 @@ class LogsFeed:
         places: Iterable[Place],
         on_change: Callable[[], object],
         on_failed: Callable[[SpillwayError], object],
+        *,
+        logs: type[Logs] = Logs,
         **reading: Any,
     ) -> None:
         """`places`: every shard of every stateful stage. `on_failed` is called once: then the process must end."""
         places = tuple(places)
-        self.logs = Logs(places)
+        self.logs = logs(places)
         self._on_change = on_change
         self._on_failed = on_failed
         self._unread = set(places)

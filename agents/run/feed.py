@@ -20,10 +20,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from spillway.agents.core.stage import StageCore
-    from spillway.agents.live.clock import Clock
     from spillway.agents.metrics import StageMetrics
     from spillway.agents.run.intake import Intake
-    from spillway.lineage.ports import Record
+    from spillway.lineage.ports import Clock, Record
 
 log = logging.getLogger(__name__)
 
@@ -97,13 +96,13 @@ class Feed:
         self.go_on()
 
     def _deliver(self, record: Record) -> bool:
-        now = self._clock()
+        now = self._clock.now()
         try:
             self._core.deliver(now, self._intake.part(record) if record.stripped else self._intake.delivery(record))
         except PoisonError as poison:
             if poison.reason == reasons.UNKNOWN_SCHEMA:
                 return False
-            self._fail(poison)
+            self._fail(record, poison)
         took = now - record.timestamp / 1000
         self._metrics.intake.observe(took)
         self._metrics.transfer.hear(now, took)
@@ -115,9 +114,9 @@ class Feed:
             if self._stopped:
                 return
             try:
-                self._core.deliver(self._clock(), self._intake.delivery(record))
+                self._core.deliver(self._clock.now(), self._intake.delivery(record))
             except PoisonError as poison:
-                self._fail(poison)
+                self._fail(record, poison)
         except Exception as error:  # noqa: BLE001 - without this record nothing behind it may be taken
             self._crashed(error)
             return
@@ -125,8 +124,7 @@ class Feed:
         self._delivered()
         self.go_on()
 
-    def _fail(self, poison: PoisonError) -> None:
-        record = poison.delivery.payload.record
-        log.warning("%s[%d] offset %d is poison (%s): %s", record.topic, record.partition, record.offset,
-                    poison.reason, poison, extra=about(poison.delivery))  # fmt: skip
-        self._core.fail(self._clock(), poison.delivery, poison.reason, str(poison))
+    def _fail(self, record: Record, poison: PoisonError) -> None:
+        where = f"{record.topic}[{record.partition}] offset {record.offset}"
+        log.warning("%s is poison (%s): %s", where, poison.reason, poison, extra=about(poison.delivery))
+        self._core.fail(self._clock.now(), poison.delivery, poison.reason, str(poison))

@@ -16,6 +16,7 @@ Invariants:
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from heapq import merge as merge_sorted
 from typing import TYPE_CHECKING, Final
 
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from spillway.agents.core.request import Delivery
+    from spillway.agents.core.stateful_stage import StatefulCore
     from spillway.agents.metrics import StageMetrics
     from spillway.agents.run.inputs import Inputs
     from spillway.agents.run.intake import Intake
@@ -39,6 +41,23 @@ _SETTLE_SECONDS = 0.02
 _SETTLE_AT_ONCE = 50
 
 FED_BYTES: Final = 8 << 20  # of values that a reign has still to take, beyond which nothing more is read for it
+
+
+def _stripped(record: Record) -> Record:
+    return Record(  # spelled out: `dataclasses.replace` takes ten times as long
+        record.topic,
+        record.partition,
+        record.offset,
+        record.timestamp,
+        record.log_append,
+        record.key,
+        None,
+        record.headers,
+        stripped=record.value is not None,
+    )
+
+
+_TAIL: Final = partial(InputTail[Record], strip=_stripped)
 
 
 class ShardInput(Owner):
@@ -54,8 +73,12 @@ class ShardInput(Owner):
         feed: Callable[[list[Record]], None],
         crashed: Callable[[BaseException], None],
         joins: bool = False,
+        tail: Callable[..., InputTail[Record]] = _TAIL,
     ) -> None:
-        """`feed` is given what is read; `crashed` ends the member. `joins`: a reign reads values again."""
+        """`feed` is given what is read; `crashed` ends the member. `joins`: a reign reads values again.
+
+        `tail` makes where what was read is kept.
+        """
         self._intake = intake
         self._memory = memory
         self._metrics = metrics
@@ -64,8 +87,7 @@ class ShardInput(Owner):
         self._feed = feed
         self._end = crashed
         self._loop = asyncio.get_running_loop()
-        self._tail: InputTail[Record] = InputTail(
-            strip=_stripped,
+        self._tail = tail(
             envelope=intake.remembered,
             most_values=VALUE_BYTES if joins else None,
             record_bytes=RECORD_BYTES,
@@ -156,9 +178,19 @@ class ShardInput(Owner):
         """Whether there is more to read, and no room before a version becomes durable or the reign takes some."""
         return not self._room.is_set()
 
-    def place(self, partition: int, places: Mapping[int, InputPlace]) -> InputPlace:
-        """Where a base starts on a partition: as its contents have it, else where the group has started."""
-        return places.get(partition) or InputPlace(partition, self._at(partition).position)
+    def position(self, partition: int) -> int:
+        """Return what the newest durable version covers of a partition, from its beginning on."""
+        return self._at(partition).position
+
+    def begin(self, core: StatefulCore, places: Iterable[InputPlace]) -> list[Record]:
+        """Start a core on the partitions as a base has them, and return the records that it takes first."""
+        known, positions = {place.partition: place for place in places}, {}
+        for partition in self.partitions:
+            place = known.get(partition) or InputPlace(partition, self.position(partition))
+            positions[partition] = place.position
+            for delivery in self._remembered(partition, place.position, core.assign_place(place)):
+                core.remember(delivery)
+        return self._since(positions)
 
     async def complete(self, places: Iterable[InputPlace]) -> None:
         """Read what a base's memory needs and this member has never read. Call it before the base's reign begins."""
@@ -168,7 +200,7 @@ class ShardInput(Owner):
             if missing:
                 self._completed[partition] = [each async for each in self._memory.read(partition, missing)]
 
-    def remembered(self, partition: int, position: int, spans: Iterable[Span]) -> Iterator[Delivery]:
+    def _remembered(self, partition: int, position: int, spans: Iterable[Span]) -> Iterator[Delivery]:
         """What a base's memory of a partition is rebuilt from, in offset order."""
         read = list(self._tail.remembered(partition, position, spans))
         known = {delivery.offset for delivery in read}  # some of it may have come meanwhile
@@ -179,7 +211,7 @@ class ShardInput(Owner):
         """One record that is not covered yet; None where its value is not kept."""
         return self._tail.at(partition, offset)
 
-    def since(self, positions: Mapping[int, int]) -> list[Record]:
+    def _since(self, positions: Mapping[int, int]) -> list[Record]:
         """Everything from a base's positions on that was read, oldest first; nothing once no more is taken."""
         if self._stopping:
             return []
@@ -247,17 +279,3 @@ class ShardInput(Owner):
 
     def _at(self, partition: int) -> InputPlace:
         return self._durable.get(partition) or InputPlace(partition, 0)
-
-
-def _stripped(record: Record) -> Record:
-    return Record(  # spelled out: `dataclasses.replace` takes ten times as long
-        record.topic,
-        record.partition,
-        record.offset,
-        record.timestamp,
-        record.log_append,
-        record.key,
-        None,
-        record.headers,
-        stripped=record.value is not None,
-    )

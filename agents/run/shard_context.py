@@ -5,19 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from spillway.agents.models.execution import Instances
+from spillway.agents.core.actions import Executed
+from spillway.lineage.errors import ModelError
 
 if TYPE_CHECKING:
-    import asyncio
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable, Mapping
 
     from spillway.agents.core.actions import Emit
+    from spillway.agents.core.batching import Batch
     from spillway.agents.core.deaths import Suspects
-    from spillway.agents.live.clock import Clock
-    from spillway.agents.live.output import Output
-    from spillway.agents.live.stateful.work import StatefulWork
     from spillway.agents.metrics import StageMetrics
-    from spillway.agents.models.execution import Runner
     from spillway.agents.run.emission import Emission
     from spillway.agents.run.intake import Intake
     from spillway.agents.run.memory import Rereading
@@ -25,51 +22,68 @@ if TYPE_CHECKING:
     from spillway.checkpoint.capture import Captured
     from spillway.checkpoint.reign import Write
     from spillway.lineage.marks import Version
+    from spillway.lineage.ports import Clock, Output
     from spillway.lineage.replication import Output as Contained
-    from spillway.producers.kafka.log import KafkaLog
 
 
-# Work beside the loop, one job after another on a thread of its own: computing and updating, and copying.
-#
-# A job says what to run there and what to call on the loop with what came out; a job that raises ends the member.
-
-
-@dataclass(slots=True)
-class Job:
-    """Something to run on a thread."""
-
-    run: Callable[[], Any]
-    done: Callable[[Any], None]
-
-
-class Thread:
-    """Runs jobs in their order, on a runner's thread."""
-
-    def __init__(
-        self, runner: Runner, loop: asyncio.AbstractEventLoop, broken: Callable[[BaseException], None]
-    ) -> None:
-        """`broken` is called on the loop with what a job raised; no further one is run."""
-        self._instances: Instances[Job] = Instances([runner], loop, work=_run, done=_done, broken=broken)
+class Jobs(Protocol):
+    """Runs functions off the loop, one after the other."""
 
     def submit(self, run: Callable[[], Any], done: Callable[[Any], None]) -> None:
         """Run `run` after what was submitted before; `done` is called on the loop with what it returned."""
-        self._instances.submit(0, Job(run, done))
-
-    def close(self, timeout: float) -> bool:
-        """End the thread once it has done what it was given; False if it still runs after `timeout` seconds."""
-        return self._instances.close(timeout)
 
 
-def _run(_instance: int, job: Job) -> Any:
-    return job.run()
+class UpdateError(ModelError):
+    """An update that raised: its state may be half changed."""
 
 
-def _done(job: Job, result: Any) -> None:
-    job.done(result)
+@dataclass(slots=True)
+class Computed(Executed):
+    """How the computation of a batch went."""
+
+    changes: bool = False  # whether there is an update to run
+    guilty: int = 0  # queries whose update raised on a copy
+
+
+@dataclass(slots=True)
+class Updated:
+    """How an update went."""
+
+    touched: tuple[str, ...]  # keys of a keyed state
+    seconds: float
+    error: UpdateError | None = None  # the state may be half changed
+
+
+class ShardWork(Protocol):
+    """What is done with a batch off the loop."""
+
+    def compute(self, machine: Any, batch: Batch, *, tried: bool = False) -> Computed:
+        """Compute a batch. `tried`: on a copy of the state first."""
+
+    def update(self, machine: Any, batch: Batch) -> Updated:
+        """Change the state by a batch that was computed."""
+
+
+class Publisher(Protocol):
+    """What a reign writes to its stage's table (`spillway.agents.live.stateful.publishing`)."""
+
+    def touched(self, keys: Iterable[str]) -> None: ...
+
+    def due(self) -> set[str]: ...
+
+    def rows(self, keys: Iterable[str], n: int) -> dict[bytes, bytes]: ...
+
+    def taken(self, rows: Mapping[bytes, bytes | None], n: int) -> None: ...
+
+    def durable(self, n: int) -> None: ...
+
+    def publish(self) -> None: ...
+
+    def close(self) -> None: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Means:
+class ShardContext:
     """What a member has, whoever reigns."""
 
     clock: Clock
@@ -78,11 +92,10 @@ class Means:
     metrics: StageMetrics
     tally: Tally
     output: Output
-    work: StatefulWork
-    models: Thread
-    copies: Thread
+    work: ShardWork
+    models: Jobs
+    copies: Jobs
     reload_schemas: Callable[[], bool]
-    kafka: KafkaLog
     crashed: Callable[[BaseException], None]
     may_emit: Callable[[], bool]
     reads_on: Callable[[], bool]  # whether the input is read on; if not, until a version has become durable

@@ -7,12 +7,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
-from spillway.agents.live.states.log_reader import CONTROL
+from spillway.agents.run.log_reader import CONTROL
 from spillway.checkpoint.damage import Damage
 from spillway.checkpoint.promotion import Append, Load, Role, StandDown
 from spillway.checkpoint.roles import Ask, Emit, End, Prepare, ReadToEnd
@@ -21,11 +20,11 @@ from spillway.lineage.replication import Base, Claim, Fence, Manifest, Yield
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from spillway.agents.live.states.log_reader import Read
-    from spillway.agents.live.states.sending import Appender
+    from spillway.agents.run.log_reader import Read
     from spillway.checkpoint.roles import Roles, Step
     from spillway.lineage.errors import SpillwayError
     from spillway.lineage.marks import Place, Version
+    from spillway.lineage.ports import Clock
     from spillway.lineage.replication import Beat, Report
 
 log = logging.getLogger(__name__)
@@ -44,6 +43,13 @@ class Acts(Protocol):
         """Send what has waited for the right to emit."""
 
 
+class Appender(Protocol):
+    """Appends records to the control log and to the shard's version log."""
+
+    def append(self, record: Claim | Yield | Fence | Base) -> None:
+        """Append a record, once."""
+
+
 class RoleDriver:
     """Drives one member's role, from its start to its end."""
 
@@ -52,6 +58,7 @@ class RoleDriver:
         roles: Roles,
         acts: Acts,
         *,
+        clock: Clock,
         appender: Appender,
         read_to_end: Callable[[Place, Callable[[], object]], None],
         active: Callable[[bool], object],
@@ -65,6 +72,7 @@ class RoleDriver:
         """
         self.core = roles
         self._acts = acts
+        self._clock = clock
         self._appender = appender
         self._read_to_end = read_to_end
         self._active = active
@@ -179,11 +187,11 @@ class RoleDriver:
             if isinstance(step.record, Claim):
                 log.info("%s: claims the shard: %s", name, step.why)
             self._appender.append(
-                replace(step.record, at_us=_now_us()) if isinstance(step.record, Fence) else step.record
+                replace(step.record, at_us=self._now_us()) if isinstance(step.record, Fence) else step.record
             )
         elif isinstance(step, Ask):
             log.info("%s: yields: %s", name, step.wish.reason)
-            self._appender.append(replace(step.wish, at_us=_now_us()))
+            self._appender.append(replace(step.wish, at_us=self._now_us()))
         elif isinstance(step, Prepare):
             assert self._before_fence is not None  # the core prepares only where there is one
             self._before_fence(step.over, partial(self._prepared, step))
@@ -225,6 +233,5 @@ class RoleDriver:
         self.core.advance(self._loop.time())
         self._do()
 
-
-def _now_us() -> int:
-    return time.time_ns() // 1000
+    def _now_us(self) -> int:
+        return round(self._clock.now() * 1e6)

@@ -15,15 +15,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections import deque
 from typing import TYPE_CHECKING, Any, cast
 
-from spillway.agents.live.stateful.feed import Feed
-from spillway.agents.live.stateful.means import Sent
-from spillway.agents.live.stateful.work import UpdateError
-from spillway.agents.live.states import crash_points
+from spillway.agents.run import crash_points
 from spillway.agents.run.alarm import Alarm
+from spillway.agents.run.feed import Feed
+from spillway.agents.run.shard_context import Sent, UpdateError
 from spillway.checkpoint.reign import Copy, Release, Seal, Write
 from spillway.lineage.errors import SpillwayError
 from spillway.lineage.marks import Version
@@ -39,11 +37,9 @@ if TYPE_CHECKING:
     from spillway.agents.core.policy import StageState
     from spillway.agents.core.request import Loss
     from spillway.agents.core.stateful_stage import StatefulCore
-    from spillway.agents.live.stateful.means import Means, ReignWriter
-    from spillway.agents.live.stateful.publishing import Publishing
-    from spillway.agents.live.stateful.work import Computed, Updated
     from spillway.agents.models.stateful import Machine
     from spillway.agents.run.emission import Carried
+    from spillway.agents.run.shard_context import Computed, Publisher, ReignWriter, ShardContext, Updated
     from spillway.checkpoint.capture import Capture, Captured
     from spillway.lineage.ports import Record
     from spillway.lineage.replication import InputPlace
@@ -62,7 +58,7 @@ log = logging.getLogger(__name__)
 class Trial:
     """The suspects of a member during one reign."""
 
-    def __init__(self, means: Means) -> None:
+    def __init__(self, means: ShardContext) -> None:
         self._means = means
         self._recorded: deque[tuple[int, list[str]]] = deque()  # versions that had batches while there were suspects
 
@@ -109,9 +105,9 @@ class Primary:
         machine: Machine,
         capture: Capture,
         writer: ReignWriter,
-        means: Means,
+        means: ShardContext,
         read_again: Callable[[int, int], Record | None] = lambda _partition, _offset: None,
-        publishing: Publishing | None = None,
+        publishing: Publisher | None = None,
     ) -> None:
         """`machine` has the base's state; `writer` writes this epoch's versions and says `completed`.
 
@@ -146,6 +142,11 @@ class Primary:
             crashed=means.crashed,
         )
 
+    @property
+    def unsent(self) -> int:
+        """Messages that wait for the right to emit."""
+        return len(self._unsent)
+
     # What happens ----------------------------------------------------------------------------------------------
 
     def resend(self, outputs: Sequence[Contained]) -> None:
@@ -168,7 +169,7 @@ class Primary:
 
     def durability_changed(self) -> Mapping[int, InputPlace]:
         """Look at what the logs have learned; gives what the newest durable version covers."""
-        self.core.durability_changed(self._means.clock())
+        self.core.durability_changed(self._means.clock.now())
         if self.core.reign.durable_n > self._base_n:
             self._writer.durable(Version(self.core.epoch, self.core.reign.durable_n))
             self._trial.durable(self.core.reign.durable_n)
@@ -219,7 +220,7 @@ class Primary:
         self.feed.go_on()
         if means.metrics.state is not None:
             means.metrics.state.lag.note(core.reign.recorded, core.reign.durable_n)
-        now = means.clock()
+        now = means.clock.now()
         wake = core.next_wake(now)
         if wake is not None:
             self._alarm.within(wake - now)
@@ -233,7 +234,7 @@ class Primary:
             if record is None:
                 self._means.rereading.ask([fetch])
             else:
-                self.core.fetched(self._means.clock(), fetch, *self._means.intake.again(fetch, record))
+                self.core.fetched(self._means.clock.now(), fetch, *self._means.intake.again(fetch, record))
         if self._fetches:
             self._loop.call_soon(self._fetch_some)
         self.pump()
@@ -241,7 +242,7 @@ class Primary:
     def fetched(self, fetch: Fetch, payload: Carried, loss: Loss | None) -> None:
         """Take a payload that was read again; what an earlier reign has asked for is the same."""
         if not self._closed:
-            self.core.fetched(self._means.clock(), fetch, payload, loss)
+            self.core.fetched(self._means.clock.now(), fetch, payload, loss)
             self.pump()
 
     def _compute(self, batch: Batch) -> None:
@@ -254,7 +255,7 @@ class Primary:
     def _computed(self, batch: Batch, done: Computed) -> None:
         if self._closed:
             return
-        now = self._means.clock()
+        now = self._means.clock.now()
         self._means.tally.executed(now, batch, done)
         self.core.computed(now, batch, done.results, done.seconds, changes=done.changes)
         self._trial.computed(batch, done.guilty, self.core.reign.recorded)
@@ -280,7 +281,7 @@ class Primary:
             self._touched.update(done.touched)
         if self._publishing is not None:
             self._publishing.touched(done.touched)
-        self.core.updated(self._means.clock(), done.seconds)
+        self.core.updated(self._means.clock.now(), done.seconds)
         self.pump()
 
     def _obey(self, order: Any) -> None:
@@ -298,15 +299,15 @@ class Primary:
         state = self._machine.state
         touched, self._touched = self._touched, set()
 
-        figures, publishing = self._means.metrics.state, self._publishing
+        figures, publishing, clock = self._means.metrics.state, self._publishing, self._means.clock
         changed = set() if publishing is None else publishing.due()
 
         def take() -> tuple[Captured, dict[bytes, bytes]]:
             crash_points.at("before-capture")
-            began = time.monotonic()
+            began = clock.monotonic()
             captured = self._capture.take({}, state, touched) if self._keyed else self._capture.take(state)
             if figures is not None:
-                figures.captures.observe(time.monotonic() - began)
+                figures.captures.observe(clock.monotonic() - began)
             crash_points.at("after-capture")
             return captured, {} if publishing is None else publishing.rows(changed, version.n)
 
@@ -317,12 +318,12 @@ class Primary:
             return
         if self._publishing is not None:
             self._publishing.taken(rows, version.n)
-        self.core.copied(self._means.clock(), version, captured)
+        self.core.copied(self._means.clock.now(), version, captured)
         self.pump()
 
     def completed(self, version: Version) -> None:
         if not self._closed:
-            self.core.completed(self._means.clock(), version)
+            self.core.completed(self._means.clock.now(), version)
             self.pump()
 
     # Messages --------------------------------------------------------------------------------------------------
@@ -341,7 +342,7 @@ class Primary:
             self._unsent += emits
             return
         crash_points.at("before-outputs")
-        now = means.clock()
+        now = means.clock.now()
         for emit in emits:
             means.tally.emitted(now, emit)
             known = self._made.pop(id(emit), None)
@@ -363,7 +364,7 @@ class Primary:
 
     def _wake(self) -> None:
         if not self._closed:
-            self.core.advance(self._means.clock())
+            self.core.advance(self._means.clock.now())
             self.pump()
 
 

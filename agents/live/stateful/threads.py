@@ -1,0 +1,51 @@
+"""Work beside the loop, one job after another on a thread of its own: computing and updating, and copying.
+
+A job says what to run there and what to call on the loop with what came out; a job that raises ends the member.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from spillway.agents.models.execution import Instances
+
+if TYPE_CHECKING:
+    import asyncio
+    from collections.abc import Callable
+
+    from spillway.agents.models.execution import Runner
+
+
+@dataclass(slots=True)
+class Job:
+    """Something to run on a thread."""
+
+    run: Callable[[], Any]
+    done: Callable[[Any], None]
+
+
+class Thread:
+    """Runs jobs in their order, on a runner's thread."""
+
+    def __init__(
+        self, runner: Runner, loop: asyncio.AbstractEventLoop, broken: Callable[[BaseException], None]
+    ) -> None:
+        """`broken` is called on the loop with what a job raised; no further one is run."""
+        self._instances: Instances[Job] = Instances([runner], loop, work=_run, done=_done, broken=broken)
+
+    def submit(self, run: Callable[[], Any], done: Callable[[Any], None]) -> None:
+        """Run `run` after what was submitted before; `done` is called on the loop with what it returned."""
+        self._instances.submit(0, Job(run, done))
+
+    def close(self, timeout: float) -> bool:
+        """End the thread once it has done what it was given; False if it still runs after `timeout` seconds."""
+        return self._instances.close(timeout)
+
+
+def _run(_instance: int, job: Job) -> Any:
+    return job.run()
+
+
+def _done(job: Job, result: Any) -> None:
+    job.done(result)
