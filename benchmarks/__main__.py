@@ -19,7 +19,7 @@ BENCHMARKS = {
     "rag": "Dropping in a RAG pipeline with autoregressive stages, beside the paper.",
     "live": "Live drop rates against simulated ones, on emulated accelerators.",
     "hams": "What replicating states costs, and how soon a backup takes over, beside the paper's numbers.",
-    "clipper": "Batch limits, workers and the prediction cache, beside Clipper's figures.",
+    "clipper": "Batch limits, selection and feedback, beside Clipper's figures.",
     "inferline": "Plans and sizes that follow the load against coarse-grained ones, beside InferLine's figures.",
     "plans": "By how much plans of random pipelines are dearer than the cheapest known.",
     "infaas": "Variants chosen and scaled by need and load, against static ones, beside INFaaS' figures.",

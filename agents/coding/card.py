@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
+ANEW: Final = "train it again: spillway train parity"
 _LONGEST: Final = 200  # characters of an argument that may name a file
 
 
@@ -88,10 +89,9 @@ def read_card(folder: Path, row: int) -> Card:
 
 def check_card(card: Card, folder: Path, model: str, k: int, encoder: str) -> None:
     """Raise ModelError where a card is for another model, another k or encoder."""
-    place, anew = f"the parity model of row {card.row} in {folder}", "train it again: spillway train parity"
     for name, value in {"model": model, "k": k, "encoder": encoder}.items():
-        if getattr(card, name) != value:
-            raise ModelError(f"{place} is for {name} {getattr(card, name)!r}, not {value!r}; {anew}")
+        if (own := getattr(card, name)) != value:
+            raise ModelError(f"{place_of(folder, card.row)} is for {name} {own!r}, not {value!r}; {ANEW}")
 
 
 def outdated(card: Card, folder: Path, arguments: dict[str, Any]) -> str:
@@ -99,16 +99,20 @@ def outdated(card: Card, folder: Path, arguments: dict[str, Any]) -> str:
 
     Raises ModelError where its weights cannot be read.
     """
-    anew = "train it again: spillway train parity"
     if card.model_hash is not None and card.model_hash != deployed_hash(card.model, arguments):
-        place = f"the parity model of row {card.row} in {folder}"
-        return f"{place} was made for another version of {card.model}; {anew}"
-    file = weights_file(folder, card.row)
+        return f"{place_of(folder, card.row)} was made for another version of {card.model}; {ANEW}"
+    return _changed(weights_file(folder, card.row), card)
+
+
+def _changed(file: Path, card: Card) -> str:
     try:
-        changed = digest_of(file) != card.weights
+        return "" if digest_of(file) == card.weights else f"{file} does not match its card; {ANEW}"
     except OSError as error:
-        raise ModelError(f"{file} cannot be read: {error}; {anew}") from error
-    return f"{file} does not match its card; {anew}" if changed else ""
+        raise ModelError(f"{file} cannot be read: {error}; {ANEW}") from error
+
+
+def place_of(folder: Path, row: int) -> str:
+    return f"the parity model of row {row} in {folder}"
 
 
 def deployed_hash(model: str, arguments: dict[str, Any]) -> str | None:
@@ -132,29 +136,38 @@ def digest_of(file: Path) -> str:
     return hashlib.sha256(file.read_bytes()).hexdigest()
 
 
+def read_weights(folder: Path, card: Card) -> dict[str, Any]:
+    """The arrays of a row's weights. Raises ModelError where the file is not the one that the card tells of."""
+    file = weights_file(folder, card.row)
+    if changed := _changed(file, card):
+        raise ModelError(changed)
+    return _arrays(file)
+
+
+def _arrays(file: Path) -> dict[str, Any]:
+    try:
+        with np.load(file, allow_pickle=False) as arrays:
+            return {name: arrays[name] for name in arrays.files}
+    except (OSError, ValueError, KeyError) as error:
+        raise ModelError(f"{file} cannot be read: {error}; {ANEW}") from error
+
+
 def read_reference(folder: Path, card: Card) -> tuple[dict[str, NDArray[Any]], dict[str, NDArray[Any]]]:
     """The reference's inputs and outputs. Raises ModelError where they are missing or of other shapes."""
     file = folder / "reference.npz"
-    try:
-        with np.load(file, allow_pickle=False) as arrays:
-            found = {name: arrays[name] for name in arrays.files}
-    except (OSError, ValueError, KeyError) as error:
-        raise ModelError(f"{file} cannot be read: {error}; train it again: spillway train parity") from error
+    found = _arrays(file)
     inputs = {name: found.get(f"in.{name}") for name in card.inputs}
     outputs = {name: found.get(f"out.{name}") for name in card.outputs}
     wrong = [name for name, value in inputs.items() if not card.inputs[name].fits(value)]
     wrong += [name for name, value in outputs.items() if not card.outputs[name].fits(value)]
     if wrong:
-        raise ModelError(
-            f"{file}: {wrong[0]!r} is missing or does not match the card; train it again: spillway train parity"
-        )
+        raise ModelError(f"{file}: {wrong[0]!r} is missing or does not match the card; {ANEW}")
     return inputs, outputs  # type: ignore[return-value] # each fits
 
 
 def write_reference(folder: Path, inputs: dict[str, NDArray[Any]], outputs: dict[str, NDArray[Any]]) -> None:
-    arrays: dict[str, Any] = {f"in.{name}": value for name, value in inputs.items()} | {
-        f"out.{n}": v for n, v in outputs.items()
-    }
+    arrays: dict[str, Any] = {f"in.{name}": value for name, value in inputs.items()}
+    arrays |= {f"out.{name}": value for name, value in outputs.items()}
     np.savez(folder / "reference.npz", **arrays)
 
 

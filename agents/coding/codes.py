@@ -32,14 +32,12 @@ class Code(Protocol):
 
     def encode(self, queries: Sequence[Arrays], row: int) -> dict[str, NDArray[Any]]:
         """Give the parity query of a row for k queries."""
-        ...
 
     def decode(self, answers: Sequence[Arrays | None], parities: Mapping[int, Arrays]) -> dict[int, Arrays] | None:
         """Give the missing answers by place, of k with None for each of these, and the rows' answers.
 
         None where there are too few rows.
         """
-        ...
 
 
 class Sum:

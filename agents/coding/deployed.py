@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from spillway.agents.coding.card import check_card, outdated, read_card, read_reference
+from spillway.agents.coding.card import ANEW, check_card, outdated, place_of, read_card, read_reference
 from spillway.agents.coding.codes import CODES, code_of
 from spillway.lineage.errors import ModelError, UsageError
 
@@ -52,7 +52,7 @@ def read_parities(stage: StageSpec, spec: CodingSpec, beside: Path) -> Parities:
         cards = [read_card(folder, row) for row in range(spec.rows)]
         for card in cards:
             check_card(card, folder, str(stage.model), spec.k, spec.encoder)
-            _check_tensors(card, cards[0], stage, f"the parity model of row {card.row} in {folder}")
+            _check_tensors(card, cards[0], stage, place_of(folder, card.row))
         if stage.default is not None and spec.finish is None:
             _check_default(cards[0], stage.default_outputs)
         why = next(filter(None, (outdated(card, folder, stage.arguments) for card in cards)), "")
@@ -86,10 +86,7 @@ def _check_tensors(card: Card, first: Card, stage: StageSpec, place: str) -> Non
         tensor_in = card.inputs.get(name)
         if tensor_in is None or not said.takes(tensor_in.dtype, tensor_in.shape):
             found = "no" if tensor_in is None else f"{tensor_in.dtype} {list(tensor_in.shape)} as"
-            raise ModelError(
-                f"{place} has {found} input {name!r}, and the stage declares {said.text}; train it again: spillway "
-                "train parity"
-            )
+            raise ModelError(f"{place} has {found} input {name!r}, and the stage declares {said.text}; {ANEW}")
 
 
 def _check_default(card: Card, outputs: Arrays) -> None:

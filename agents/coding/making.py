@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -26,9 +26,6 @@ if TYPE_CHECKING:
     from spillway.topology.spec import StageSpec
 
 
-POOR: Final = 0.1  # by which made answers' grade may be lower before it is told of
-
-
 @dataclass(frozen=True, slots=True)
 class Made:
     """One row's parity model, as it was made."""
@@ -39,11 +36,6 @@ class Made:
     """Of training."""
     epoch: int
     """After which it was best on the queries kept aside; 0: it was not trained."""
-
-    @property
-    def poor(self) -> bool:
-        """Whether answers that are made are much worse than the model's own."""
-        return self.card.degraded is not None and self.card.degraded < self.grades.deployed - POOR
 
 
 def deployed_answers(stage: StageSpec, data: Data) -> dict[str, Any]:
@@ -114,7 +106,8 @@ class Maker:
         )
         write_card(self._folder, card)
         write_reference(self._folder, rows_of(self._data.inputs, [0])[0], rows_of(self._outputs, [0])[0])
-        grades = self._graded(row, metric, effort.seed)
+        parities = {row: Parity(str(self._folder), row)}
+        grades = evaluate(parities, self._code, self._k, self._test, self._expected, metric=metric, seed=effort.seed)
         card = card.model_copy(update={"accuracy": grades.deployed, "degraded": grades.degraded.get(1)})
         write_card(self._folder, card)
         return Made(card, grades, seconds, best)
@@ -124,10 +117,6 @@ class Maker:
         wanted = {name: value.shape for name, value in module.state_dict().items()}
         same = {name: value.shape for name, value in self._weights.items()} == wanted
         return self._weights if same else None
-
-    def _graded(self, row: int, metric: str, seed: int) -> Grades:
-        model = Parity(str(self._folder), row)
-        return evaluate({row: model}, self._code, self._k, self._test, self._expected, metric=metric, seed=seed)
 
     def _architecture(self, named: str | None) -> tuple[str, dict[str, Any], Any]:
         own = str(self._stage.model)

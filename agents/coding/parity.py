@@ -7,14 +7,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from spillway.agents.coding.card import digest_of, read_card, weights_file
+from spillway.agents.coding.card import place_of, read_card, read_weights
 from spillway.agents.models.loading import construct, is_torch_module, load_model
 from spillway.lineage.errors import ModelError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from spillway.agents.coding.card import Card
     from spillway.agents.models.inputs import Inputs
     from spillway.agents.models.loading import Model
 
@@ -34,7 +33,7 @@ class Parity:
         """Raises ModelError where the card, the weights or the architecture are missing or do not fit together."""
         where = Path(folder)
         card = read_card(where, row)
-        self._place = f"the parity model of row {row} in {where}"
+        self._place = place_of(where, row)
         self._outputs = card.outputs
         self.version = card.weights[:12]
         weights = read_weights(where, card)
@@ -87,18 +86,6 @@ class Shared:
 
     def predict(self, batch: list[Inputs]) -> Sequence[Mapping[str, Any]]:
         return self._parity.predict(batch) if PARITY in batch[0].parameters else self._own.predict(batch)
-
-
-def read_weights(folder: Path, card: Card) -> dict[str, Any]:
-    """The arrays of a row's weights. Raises ModelError where the file is not the one that the card tells of."""
-    file = weights_file(folder, card.row)
-    try:
-        if digest_of(file) != card.weights:
-            raise ModelError(f"{file} does not match its card; train it again: spillway train parity")
-        with np.load(file, allow_pickle=False) as arrays:
-            return {name: arrays[name] for name in arrays.files}
-    except (OSError, ValueError) as error:
-        raise ModelError(f"{file} cannot be read: {error}; train it again: spillway train parity") from error
 
 
 def renamed(answer: Mapping[str, Any], names: Mapping[str, Any]) -> Mapping[str, Any] | None:

@@ -103,6 +103,9 @@ class Recovery:
     places: tuple[int, ...]
 
 
+Made = list[tuple["Batch", list["Result | None"]]]  # answers to batches' queries, by place
+
+
 @dataclass(slots=True)
 class DispatchStats:
     """What a dispatch counted since it began."""
@@ -162,7 +165,6 @@ class Dispatch(Step):
         self._due: list[tuple[float, int, Group]] = []
         self._numbers = count()
         self._durations: deque[float] = deque(maxlen=_SEEN)
-        self._run: list[Extra] = []
         self._recoveries: list[Recovery] = []
         self._gradings: list[Recovery] = []
         self._complete = 0  # groups that missed nothing when their extras were answered
@@ -250,9 +252,8 @@ class Dispatch(Step):
         return row, worker
 
     def attach(self, row: int, worker: int) -> None:
-        """Give extras to one more worker; one that is shared is in the lane by now."""
+        """Take one more worker for extras; one that is shared is in the lane by now."""
         self._rows[row].idle[worker] = None
-        self._give(row)
 
     def drain(self, row: int, worker: int) -> bool:
         """Give a worker no more extras; True if it runs nothing."""
@@ -282,7 +283,6 @@ class Dispatch(Step):
         self._look(now, extra.group)
         if self.shared:
             self._stage.give_back(now, self.number_of(extra.row, extra.worker))
-        self._give(extra.row)
 
     @property
     def under_way(self) -> int:
@@ -305,13 +305,18 @@ class Dispatch(Step):
 
     def take_extras(self, now: float) -> list[Extra]:
         """Give the extras to run now, each on its `worker`; `done` or `lose` answers each."""
-        for row, pool in enumerate(self._rows if self.shared else ()):
+        run: list[Extra] = []
+        for row, pool in enumerate(self._rows):
             while (extra := self._next(pool)) is not None:
-                worker = next((w for w in pool.idle if self._stage.lend(now, self.number_of(row, w))), None)
-                if worker is None:
+                free = (w for w in pool.idle if not self.shared or self._stage.lend(now, self.number_of(row, w)))
+                if (worker := next(free, None)) is None:
                     break
-                self._run_on(pool, worker, extra)
-        run, self._run = self._run, []
+                pool.waiting.popleft()
+                extra.worker = worker
+                del pool.idle[worker]
+                pool.running[worker] = extra
+                self.stats.started += 1
+                run.append(extra)
         return run
 
     def take_recoveries(self) -> list[Recovery]:
@@ -353,30 +358,17 @@ class Dispatch(Step):
         for row, pool in enumerate(self._rows):
             asked = self.stats.started + sum(len(each.waiting) for each in self._rows)
             over = asked + 1 > self._budget * self.stats.batches * len(self._rows)
-            if len(pool.waiting) >= self._room or (over and self._budget < 1):
+            room = self._room if self.shared else self._room + len(pool.idle)
+            if len(pool.waiting) >= room or (over and self._budget < 1):
                 self.stats.shed += 1
-                continue
-            pool.waiting.append(Extra(group, row))
-            self._give(row)
-
-    def _give(self, row: int) -> None:
-        pool = self._rows[row]
-        while not self.shared and pool.idle and (extra := self._next(pool)) is not None:
-            self._run_on(pool, next(iter(pool.idle)), extra)
+            else:
+                pool.waiting.append(Extra(group, row))
 
     def _next(self, pool: _Row) -> Extra | None:
         """The extra that has waited for longest, of those that can still help."""
         while pool.waiting and not pool.waiting[0].group.wanted:
             pool.waiting.popleft()
         return pool.waiting[0] if pool.waiting else None
-
-    def _run_on(self, pool: _Row, worker: int, extra: Extra) -> None:
-        pool.waiting.popleft()
-        extra.worker = worker
-        del pool.idle[worker]
-        pool.running[worker] = extra
-        self.stats.started += 1
-        self._run.append(extra)
 
     def _why_paused(self, now: float) -> str:
         if self.agreement is not None and self.agreement.paused(now):

@@ -99,7 +99,7 @@ class _Line:
 
     def __init__(self) -> None:
         self._largest = 0
-        self._moments: tuple[float, float, float, float] | None = None  # means of n, d, n * n, n * d
+        self._moments: list[float] | None = None  # means of n, d, n * n, n * d
 
     def at(self, count: int) -> float:
         if self._moments is None:
@@ -113,14 +113,8 @@ class _Line:
 
     def add(self, count: int, seconds: float) -> None:
         self._largest = max(self._largest, count)
-        seen = (float(count), seconds, float(count * count), count * seconds)
+        seen = [float(count), seconds, float(count * count), count * seconds]
         if self._moments is None:
             self._moments = seen
             return
-        n, d, nn, nd = self._moments
-        self._moments = (
-            n + _WEIGHT * (seen[0] - n),
-            d + _WEIGHT * (seen[1] - d),
-            nn + _WEIGHT * (seen[2] - nn),
-            nd + _WEIGHT * (seen[3] - nd),
-        )
+        self._moments = [old + _WEIGHT * (new - old) for old, new in zip(self._moments, seen, strict=True)]

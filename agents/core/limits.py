@@ -7,10 +7,11 @@ next one's. Limits are told each batch's size and the seconds that it ran; they 
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections import deque
 from functools import partial
 from math import inf
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
@@ -39,24 +40,6 @@ _EXCUSES: Final = 2.0  # the most that are kept
 _STEADY: Final = 0.001  # of the limit: growth near the line, so that 1 % of batches are beyond
 _OFF: Final = 1.5  # times: a limit that is so far above the line goes there at once
 _QUIET: Final = 100  # batches that were not beyond: a limit that is below the line goes there
-
-
-class Limit(Protocol):
-    """The limit of one worker."""
-
-    @property
-    def size(self) -> int:
-        """The most requests that the worker is given now."""
-        ...
-
-    @property
-    def unmet(self) -> bool:
-        """Whether one query alone takes longer than the objective too often: no limit keeps to it."""
-        ...
-
-    def learn(self, count: int, seconds: float) -> int:
-        """Learn from a batch of `count` that ran for `seconds`; return the limit from now on."""
-        ...
 
 
 class _Ones:
@@ -92,7 +75,30 @@ class _Ones:
         return self._full % (_PROBE if self.share < _MOSTLY else _PROBE // 2) == 0
 
 
-class Aimd:
+class Limit(ABC):
+    """The limit of one worker."""
+
+    def __init__(self, objective: float, most: int) -> None:
+        """`objective`: seconds that a batch may run; `most`: the largest batch that the model takes."""
+        self.size = 1
+        """The most requests that the worker is given now."""
+        self._objective = objective
+        self._most = most
+        self._value = 1.0
+        self._batches = 0
+        self._ones = _Ones()
+
+    @property
+    def unmet(self) -> bool:
+        """Whether one query alone takes longer than the objective too often: no limit keeps to it."""
+        return self._ones.unmet
+
+    @abstractmethod
+    def learn(self, count: int, seconds: float) -> int:
+        """Learn from a batch of `count` that ran for `seconds`; return the limit from now on."""
+
+
+class Aimd(Limit):
     """Additive increase, multiplicative decrease of a real-valued limit.
 
     It grows by 10 %, and at least 1, after a full batch within the objective. (By 1 alone, a model that takes thousands
@@ -106,29 +112,19 @@ class Aimd:
     """
 
     def __init__(self, objective: float, most: int) -> None:
-        """`objective`: seconds that a batch may run; `most`: the largest batch that the model takes."""
-        self._objective = objective
-        self._most = float(most)
-        self._value = 1.0
-        self._batches = 0
+        super().__init__(objective, most)
         self._beyond: deque[tuple[int, float]] = deque(maxlen=2)  # the last batches beyond: number, and limit
-        self._ones = _Ones()
         self._within = 0  # full batches since the last one beyond
         self._excuses = 0.0  # batches beyond that may count as within
-        self._size = 1
-
-    @property
-    def size(self) -> int:
-        return self._size
 
     @property
     def unmet(self) -> bool:
-        return self._ones.unmet or self._mark() < 2.0  # noqa: PLR2004 - a limit that gives a worker one query at a time
+        return super().unmet or self._mark() < 2.0  # noqa: PLR2004 - a limit that gives a worker one query at a time
 
     def learn(self, count: int, seconds: float) -> int:
         self._batches += 1
         beyond = seconds > self._objective
-        full = count >= self._size
+        full = count >= self.size
         self._ones.learn(count, beyond=beyond)
         self._excuses = min(_EXCUSES, self._excuses + self._ones.share)
         if beyond and self._excuses >= 1.0:
@@ -142,8 +138,8 @@ class Aimd:
         if not beyond and count >= int(self._value):
             self._value = min(self._most, self._grown(_NEAR * mark))
         probes = full and (self._ones.share or mark < inf) and self._ones.due()
-        self._size = 1 if probes else int(self._value)
-        return self._size
+        self.size = 1 if probes else int(self._value)
+        return self.size
 
     def _grown(self, near: float) -> float:
         if self._value >= near:
@@ -157,7 +153,7 @@ class Aimd:
         return max(limit for _, limit in self._beyond)
 
 
-class Quantile:
+class Quantile(Limit):
     """The largest batch whose 99th percentile of evaluation time is within the objective.
 
     The percentile is taken to be a line over the batch size, drawn by quantile regression through the last 200 batches
@@ -174,43 +170,30 @@ class Quantile:
     """
 
     def __init__(self, objective: float, most: int) -> None:
-        self._objective = objective
-        self._most = most
+        super().__init__(objective, most)
         self._seen: deque[tuple[int, float]] = deque(maxlen=_WINDOW)
-        self._ones = _Ones()
-        self._batches = 0
-        self._value = 1.0
         self._within = _QUIET  # batches since the last one beyond; there is none at first
         self._slope = 0.0  # seconds that one query more takes a batch that does not pause
-        self._size = 1
-
-    @property
-    def size(self) -> int:
-        return self._size
-
-    @property
-    def unmet(self) -> bool:
-        return self._ones.unmet
 
     def learn(self, count: int, seconds: float) -> int:
-        self._seen.append((count, seconds))
-        self._ones.learn(count, beyond=seconds > self._objective)
         self._batches += 1
-        full = count >= self._size
+        self._seen.append((count, seconds))
+        beyond = seconds > self._objective
+        full = count >= self.size
+        self._ones.learn(count, beyond=beyond)
         if self._batches < _LEAST:
-            self._value += full and seconds <= self._objective
+            self._value += full and not beyond
         else:
-            self._follow(count, seconds)
+            self._follow(count, seconds, beyond=beyond)
         self._value = min(self._most, max(1.0, self._value))
-        self._size = 1 if full and self._ones.due() else int(self._value)
-        return self._size
+        self.size = 1 if full and self._ones.due() else int(self._value)
+        return self.size
 
-    def _follow(self, count: int, seconds: float) -> None:
+    def _follow(self, count: int, seconds: float, *, beyond: bool) -> None:
         if self._batches % _EVERY == 0:
             line = self._allowed()
             if self._value > line * _OFF or (self._value < line and self._within >= _QUIET):
                 self._value = line
-        beyond = seconds > self._objective
         if beyond and not (self._ones.share and seconds - self._slope * (count - 1) > self._objective):
             self._within = 0
             self._value *= 1.0 - _BACK_OFF
@@ -251,7 +234,7 @@ def _line(counts: np.ndarray, seconds: np.ndarray, share: float) -> tuple[float,
     return base, slope
 
 
-_LIMITS: Final[dict[str, type[Aimd | Quantile]]] = {"aimd": Aimd, "quantile": Quantile}
+_LIMITS: Final[dict[str, type[Limit]]] = {"aimd": Aimd, "quantile": Quantile}
 
 
 def limits(name: str | None, objective: float | None, most: int) -> Callable[[], Limit] | None:

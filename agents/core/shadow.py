@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import heapq
 from collections import deque
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
@@ -26,16 +27,13 @@ LONGEST: Final = 3_600.0
 _IDLE: Final = float("-inf")
 
 
+@dataclass(slots=True)
 class _Timed:
     """A batch under way."""
 
-    __slots__ = ("arrived", "batch", "seconds", "settled")
-
-    def __init__(self, batch: Batch) -> None:
-        self.batch = batch
-        self.arrived = batch.requests[-1].arrived
-        self.settled = float("inf")
-        self.seconds: float | None = None  # that its own worker took; below 0: it was lost
+    arrived: float
+    settled: float = float("inf")
+    seconds: float | None = None  # that its own worker took; below 0: it was lost
 
 
 class Shadow:
@@ -54,7 +52,7 @@ class Shadow:
         return now < self._until
 
     def started(self, batch: Batch) -> None:
-        timed = self._of[batch] = _Timed(batch)
+        timed = self._of[batch] = _Timed(batch.requests[-1].arrived)
         self._under_way.append(timed)
 
     def recovered(self, now: float, batch: Batch) -> None:

@@ -63,19 +63,15 @@ class Selection(Protocol):
 
     def initial(self, members: Sequence[str]) -> State:
         """Make the state of a context that nothing is known of."""
-        ...
 
     def select(self, state: State, ready: Sequence[str], draw: Random) -> dict[str, float]:
         """Say which of the members that are ready are asked, at least one, with which probability each."""
-        ...
 
     def weights(self, state: State, members: Sequence[str]) -> dict[str, float]:
         """Say how much each member's answer counts; they sum up to 1."""
-        ...
 
     def observe(self, state: State, members: Sequence[str], asked: Mapping[str, Observed]) -> State:
         """Make the state that follows; `state` is left as it is."""
-        ...
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,7 @@
 """Truths a second, live: feedback on outcomes, one and many at a time, and by input, with the caches on and off.
 
-Clipper joins feedback with predictions through its cache, which answers for models that were asked before (section 3.4
-of Crankshaw's thesis, "Caching"). Here an outcome's flags have the members' answers. Whoever has no outcome any more,
-only the input and its truth, asks the ensemble again and feeds back on what comes: that is the thesis' case.
+An outcome's flags have the members' answers. Whoever has no outcome any more, only the input and its truth, asks the
+ensemble again and feeds back on what comes: that is the thesis' case, whose cache answers for the members.
 """
 
 from __future__ import annotations
@@ -24,7 +23,6 @@ from spillway.agents.supervise.scrape import scrape
 from spillway.lineage import metric_names as names
 from spillway.lineage.errors import SpillwayError
 from spillway.producers.client import Client
-from spillway.producers.client.feedback import Feedback
 from spillway.topology.load import load
 
 if TYPE_CHECKING:
@@ -32,9 +30,11 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from spillway.lineage.message import Outcome
+    from spillway.producers.client.feedback import Feedback
     from spillway.producers.connection import ClientSettings
 
 KINDS: Final = ("forest", "linear", "mlp", "nearest")
+ONE, MANY, OFF, ON = "on outcomes", "on outcomes, many at a time", "by input, cache off", "by input, cache on"
 _STAGE, _LEARNER = "digit", "digit-weights"
 _THREADS, _WINDOW, _WITHIN = 16, 128, 60.0
 _ROWS: Final = 500
@@ -49,6 +49,9 @@ stages:
     ensemble:
       members:
 """
+_MEMBER: Final = """        {0}:
+          {{model: "examples.selection.models:Digits", arguments: {{kind: {0}, digits: 300}}{1}}}
+"""
 
 
 class Run(NamedTuple):
@@ -62,73 +65,56 @@ class Run(NamedTuple):
 class _Served:
     """A client of a pipeline with four members, whose caches are on or off; all inputs were asked once."""
 
-    def __init__(self, folder: Path, settings: ClientSettings, stack: ExitStack, cache: str) -> None:
-        self._name = name = f"observed-{cache}"
-        self._run_dir = folder / name
+    def __init__(self, folder: Path, settings: ClientSettings, stack: ExitStack, name: str, cache: str) -> None:
+        self._name, self._run_dir, self._turn = name, folder / name, 0
         file = folder / f"{name}.yaml"
-        kept = ", cache: {bytes: 64MiB}" if cache == "on" else ""
         member = (
             '        {0}: {{model: "examples.selection.models:Digits", arguments: {{kind: {0}, digits: 300}}{1}}}\n'
         )
-        file.write_text(_HEAD.format(name=name) + "".join(member.format(kind, kept) for kind in KINDS))
+        file.write_text(_HEAD.format(name=name) + "".join(member.format(kind, cache) for kind in KINDS))
         pipeline = load(file)
         stack.enter_context(serve(pipeline, settings, self._run_dir))
         self._client = stack.enter_context(Client(pipeline, settings, linger=0.001))
-        rows, self._truths = queries(_ROWS)
+        rows, labels = queries(_ROWS)
+        self._truths: list[int] = labels.tolist()
         self._inputs = [{"x": row} for row in rows]
         outcomes = dict(self._client.outcomes(self._inputs, window=_WINDOW))
         self._outcomes = [outcomes[place] for place in range(_ROWS)]
-        self._turn = 0
 
-    def on_outcomes(self, seconds: float) -> Run:
-        """Feed back on outcomes that are in hand."""
+    def measure(self, way: str, seconds: float) -> Run:
+        """Feed back for so long, and wait until all is acknowledged."""
         self._turn += 1
-        until = time.monotonic() + seconds
-        return self._rate(enumerate(self._outcomes[n % _ROWS] for n in _counted(until)), f"{self._turn}-")
+        began, before = time.monotonic(), self._spent()
+        numbers = takewhile(lambda _: time.monotonic() < began + seconds, count())
+        if way == MANY:
+            sent = self._many_at_a_time(numbers)
+        elif way == ONE:
+            sent = self._one_by_one((n, self._outcomes[n % _ROWS]) for n in numbers)
+        else:  # the ensemble is asked again before each truth
+            again = (self._inputs[n % _ROWS] for n in numbers)
+            sent = self._one_by_one(self._client.outcomes(again, window=_WINDOW))
+        for each in sent:
+            each.token(_WITHIN)
+        took = time.monotonic() - began
+        evaluated, cpu = (now - then for now, then in zip(self._spent(), before, strict=True))
+        return Run(len(sent) / took, evaluated / len(sent), 1e6 * cpu / len(sent))
 
-    def many_at_a_time(self, seconds: float) -> Run:
-        """Feed back on outcomes that are in hand, by calls of many that wait for nobody."""
-        self._turn += 1
-        began, evaluated, cpu = time.monotonic(), *self._spent()
-        numbers, sent = _counted(began + seconds), list[Feedback]()
+    def _many_at_a_time(self, numbers: Iterator[int]) -> list[Feedback]:
+        sent: list[Feedback] = []
         while some := list(islice(numbers, _MANY)):
-            sent += self._client.feedback_many(
-                _LEARNER,
-                [(self._outcomes[n % _ROWS], int(self._truths[n % _ROWS]), None, f"{self._turn}-{n}") for n in some],
-            )
-        return self._run(sent, began, evaluated, cpu)
+            truths = [(self._outcomes[n % _ROWS], self._truths[n % _ROWS], None, f"{self._turn}-{n}") for n in some]
+            sent += self._client.feedback_many(_LEARNER, truths)
+        return sent
 
-    def by_input(self, seconds: float) -> Run:
-        """Ask the ensemble again before each truth."""
-        until = time.monotonic() + seconds
-        again = self._client.outcomes((self._inputs[n % _ROWS] for n in _counted(until)), window=_WINDOW)
-        return self._rate(again, "")
-
-    def _rate(self, outcomes: Iterable[tuple[int, Outcome]], turn: str) -> Run:
-        began, evaluated, cpu = time.monotonic(), *self._spent()
-        room = Semaphore(_WINDOW)
-
-        def send(number: int, outcome: Outcome) -> Feedback:
-            own = f"{turn}{number}" if turn else None
-            try:
-                return self._client.feedback(_LEARNER, outcome, int(self._truths[number % _ROWS]), feedback_id=own)
-            finally:
-                room.release()
-
-        sent = []
+    def _one_by_one(self, outcomes: Iterable[tuple[int, Outcome]]) -> list[Feedback]:
+        sent, room = [], Semaphore(_WINDOW)
         with ThreadPoolExecutor(_THREADS) as pool:
             for number, outcome in outcomes:
                 room.acquire()
-                sent.append(pool.submit(send, number, outcome))
-        return self._run([each.result() for each in sent], began, evaluated, cpu)
-
-    def _run(self, sent: list[Feedback], began: float, evaluated: float, cpu: float) -> Run:
-        """Wait until all is acknowledged."""
-        for each in sent:
-            each.token(_WITHIN)
-        rate = len(sent) / (time.monotonic() - began)
-        evaluated, cpu = (now - before for now, before in zip(self._spent(), (evaluated, cpu), strict=True))
-        return Run(rate, evaluated / len(sent), 1e6 * cpu / len(sent))
+                about = _LEARNER, outcome, self._truths[number % _ROWS]
+                sent.append(pool.submit(self._client.feedback, *about, feedback_id=f"{self._turn}-{number}"))
+                sent[-1].add_done_callback(lambda _: room.release())
+        return [each.result() for each in sent]
 
     def _spent(self) -> tuple[float, float]:
         """Queries that members' workers were given so far, and seconds of CPU of the front and all of them."""
@@ -139,38 +125,28 @@ class _Served:
         return told.value(names.BATCHED_QUERIES_TOTAL), sum(map(cpu_of, (process, *process.children())))
 
 
-def _counted(until: float) -> Iterator[int]:
-    return takewhile(lambda _: time.monotonic() < until, count())
-
-
 def observations(folder: Path, settings: ClientSettings, repeats: int, seconds: float) -> Table:
     """All ways in turns."""
-    ways = ("on outcomes", "on outcomes, many at a time", "by input, cache off", "by input, cache on")
-    measured: dict[str, list[Run]] = {way: [] for way in ways}
+    measured: dict[str, list[Run]] = {way: [] for way in (ONE, MANY, OFF, ON)}
     with ExitStack() as stack:
-        off, on = (_Served(folder, settings, stack, cache) for cache in ("off", "on"))
+        off = _Served(folder, settings, stack, "observed-off", "")
+        on = _Served(folder, settings, stack, "observed-on", ", cache: {bytes: 64MiB}")
         for _ in range(repeats):
-            for way, measure in zip(
-                ways, (off.on_outcomes, off.many_at_a_time, off.by_input, on.by_input), strict=True
-            ):
-                measured[way].append(measure(seconds))
-    in_hand, many, cache_off, cache_on = measured.values()
-    cached = [one.rate / other.rate for one, other in zip(cache_on, cache_off, strict=True)]
-    saved = [other.cpu / one.cpu for one, other in zip(cache_on, cache_off, strict=True)]
-    together = [one.rate / other.rate for one, other in zip(many, in_hand, strict=True)]
-    asked = [one.rate / other.rate for one, other in zip(in_hand, cache_off, strict=True)]
+            for way, runs in measured.items():
+                runs.append((on if way == ON else off).measure(way, seconds))
+    cached = [one.rate / other.rate for one, other in zip(measured[ON], measured[OFF], strict=True)]
+    saved = [other.cpu / one.cpu for one, other in zip(measured[ON], measured[OFF], strict=True)]
+    rows = [
+        [way, *(median_spread(each, form) for each, form in zip(zip(*runs, strict=True), _FORMS, strict=True))]
+        for way, runs in measured.items()
+    ]
     return Table(
         "Truths a second, by outcome and by input, with the members' caches on and off (section 3.4, Caching)",
         ("feedback", "acknowledged truths/s", "evaluations a truth", "CPU us a truth (front and members)"),
-        [
-            [way, *(median_spread(each, form) for each, form in zip(zip(*runs, strict=True), _FORMS, strict=True))]
-            for way, runs in measured.items()
-        ],
+        rows,
         (
             f"By input, cache on: {median_spread(cached, '{:.2f}')} times as many as off; the thesis: 1.6 times.",
             f"Off, the front and the members take {median_spread(saved, '{:.1f}')} times as much CPU a truth as on.",
-            f"On outcomes: {median_spread(asked, '{:.1f}')} times as many as by input, cache off.",
-            f"Many, {_MANY} in a call: {median_spread(together, '{:.1f}')} times as many as one at a time.",
             "By input: the ensemble is asked the same input again, and the truth is fed back on what comes.",
             f"Four models ({', '.join(KINDS)}), {_ROWS} digits that were all asked before; one Python client.",
         ),

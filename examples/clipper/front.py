@@ -21,7 +21,6 @@ from spillway.agents.core.request import Request
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from spillway.agents.core.workers import Batch
 
 FOREVER = 1e9  # seconds
 
@@ -35,7 +34,6 @@ class FrontRun:
     sizes: list[int] = field(default_factory=list)
     executed: list[float] = field(default_factory=list)
     limits: list[int] = field(default_factory=list)  # in force as the batch was formed
-    latencies: list[float] = field(default_factory=list)  # of queries that came on time, from when they were due
 
     @property
     def throughput(self) -> float:
@@ -75,50 +73,17 @@ def saturate(
         while batcher.depth < 2 * batcher.limit:
             batcher.push(now, Request("", number, now, FOREVER, now, (), {}))
             number += 1
-        _run(batcher, run, predict, queries, began)
+        batches = list(batcher.starts)
+        batcher.starts.clear()
+        for batch in batches:
+            inputs = [queries[request.partition % len(queries)] for request in batch.requests]
+            run.limits.append(batcher.limit)
+            before = time.perf_counter()
+            predict(inputs)
+            took = time.perf_counter() - before
+            run.sizes.append(len(inputs))
+            run.executed.append(took)
+            run.ended.append(before + took - began)
+            batcher.complete(run.ended[-1], batch.worker, took)
     run.seconds = time.perf_counter() - began
     return run
-
-
-def paced(
-    predict: Callable[[Sequence[Any]], object],
-    queries: Sequence[Any],
-    rate: float,
-    seconds: float,
-    *,
-    delay: float,
-    most: int = 4_096,
-    seed: int = 0,
-) -> FrontRun:
-    """Run a model on queries that come at random, `rate` a second, in batches that wait for others for `delay`."""
-    batcher = Batcher(make("naive", StageView("front")), most, delay)
-    due = np.cumsum(np.random.default_rng(seed).exponential(1 / rate, int(rate * seconds)))
-    run, number, began = FrontRun(seconds), 0, time.perf_counter()
-    while (now := time.perf_counter() - began) < seconds:
-        while number < len(due) and due[number] <= now:
-            batcher.push(now, Request("", number, float(due[number]), FOREVER, now, (), {}))
-            number += 1
-        batcher.advance(now)
-        if batcher.starts:
-            _run(batcher, run, predict, queries, began)
-    run.seconds = time.perf_counter() - began
-    return run
-
-
-def _run(
-    batcher: Batcher, run: FrontRun, predict: Callable[[Sequence[Any]], object], queries: Sequence[Any], began: float
-) -> None:
-    batches: list[Batch] = list(batcher.starts)
-    batcher.starts.clear()
-    for batch in batches:
-        inputs = [queries[request.partition % len(queries)] for request in batch.requests]
-        run.limits.append(batcher.limit)
-        before = time.perf_counter()
-        predict(inputs)
-        took = time.perf_counter() - before
-        ended = before + took - began
-        run.sizes.append(len(inputs))
-        run.executed.append(took)
-        run.ended.append(ended)
-        run.latencies += [ended - request.sent for request in batch.requests]
-        batcher.complete(ended, batch.worker, took)

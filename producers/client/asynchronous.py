@@ -4,26 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import functools
 import logging
 import threading
 import time
+from operator import methodcaller
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from spillway.producers.client.exchange import ALL, NO_ROOM, ClientClosedError, Exchange, Replies, TooManyInFlightError
-from spillway.producers.client.feedback import Learners
+from spillway.producers.client.base import Base
+from spillway.producers.client.exchange import NO_ROOM, ClientClosedError, TooManyInFlightError
+from spillway.producers.client.feedback import Truth
 from spillway.producers.client.needs import asked
-from spillway.producers.client.queries import (
-    CONNECT_SECONDS,
-    GRACE,
-    IN_FLIGHT,
-    WINDOW,
-    Prepared,
-    QueryMaker,
-    cluster_of,
-    keyed,
-)
+from spillway.producers.client.queries import WINDOW, Prepared, keyed
 from spillway.producers.offline.job import CHUNK, Job
 
 if TYPE_CHECKING:
@@ -34,11 +26,9 @@ if TYPE_CHECKING:
     from spillway.lineage.message import Outcome, Value
     from spillway.lineage.tokens import Token
     from spillway.lineage.trace import TraceContext
-    from spillway.producers.client.feedback import Feedback, Truth
-    from spillway.producers.connection import ClientSettings
+    from spillway.producers.client.exchange import Exchange
+    from spillway.producers.client.feedback import Feedback
     from spillway.producers.offline.job import Progress
-    from spillway.topology.load import Pipeline
-    from spillway.topology.spec import PipelineSpec
 
 log = logging.getLogger(__name__)
 
@@ -47,7 +37,7 @@ class _CancelledError(Exception):
     """The task that waits for an offline job was cancelled."""
 
 
-class AsyncClient:
+class AsyncClient(Base):
     """A pipeline's client on an asyncio event loop; the same as `Client` otherwise. An async context manager.
 
         async with AsyncClient("hello", settings, slo=0.4) as client:
@@ -56,33 +46,11 @@ class AsyncClient:
     It connects, without blocking the loop, when it is entered.
     """
 
-    def __init__(
-        self,
-        pipeline: str | Pipeline | PipelineSpec,
-        settings: ClientSettings | str | None = None,
-        *,
-        slo: float | None = None,
-        grace: float = GRACE,
-        in_flight: int = IN_FLIGHT,
-        linger: float = 0.0,
-        timeout: float = CONNECT_SECONDS,
-        replies: Replies = ALL,
-    ) -> None:
-        self._settings = settings = cluster_of(settings)
-        self._queries = QueryMaker(pipeline, slo=slo, grace=grace)
+    _room: asyncio.Semaphore
+
+    def _begin(self, in_flight: int) -> None:
         self._room = asyncio.Semaphore(in_flight)
-        self._connect = functools.partial(
-            Exchange,
-            settings,
-            self._queries.pipeline,
-            linger=linger,
-            timeout=timeout,
-            limits=self._queries.limits,
-            replies=replies,
-        )
         self._exchange: Exchange | None = None
-        own = self._queries.spec or self._queries.pipeline
-        self._learners = Learners(own, settings, grace=grace, timeout=timeout, replies=replies)
 
     async def predict(
         self,
@@ -109,7 +77,8 @@ class AsyncClient:
                 await self._wait_for_room(query.expires)
             else:
                 await self._room.acquire()  # at once, and without a timer
-            there = self._send(self._exchange, query)
+            # Nothing else has run on this loop since `flying` but `acquire`, which may have waited.
+            there = self._send(self._exchange, query, _AsyncPromise(self._room, query))
         return await there.outcome()
 
     async def online_query(
@@ -207,8 +176,7 @@ class AsyncClient:
     ) -> Feedback:
         """Send a learner a truth; see `Client.feedback`."""
         self._queries.require_home()
-        send = functools.partial(self._learners.send, learner, of, truth, inputs=inputs, feedback_id=feedback_id)
-        return await asyncio.to_thread(send)
+        return await asyncio.to_thread(self._learners.send, learner, Truth(of, truth, inputs, feedback_id))
 
     async def feedback_many(self, learner: str, truths: Iterable[Truth | tuple[Any, ...]]) -> list[Feedback]:
         """Send a learner many truths; see `Client.feedback_many`."""
@@ -242,19 +210,6 @@ class AsyncClient:
         except TimeoutError as error:
             raise TooManyInFlightError(NO_ROOM) from error
 
-    def _send(self, exchange: Exchange, query: Prepared) -> _AsyncPromise:
-        promise = _AsyncPromise(asyncio.get_running_loop(), self._room, query)
-        # Nothing else runs on this loop between `flying` in `predict` and here but `acquire`, which may have waited.
-        there = exchange.send(
-            query.headers, query.key, query.value, expires=query.expires, waiter=promise, hint=query.hint
-        )
-        if there is promise:
-            return promise
-        self._room.release()
-        if not isinstance(there, _AsyncPromise):
-            raise TypeError(f"{there!r} waits for {query.request_id!r}, but is not a promise of this client")
-        return there
-
 
 class _AsyncPromise:
     """A waiter on an event loop, for each task that waits for the same query.
@@ -264,10 +219,10 @@ class _AsyncPromise:
 
     stays = False
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, room: asyncio.Semaphore, query: Prepared) -> None:
+    def __init__(self, room: asyncio.Semaphore, query: Prepared) -> None:
         self._futures: list[asyncio.Future[Outcome]] = []
         self._query = query
-        self._loop = loop
+        self._loop = asyncio.get_running_loop()
         self._room = room
 
     async def outcome(self) -> Outcome:
@@ -276,26 +231,19 @@ class _AsyncPromise:
         return await future
 
     def answered(self, outcome: Outcome, at: float) -> None:
-        self._call(self._answer, self._query.received(outcome, at))
+        self._end(methodcaller("set_result", self._query.received(outcome, at)))
 
     def failed(self, error: SpillwayError) -> None:
-        self._call(self._fail, error)
+        self._end(methodcaller("set_exception", error))
 
-    def _call(self, end: Callable[[Any], None], result: Any) -> None:
+    def _end(self, end: Callable[[asyncio.Future[Outcome]], None]) -> None:
         try:
-            self._loop.call_soon_threadsafe(end, result)
+            self._loop.call_soon_threadsafe(self._end_all, end)
         except RuntimeError:  # the loop has closed: nobody is left who could wait
             log.debug("an outcome came after its event loop had closed")
 
-    def _answer(self, outcome: Outcome) -> None:
+    def _end_all(self, end: Callable[[asyncio.Future[Outcome]], None]) -> None:
         self._room.release()
-        for future in self._awaited():
-            future.set_result(outcome)
-
-    def _fail(self, error: SpillwayError) -> None:
-        self._room.release()
-        for future in self._awaited():
-            future.set_exception(error)
-
-    def _awaited(self) -> list[asyncio.Future[Outcome]]:
-        return [future for future in self._futures if not future.done()]  # one whose task was cancelled is done
+        for future in self._futures:
+            if not future.done():  # one whose task was cancelled is
+                end(future)

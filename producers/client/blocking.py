@@ -10,7 +10,6 @@ one that comes later waits in vain. Without an id of its own every query has a n
 
 from __future__ import annotations
 
-import functools
 import queue
 import threading
 import time
@@ -18,28 +17,11 @@ from concurrent.futures import Future
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from spillway.producers.client.asynchronous import AsyncClient
-from spillway.producers.client.exchange import (
-    ALL,
-    NO_ROOM,
-    ClientClosedError,
-    Exchange,
-    OutcomeTimeoutError,
-    Replies,
-    TooManyInFlightError,
-)
-from spillway.producers.client.feedback import Feedback, Learners, Truth
+from spillway.producers.client.base import Base
+from spillway.producers.client.exchange import NO_ROOM, TooManyInFlightError
+from spillway.producers.client.feedback import Truth
 from spillway.producers.client.needs import asked
-from spillway.producers.client.queries import (
-    CONNECT_SECONDS,
-    GRACE,
-    IN_FLIGHT,
-    WINDOW,
-    Prepared,
-    QueryMaker,
-    cluster_of,
-    keyed,
-)
+from spillway.producers.client.queries import WINDOW, Prepared, keyed
 from spillway.producers.offline.job import CHUNK, Job
 
 if TYPE_CHECKING:
@@ -49,23 +31,11 @@ if TYPE_CHECKING:
     from spillway.lineage.message import Outcome, Value
     from spillway.lineage.tokens import Token
     from spillway.lineage.trace import TraceContext
-    from spillway.producers.connection import ClientSettings
+    from spillway.producers.client.feedback import Feedback
     from spillway.producers.offline.job import Progress
-    from spillway.topology.load import Pipeline
-    from spillway.topology.spec import PipelineSpec
-
-__all__ = [
-    "AsyncClient",
-    "Client",
-    "ClientClosedError",
-    "Feedback",
-    "OutcomeTimeoutError",
-    "TooManyInFlightError",
-    "Truth",
-]
 
 
-class Client:
+class Client(Base):
     """A pipeline's client for any number of threads; it runs one of its own. A context manager.
 
     `pipeline` is a pipeline, its spec or its name. `settings` are a cluster's, or just its address; without them the
@@ -80,33 +50,12 @@ class Client:
     divide the egress among them: as many read as much together as one does alone. For replicas of a service.
     """
 
-    def __init__(
-        self,
-        pipeline: str | Pipeline | PipelineSpec,
-        settings: ClientSettings | str | None = None,
-        *,
-        slo: float | None = None,
-        grace: float = GRACE,
-        in_flight: int = IN_FLIGHT,
-        linger: float = 0.0,
-        timeout: float = CONNECT_SECONDS,
-        replies: Replies = ALL,
-    ) -> None:
-        settings = cluster_of(settings)
-        self._queries = QueryMaker(pipeline, slo=slo, grace=grace)
-        self._settings = settings
+    _room: threading.Semaphore
+
+    def _begin(self, in_flight: int) -> None:
         self._room = threading.Semaphore(in_flight)
-        self._exchange = Exchange(
-            settings,
-            self._queries.pipeline,
-            linger=linger,
-            timeout=timeout,
-            limits=self._queries.limits,
-            replies=replies,
-        )
+        self._exchange = self._connect()
         self._queries.landing = self._exchange.landing
-        own = self._queries.spec or self._queries.pipeline
-        self._learners = Learners(own, settings, grace=grace, timeout=timeout, replies=replies)
 
     def predict(
         self,
@@ -191,15 +140,8 @@ class Client:
         """
         self._queries.require_home()
         parameters, _ = asked(app, None, accuracy, model, variant)
-        job = Job(
-            self._queries.pipeline,
-            self._settings,
-            self._queries.limits,
-            self.submit,
-            parameters=parameters,
-            chunk=chunk,
-            progress=progress,
-        )
+        where = self._queries.pipeline, self._settings, self._queries.limits, self.submit
+        job = Job(*where, parameters=parameters, chunk=chunk, progress=progress)
         return job.run(Path(inputs_file), Path(outputs_file))
 
     def submit(
@@ -225,8 +167,7 @@ class Client:
             return there.future
         if not self._room.acquire(timeout=max(0.0, query.expires - time.monotonic())):
             raise TooManyInFlightError(NO_ROOM)
-        promise = _Promise(self._room, query)
-        return self._send(query, promise).future
+        return self._send(self._exchange, query, _Promise(self._room, query)).future
 
     def outcomes(
         self,
@@ -243,19 +184,18 @@ class Client:
 
         Takes from `queries` only as there is room. Raises what `predict` would where a query has no outcome.
         """
-        done: queue.SimpleQueue[tuple[int, Future[Outcome]]] = queue.SimpleQueue()
-        waiting = 0
+        done: queue.SimpleQueue[Future[Outcome]] = queue.SimpleQueue()
+        waiting: dict[Future[Outcome], int] = {}
         for index, inputs, chosen in keyed(queries, key):
             future = self.submit(inputs, deadline=deadline, key=chosen)
-            future.add_done_callback(functools.partial(_report, done, index))
-            waiting += 1
-            while waiting and (waiting >= window or not done.empty()):
-                ended, result = done.get()
-                waiting -= 1
-                yield ended, result.result()
-        for _ in range(waiting):
-            ended, result = done.get()
-            yield ended, result.result()
+            waiting[future] = index
+            future.add_done_callback(done.put)
+            while waiting and (len(waiting) >= window or not done.empty()):
+                ended = done.get()
+                yield waiting.pop(ended), ended.result()
+        while waiting:
+            ended = done.get()
+            yield waiting.pop(ended), ended.result()
 
     def feedback(
         self,
@@ -275,7 +215,7 @@ class Client:
         Raises `UsageError` for an outcome that does not rest on the learner, `BrokerError` where it could not be sent.
         """
         self._queries.require_home()
-        return self._learners.send(learner, of, truth, inputs=inputs, feedback_id=feedback_id)
+        return self._learners.send(learner, Truth(of, truth, inputs, feedback_id))
 
     def feedback_many(self, learner: str, truths: Iterable[Truth | tuple[Any, ...]]) -> list[Feedback]:
         """Send a learner many truths in few messages; returns at once, unless 64 messages are unanswered.
@@ -301,17 +241,6 @@ class Client:
     def __exit__(self, *_exception: object) -> None:
         self.close()
 
-    def _send(self, query: Prepared, promise: _Promise) -> _Promise:
-        there = self._exchange.send(
-            query.headers, query.key, query.value, expires=query.expires, waiter=promise, hint=query.hint
-        )
-        if there is promise:
-            return promise
-        self._room.release()  # somebody else has sent this id in the meantime
-        if not isinstance(there, _Promise):
-            raise TypeError(f"{there!r} waits for {query.request_id!r}, but is not a promise of this client")
-        return there
-
 
 class _Promise:
     """A waiter with a future, which gives its room in flight back when it ends."""
@@ -331,7 +260,3 @@ class _Promise:
     def failed(self, error: SpillwayError) -> None:
         self._room.release()
         self.future.set_exception(error)
-
-
-def _report(done: queue.SimpleQueue[tuple[int, Future[Outcome]]], index: int, future: Future[Outcome]) -> None:
-    done.put((index, future))

@@ -16,6 +16,7 @@ import threading
 import time
 import weakref
 from dataclasses import dataclass
+from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
 
@@ -136,7 +137,7 @@ class Exchange:
         self._options = self._producer_options(linger)
         self._settings = settings
         require_listening(settings.bootstrap, min(timeout, REFUSED_SECONDS))
-        self._producer = idempotent_producer(settings, self._ingress, timeout, self._options, self._break)
+        self._producer = self._connected(timeout)
         self._answered_at = 0.0  # when an outcome came last that was waited for
         self._look_at = 0.0  # when to look next whether the producer is stuck, and since when it seems to be
         self._stuck_since: float | None = None
@@ -144,7 +145,7 @@ class Exchange:
         self._decoder = Decoder(limits, self._schemas.open())
         self._shared: SharedReplies | None = None
         self._reader = self._reply_reader(pipeline, timeout, replies)
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         # request id -> who waits, the number of the sending, and the partition if replies are shared
         self._waiting: dict[bytes, tuple[Waiter, int, int]] = {}
         self._expiries: list[tuple[float, int, bytes, str]] = []  # a heap; outlives its query, so it names the sending
@@ -172,6 +173,9 @@ class Exchange:
             reader.close()
             raise
         return reader
+
+    def _connected(self, timeout: float) -> Any:
+        return idempotent_producer(self._settings, self._ingress, timeout, self._options, self._break)
 
     def _producer_options(self, linger: float) -> dict[str, Any]:
         return {
@@ -202,7 +206,7 @@ class Exchange:
                 return there[0]
             number, shared = next(self._numbers), self._shared
             partition = _BY_KEY if shared is None else shared.partition(key)
-            query = _Query(self, request_id, headers, key, value, partition)
+            query = _Query(request_id, headers, key, value, partition)
             self._waiting[request_id] = waiter, number, partition
             heapq.heappush(self._expiries, (expires, number, request_id, hint))
             ready = shared is None or shared.admit(query, partition)
@@ -218,15 +222,10 @@ class Exchange:
         """Hand a query over to the producer, unless nobody waits for it any more."""
         if query.request_id not in self._waiting:
             return
+        what = query.value, query.key, query.partition
+        told = partial(self._delivered, query)
         try:
-            self._producer.produce(
-                self._ingress,
-                query.value,
-                query.key,
-                query.partition,
-                headers=query.headers,
-                on_delivery=query.delivered,
-            )
+            self._producer.produce(self._ingress, *what, headers=query.headers, on_delivery=told)
         except (BufferError, KafkaException) as error:
             why = "too many queries wait to be sent" if isinstance(error, BufferError) else error.args[0].str()
             self._fail(query.request_id, BrokerError(f"cannot send to {self._ingress}: {why}"))
@@ -246,15 +245,15 @@ class Exchange:
         """Serve what the broker said of queries, waiting so long for the first word; for a thread that waits for it."""
         self._producer.poll(seconds)
 
-    def delivered(self, request_id: bytes) -> None:
-        waiter: Any = self.flying(request_id)
-        if waiter is not None:
+    def _delivered(self, query: _Query, error: KafkaError | None, _message: Any) -> None:
+        waiter: Any = self.flying(query.request_id)
+        if error is None and waiter is not None:
             waiter.stored()
-
-    def undelivered(self, request_id: bytes, error: KafkaError) -> None:
-        self._fail(
-            request_id, BrokerError(f"{self._ingress} did not accept query {request_id.decode()}: {error.str()}")
-        )
+        elif error is not None and error.code() in _PURGED:
+            self.produce(query)
+        elif error is not None:
+            text = f"{self._ingress} did not accept query {query.request_id.decode()}: {error.str()}"
+            self._fail(query.request_id, BrokerError(text))
 
     # The reply thread -------------------------------------------------------------------------------------------
 
@@ -310,16 +309,11 @@ class Exchange:
             return False
 
     def _renew_producer(self) -> None:
-        log.warning(
-            "%s: the producer found no broker for %.0f s; a new producer sends the waiting queries",
-            self._ingress,
-            DEAF_SECONDS,
-        )
+        about = "%s: the producer found no broker for %.0f s; a new producer sends the waiting queries"
+        log.warning(about, self._ingress, DEAF_SECONDS)
         old = self._producer
         try:
-            self._producer = idempotent_producer(
-                self._settings, self._ingress, _RENEWAL_SECONDS, self._options, self._break
-            )
+            self._producer = self._connected(_RENEWAL_SECONDS)
         except SpillwayError as error:
             log.warning("%s: no new producer yet: %s", self._ingress, error)
             return
@@ -369,7 +363,7 @@ class Exchange:
                 there = self._waiting.get(request_id)
                 if there is None or there[1] != number:
                     continue
-                self._removed(request_id)
+                self._forget(request_id)
             name = request_id.decode()
             there[0].failed(OutcomeTimeoutError(f"no outcome of query {name} came in time{hint}", name))
 
@@ -380,14 +374,10 @@ class Exchange:
 
     def _forget(self, request_id: bytes) -> Waiter | None:
         with self._lock:
-            return self._removed(request_id)
-
-    def _removed(self, request_id: bytes) -> Waiter | None:
-        """Forget a query, while the lock is held."""
-        waiter, _, partition = self._waiting.pop(request_id, (None, 0, _BY_KEY))
-        if waiter is not None and self._shared is not None:
-            self._shared.done(partition)
-        return waiter
+            waiter, _, partition = self._waiting.pop(request_id, (None, 0, _BY_KEY))
+            if waiter is not None and self._shared is not None:
+                self._shared.done(partition)
+            return waiter
 
     def _break(self, why: str) -> None:
         """The idempotent producer's session is lost: it sends nothing any more."""
@@ -409,20 +399,11 @@ class Exchange:
 class _Query:
     """A query that was handed to a producer; kept until it is delivered."""
 
-    exchange: Exchange
     request_id: bytes
     headers: list[Pair]
     key: bytes
     value: bytes
     partition: int
-
-    def delivered(self, error: KafkaError | None, _message: Any) -> None:
-        if error is not None and error.code() in _PURGED:
-            self.exchange.produce(self)
-        elif error is not None:
-            self.exchange.undelivered(self.request_id, error)
-        else:
-            self.exchange.delivered(self.request_id)
 
 
 def _request_id(message: Any) -> bytes | None:

@@ -59,7 +59,7 @@ class Feedback:
         """Wait until the broker has it. Raises BrokerError, or why it was never sent."""
         if not self.has.wait(timeout):
             raise BrokerError(f"no broker accepted {self.id} within {_STORED:g} s")
-        if not self._stored and (failure := self.failure()) is not None:
+        if not self._stored and self._future.done() and (failure := self._future.exception()) is not None:
             raise failure
 
     def outcome(self, timeout: float | None = None) -> Outcome:
@@ -77,9 +77,6 @@ class Feedback:
                 f"{self.learner} did not accept {self.id}: {outcome.kind}, {outcome.reason} {outcome.text}"
             )
         return token
-
-    def failure(self) -> BaseException | None:
-        return self._future.exception() if self._future.done() else None
 
     # The exchange's waiter
 
@@ -182,27 +179,17 @@ class Learners:
         self._pipeline = pipeline
         self._settings = settings
         self._grace = grace
-        self._timeout = timeout
-        self._replies = replies
+        self._options: dict[str, Any] = {"timeout": timeout, "reports": True, "replies": replies}
         self._lock = threading.Lock()
         self._ways: dict[str, tuple[QueryMaker, Exchange]] = {}
         self._closed = False
         self._room = threading.Semaphore(_MESSAGES)
 
-    def send(
-        self,
-        learner: str,
-        of: Outcome | str,
-        truth: Value,
-        *,
-        inputs: Mapping[str, Value] | None,
-        feedback_id: str | None,
-    ) -> Feedback:
+    def send(self, learner: str, each: Truth) -> Feedback:
         """See `Client.feedback`."""
-        key, request_id, told = _about(learner, of)
+        key, chosen, inputs = _about(learner, each)
         queries, exchange = self._way(learner)
-        chosen = feedback_id or (f"{request_id}/{learner}" if request_id else None)
-        query = queries.prepare({**told, **(inputs or {}), "truth": truth}, None, None, chosen, key, None, None)
+        query = queries.prepare(inputs, None, None, chosen, key, None, None)
         mine = Feedback(learner, query.request_id.decode())
         feedback = exchange.send(query.headers, query.key, query.value, expires=query.expires, waiter=mine)
         if not isinstance(feedback, Feedback):
@@ -272,14 +259,7 @@ class Learners:
                 raise ClientClosedError("the client is closed")
             if learner not in self._ways:
                 queries = self._queries(learner)
-                exchange = Exchange(
-                    self._settings,
-                    queries.pipeline,
-                    timeout=self._timeout,
-                    limits=queries.limits,
-                    reports=True,
-                    replies=self._replies,
-                )
+                exchange = Exchange(self._settings, queries.pipeline, limits=queries.limits, **self._options)
                 self._ways[learner] = queries, exchange
             return self._ways[learner]
 
@@ -298,24 +278,27 @@ class Learners:
 
 def _wire(queries: QueryMaker, feedback: Feedback, each: Truth) -> dict[str, Any]:
     """Return a truth of many as it travels, with its id. Raises UsageError, TypeError or ValueError."""
-    key, request_id, told = _about(feedback.learner, each.of)
-    feedback.id = each.feedback_id or (f"{request_id}/{feedback.learner}" if request_id else queries.new_id(key))
+    key, chosen, inputs = _about(feedback.learner, each)
+    feedback.id = chosen or queries.new_id(key)
     if not is_request_id(feedback.id):
         raise UsageError(f"an id has 1 to {MAX_REQUEST_ID} visible ASCII characters: {feedback.id!r:.200}")
-    inputs: dict[str, Any] = {**told, **(each.inputs or {}), "truth": each.truth}
     flags = inputs.pop("flags", None)
     wire: dict[str, Any] = {"key": key, "inputs": inputs}
     return wire if flags is None else {**wire, "flags": json.dumps(flags, ensure_ascii=False, separators=(",", ":"))}
 
 
-def _about(learner: str, of: Outcome | str) -> tuple[str, str, dict[str, Any]]:
-    """Whose state an observation is about, which query's outcome it is on, and what the learner hears of that."""
-    if isinstance(of, str):
-        return of, "", {}
-    for said in of.flags.values():
+def _about(learner: str, each: Truth) -> tuple[str, str | None, dict[str, Any]]:
+    """Whose state a truth is about, its id, if it has one, and what the learner's model is given."""
+    own = {**(each.inputs or {}), "truth": each.truth}
+    if isinstance(each.of, str):
+        return each.of, each.feedback_id or None, own
+    outputs, flags = each.of.outputs, each.of.flags
+    for said in flags.values():
         keys = said.get(KEYS) if isinstance(said, dict) else None
         if isinstance(keys, dict) and learner in keys:
-            return str(keys[learner]), str(said.get(REQUEST, "")), {"outputs": of.outputs, "flags": of.flags}
+            request_id = said.get(REQUEST)
+            chosen = each.feedback_id or (f"{request_id}/{learner}" if request_id else None)
+            return str(keys[learner]), chosen, {"outputs": outputs, "flags": flags, **own}
     raise UsageError(
         f"the outcome does not mention {learner!r}: no stage that made it reads a table of that learner; give the key"
     )

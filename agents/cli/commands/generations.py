@@ -20,8 +20,6 @@ from spillway.producers.generations import ASKED, CURRENT, Followed
 from spillway.topology import topics
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from spillway.producers.generations import Generation, Generations
     from spillway.topology.load import Pipeline
 
@@ -180,7 +178,7 @@ def switch(source: Source, learner: str, generation: int, why: str) -> None:
     \b
     Example: spillway models switch pipeline.yaml taste 3
     """  # noqa: D301
-    _switch(source, learner, why, lambda _known: generation)
+    _switch(source, learner, why, generation)
 
 
 @click.command()
@@ -196,20 +194,17 @@ def rollback(source: Source, learner: str, why: str) -> None:
     \b
     Example: spillway models rollback pipeline.yaml taste --why "complaints"
     """  # noqa: D301
-    _switch(source, learner, why or "rolled back", _other)
+    _switch(source, learner, why or "rolled back", None)
 
 
-def _other(known: Generations) -> int:
-    others = [each for each in known.held if each != known.current]
-    if not others:
-        raise UsageError(f"generation {known.current} is the only one kept: there is none to roll back to")
-    return others[0]
-
-
-def _switch(source: Source, learner: str, why: str, choose: Callable[[Generations], int]) -> None:
+def _switch(source: Source, learner: str, why: str, generation: int | None) -> None:
+    """Switch to a generation; None: to the other one that is kept."""
     with _followed(source, _of(source, learner)) as log:
         known = log.require()
-        number, before = choose(known), known.current
+        before, others = known.current, [each for each in known.held if each != known.current]
+        if generation is None and not others:
+            raise UsageError(f"generation {before} is the only one kept: there is none to roll back to")
+        number = others[0] if generation is None else generation
         if number == before:
             raise UsageError(f"generation {number} is already current")
         if not log.append(CURRENT, number, by=writer(), why=why):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -23,8 +24,6 @@ from spillway.lineage.errors import ModelError, UsageError
 from spillway.topology.load import load
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from spillway.agents.coding.card import Card
     from spillway.agents.coding.data import Data
     from spillway.agents.coding.evaluation import Grades
@@ -34,6 +33,7 @@ if TYPE_CHECKING:
 
 _HELD: Final = 0.2  # of the queries, for the grades
 _DEFAULTS: Final = {"k": 2, "rows": 1, "encoder": "sum"}
+_POOR: Final = 0.1  # by which made answers' grade may be lower before it is told of
 _UNAVAILABLE: Final = (0.01, 0.05, 0.1)  # expected levels (section 4.2: at most a tenth)
 
 _stage = click.argument("stage")
@@ -121,8 +121,8 @@ def parity(
     effort = Effort(epochs=epochs, seed=seed)
     with progress_bar("training", epochs * chosen["rows"]) as progress:
         for row in range(chosen["rows"]):
-            told = _after(progress, row * epochs)
-            done.append(maker.make(row, effort, architecture=architecture, metric=graded_by, progress=told))
+            after = partial(lambda before, epoch: progress(before + epoch), row * epochs)
+            done.append(maker.make(row, effort, architecture=architecture, metric=graded_by, progress=after))
     _tell_made(place, done, as_json=as_json)
 
 
@@ -209,10 +209,6 @@ def _place(pipeline: Path, stage: StageSpec) -> Path:
     return pipeline.parent / (f"parity/{stage.name}" if stage.coding is None else stage.coding.parity)
 
 
-def _after(progress: Callable[[int], None], done: int) -> Callable[[int], None]:
-    return lambda epoch: progress(done + epoch)
-
-
 def _tell_made(place: Path, done: list[Made], *, as_json: bool) -> None:
     if as_json:
         rows = [{**each.card.model_dump(mode="json"), "seconds": each.seconds, "epoch": each.epoch} for each in done]
@@ -226,7 +222,9 @@ def _tell_made(place: Path, done: list[Made], *, as_json: bool) -> None:
         table.add_row(str(card.row), str(card.k), card.encoder, *figures, f"{each.epoch} epochs, {each.seconds:.1f} s")
     Console(highlight=False).print(table)
     _tell_truth(done[0].grades)
-    for each in filter(lambda made: made.poor, done):
+    for each in done:
+        if each.card.degraded is None or each.card.degraded >= each.grades.deployed - _POOR:
+            continue
         click.echo(
             f"warning: row {each.card.row}: A_d, of reconstructed answers, is {_percent(each.card.degraded)}, and A_a, "
             f"of the model's own, {_percent(each.grades.deployed)}: give more queries or --epochs, another "

@@ -242,14 +242,10 @@ class Learning:
 
 def rows_of(features: Features, state: State) -> tuple[Matrix, Vector]:
     """The features of a user's kept observations, and what was observed; without those that have no features."""
-    rows, values = [], []
-    for item, value in zip(kept.items_of(state), state["values"], strict=True):
-        try:
-            rows.append(features.of(item))
-        except ModelError:
-            continue  # it is none of these features' items; one that is observed now is refused
-        values.append(value)
-    return np.array(rows).reshape(len(rows), features.table.shape[1]), np.array(values)
+    found = features.known(kept.items_of(state))
+    known = np.array([row is not None for row in found], np.bool_)
+    rows = [row for row in found if row is not None]
+    return np.array(rows).reshape(len(rows), features.table.shape[1]), state["values"][known]
 
 
 def _reported(of_shard: Mapping[str, Any]) -> dict[str, Any]:

@@ -127,13 +127,15 @@ class Features:
             self._recent.put(key, found, found.nbytes)
         return found  # type: ignore[no-any-return]
 
-    def warm(self, items: Sequence[Item]) -> None:
-        """Compute features of items that are asked for often, as far as there are any."""
+    def known(self, items: Sequence[Item]) -> list[Vector | None]:
+        """The features of items; None for one that has none, which is told to who asks for that."""
+        found: list[Vector | None] = []
         for item in items:
             try:
-                self.of(item)
+                found.append(self.of(item))
             except ModelError:
-                continue  # it is told to who asks for it
+                found.append(None)
+        return found
 
     def recent(self, most: int) -> list[Item]:
         """The items whose features were computed, the most recently used last."""

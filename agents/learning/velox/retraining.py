@@ -64,17 +64,12 @@ class Retrained(NamedTuple):
         return int(self.counts.sum())
 
     def chance(self, gain: float = 0.0) -> float:
-        """How likely so much less loss is by chance, where the share that is less is `gain`: nearly Student's t."""
-        users = len(self.counts)
-        short = self.off - gain * self.old * self.counts
-        error = math.sqrt(users * float(np.square(short - short.sum() / self.held * self.counts).sum()))
-        return _tail(float(short.sum()), error, users - 1)
+        """How likely so much less loss is by chance, where the share that is less is `gain`."""
+        return _by_chance(self.off - gain * self.old * self.counts, self.counts)
 
     def late_by_chance(self) -> float:
         """How likely what is served is so much worse of late by chance."""
-        users = len(self.late)
-        off = self.late - self.late.mean() if users else self.late
-        return _tail(float(self.late.sum()), math.sqrt(users * float(np.square(off).sum())), users - 1)
+        return _by_chance(self.late, np.ones(len(self.late)))
 
     def better(self, gain: float, level: float = LEVEL) -> bool:
         if self.lost:
@@ -95,11 +90,14 @@ class Retrained(NamedTuple):
         return f"{found} do not suffice to tell: {chances}, and {level:g} or {LATE:g} is asked for; it waits for more"
 
 
-def _tail(total: float, error: float, freedom: int) -> float:
-    """The probability of a sum at least so large, of differences that are none; `error` is sqrt(n * their squares)."""
+def _by_chance(sums: Vector, counts: Vector) -> float:
+    """The probability of users' sums so large, of so many differences that are none: nearly Student's t, one-sided."""
+    freedom = len(sums) - 1
+    off = sums - sums.sum() / counts.sum() * counts if freedom > 0 else sums
+    error = math.sqrt(len(sums) * float(np.square(off).sum()))
     if freedom < 1 or error == 0:
         return 1.0
-    t = total * math.sqrt(freedom) / error
+    t = float(sums.sum()) * math.sqrt(freedom) / error
     return 1 - NormalDist().cdf(t * (1 - 1 / (4 * freedom)) / math.sqrt(1 + t * t / (2 * freedom)))
 
 
@@ -170,11 +168,8 @@ class _Parted(NamedTuple):
 
 def _parted(features: Features, state: Mapping[str, Any], out: tuple[Vector, Vector]) -> _Parted:
     rows, values, kept = [], [], []
-    for item, value, held, counts in zip(observed.items_of(state), state["values"], *out, strict=True):
-        try:
-            row = features.of(item)
-        except ModelError:
-            row = None
+    items = observed.items_of(state)
+    for row, item, value, held, counts in zip(features.known(items), items, state["values"], *out, strict=True):
         if held and counts:
             kept.append((row, float(value), item))
         elif not held and row is not None:

@@ -134,7 +134,7 @@ class Thetas:
     def _load_beside(self, theta: str, hot: list[Any]) -> None:
         try:
             found = self._load(theta)
-            found[0].warm(hot)
+            found[0].known(hot)
             self._keep(theta, found)
         except BaseException as error:  # noqa: BLE001 - warming is the author's code
             log.warning("features %s cannot be loaded; trying again: %s", theta, words_of(error))

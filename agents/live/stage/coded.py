@@ -30,15 +30,15 @@ from spillway.lineage.errors import UsageError
 from spillway.lineage.values.tensors import DTYPES
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
     from spillway.agents.coding.card import Tensor
     from spillway.agents.coding.codes import Arrays, Code
     from spillway.agents.coding.deployed import Parities
     from spillway.agents.core.batching import Batch
-    from spillway.agents.core.dispatch import Extra, Group, Recovery
+    from spillway.agents.core.dispatch import Extra, Group, Made, Recovery
     from spillway.agents.live.stage.batch_work import BatchWork
-    from spillway.agents.live.stage.extras import Made
     from spillway.topology.sections import CodingSpec
     from spillway.topology.spec import StageSpec
 
@@ -106,9 +106,8 @@ class CodeWork:
         """Make the answers that are missing; one that comes out infinite or misshapen is none."""
         group = recovery.group
         made: list[list[Any]] = [[None] * len(batch.requests) for batch in group.batches]
-        for place, coded in enumerate(self._queries(group)):
-            known = [self._known(group, slot, place, query) for slot, query in enumerate(coded)]
-            for slot, answer in self._solved(group, place, known).items():
+        for place, solved in enumerate(self._answers(group)):
+            for slot, answer in solved.items():
                 if place < len(made[slot]):
                     made[slot][place] = Flagged(answer, **self._flags)
         group.answers = dict(enumerate(made))
@@ -123,21 +122,19 @@ class CodeWork:
         group, grades = grading.group, []
         for slot in grading.places:
             outputs = group.batches[slot].outputs or ()
-            made = group.answers.get(slot) or self._would_be(group, slot)
+            made = group.answers.get(slot) or (solved.get(slot) for solved in self._answers(group, slot))
             for own, answer in zip(map(self._fitting, outputs), made, strict=False):
                 if own is not None and answer is not None:
                     grades.append(self._agree(own, answer))
         return sum(grades), len(grades)
 
-    def _would_be(self, group: Group, gone: int) -> list[Arrays | None]:
-        """What would have been made for a batch that is answered."""
-        made: list[Arrays | None] = []
-        for place, coded in enumerate(self._queries(group)[: len(group.batches[gone].requests)]):
+    def _answers(self, group: Group, gone: int | None = None) -> Iterator[dict[int, Arrays]]:
+        """By place, what can be made of the answers that are missing; as if the batch `gone` had not been answered."""
+        for place, coded in enumerate(self._queries(group)):
             known = [self._known(group, slot, place, query) for slot, query in enumerate(coded)]
-            if coded[gone] is not None:
+            if gone is not None and coded[gone] is not None:
                 known[gone] = None
-            made.append(self._solved(group, place, known).get(gone))
-        return made
+            yield self._solved(group, place, known)
 
     def _solved(self, group: Group, place: int, known: list[Arrays | None]) -> dict[int, Arrays]:
         """The answers of a place that are missing, by the batches' places, as far as they can be made."""

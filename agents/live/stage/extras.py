@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from spillway.agents.core.actions import Failed
 from spillway.agents.core.dispatch import WHY_PAUSED, Extra
@@ -23,37 +23,15 @@ if TYPE_CHECKING:
     from spillway.agents.core.actions import Executed, Result
     from spillway.agents.core.batching import Batch
     from spillway.agents.core.deaths import Place
-    from spillway.agents.core.dispatch import Dispatch, Recovery
+    from spillway.agents.core.dispatch import Dispatch, Made, Recovery
     from spillway.agents.live.stage.batch_work import BatchWork
+    from spillway.agents.live.stage.coded import CodeWork
     from spillway.agents.live.stage.crew import Crew
     from spillway.agents.run.stage import Stage
 
-
 log = logging.getLogger(__name__)
 
-Made = list[tuple["Batch", list["Result | None"]]]
-
-
 _Result = TypeVar("_Result")
-
-
-class ExtraWork(Protocol):
-    """How extras are made, and answers of theirs."""
-
-    def prepare(self, job: Any) -> Prepared: ...
-
-    def result(self, prepared: Prepared, place: int, answer: Mapping[str, Any], seconds: float) -> None: ...
-
-    def recover(self, recovery: Recovery) -> Made:
-        """Make the answers that a dispatch asks for; off the loop."""
-        ...
-
-    def grade(self, grading: Recovery) -> tuple[int, int]:
-        """Of the answers that were made how many agree with their batches' own, and how many were graded; off the loop.
-
-        Of copies none are.
-        """
-        ...
 
 
 class CopyWork:
@@ -76,6 +54,7 @@ class CopyWork:
         prepared.batch.seconds, prepared.batch.version = seconds, prepared.version
 
     def recover(self, recovery: Recovery) -> Made:
+        """Make the answers that a dispatch asks for; off the loop."""
         (batch,) = recovery.group.batches
         (extra,) = recovery.group.rows.values()
         return [(batch, self._work.made(batch, extra.outputs, extra.seconds, self._model, extra.version))]
@@ -87,7 +66,7 @@ class CopyWork:
 class SharedWork:
     """Extras, and the lane's own batches."""
 
-    def __init__(self, own: BatchWork, extra: ExtraWork) -> None:
+    def __init__(self, own: BatchWork, extra: CopyWork | CodeWork) -> None:
         self._own = own
         self._extra = extra
 
@@ -107,7 +86,7 @@ class Beside:
 
     dispatch: Dispatch
     crews: Sequence[Crew]
-    work: Callable[[BatchWork], ExtraWork]
+    work: Callable[[BatchWork], CopyWork | CodeWork]
     per: int = 0
     """The stage's own workers for one here, rounded up; 0: as many as there are, whatever the stage has."""
     stage: str = ""
@@ -130,13 +109,7 @@ class Beside:
 class Extras:
     """The extras of one front, and those who run them; on the loop."""
 
-    def __init__(
-        self,
-        beside: Beside,
-        work: BatchWork,
-        loop: asyncio.AbstractEventLoop,
-        stage: Stage,
-    ) -> None:
+    def __init__(self, beside: Beside, work: BatchWork, loop: asyncio.AbstractEventLoop, stage: Stage) -> None:
         self._dispatch = beside.dispatch
         self._crews = beside.crews
         self._work = beside.work(work)

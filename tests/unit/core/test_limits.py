@@ -165,6 +165,39 @@ def follow(limit, slowness, seconds, chance):
     return beyond / late
 
 
+def work(took, limit, seconds=30.0):
+    """Run full batches; return the share beyond the objective, and queries a second, of the last 7 tenths."""
+    now, late, beyond, queries, spent = 0.0, 0, 0, 0, 0.0
+    while now < seconds:
+        size = limit if isinstance(limit, int) else limit.size
+        each = took(size)
+        if now >= 0.3 * seconds:
+            late, beyond, queries, spent = late + 1, beyond + (each > OBJECTIVE), queries + size, spent + each
+        if not isinstance(limit, int):
+            limit.learn(size, each)
+        now += each
+    return beyond / late, queries / spent
+
+
+@pytest.mark.parametrize(("kind", "bound"), [(Quantile, 0.02), (Aimd, 0.05)])
+@pytest.mark.parametrize(
+    ("base", "each", "pauses", "most", "best"),
+    [(0.015, 0.0005, 0.0, 64, 8), (0.010, 5e-6, 0.03, 4096, 1600), (0.002, 0.0001, 0.0, 4096, 170)],
+)
+def test_a_limit_keeps_its_bound_above_one_query_and_most_of_the_best_fixed_rate(
+    kind, bound, base, each, pauses, most, best
+):
+    chance = random.Random(2)
+
+    def took(count):
+        return (base + each * count) * chance.lognormvariate(0.0, 0.02) + 0.015 * (chance.random() < pauses)
+
+    one, _ = work(took, 1)
+    share, rate = work(took, kind(OBJECTIVE, most))
+    assert share <= one + bound + 0.01  # over so few batches
+    assert rate >= 0.85 * work(took, best)[1]
+
+
 @pytest.mark.parametrize("kind", [Aimd, Quantile])
 def test_it_finds_the_size_of_a_model_that_turns_slower_and_faster(kind):
     limit, chance = kind(OBJECTIVE, 4096), random.Random(1)
