@@ -21,7 +21,7 @@ from spillway.agents.live.clock import Clock, since_boot
 from spillway.agents.live.consumer.app import FaustInput, StageApp, build, rehearse
 from spillway.agents.live.groups import Membership, group_id, instance_id
 from spillway.agents.live.output import Output
-from spillway.agents.live.registry import serve_metrics, turns
+from spillway.agents.live.registry import Registration, turns
 from spillway.agents.live.sizes import Sizes
 from spillway.agents.live.spans import KafkaSpans
 from spillway.agents.live.stage.beginning import (
@@ -295,7 +295,7 @@ class StageProcess(Serving):
         self._follow_sizes(workers, loop)
         if self._renewing is not None:
             self._renewing.begin(driver)
-        registration = serve_metrics(self._config.run_dir, self._metrics, self._config.metrics, turns(loop))
+        registration = Registration(self._config.run_dir, self._metrics, self._config.metrics, turns(loop))
         drained = False
         look_through_rarely()
         planner.follow(self._kafka)
