@@ -20,7 +20,7 @@ from spillway.agents.supervise.service import PlaceMetrics
 def child(tmp_path, stage, deaths):
     """A place whose process has died so often without serving in between, and runs now."""
     made = Child(ChildPlan(stage, 0, "stage", ["true"]), tmp_path / f"{stage}.log", RestartPolicy(), 0.0)
-    made.life.established()
+    made.life.established = True
     made.life.step(0.0, exit_code=None, ready=False)
     for _ in range(deaths):
         made.life.step(made.life.due, exit_code=None, ready=True)
