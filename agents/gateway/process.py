@@ -125,7 +125,7 @@ async def _serve(config: GatewayConfig, ready: Callable[[int], None]) -> None:
         log.info("gateway.%d: %s at %s:%d", config.replica, ", ".join(pipelines.served), config.http.host, port)
         ready(port)
         gc.freeze()
-        loss = asyncio.create_task(pipelines.wait_for_loss())
+        loss = asyncio.create_task(pipelines.lost.wait())
         await asyncio.wait([loss, asyncio.create_task(stop.wait())], return_when=asyncio.FIRST_COMPLETED)
         log.info("gateway.%d: draining", config.replica)
         pipelines.draining = True
