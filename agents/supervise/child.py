@@ -95,9 +95,9 @@ class Child:
     def stop(self, now: float) -> None:
         self._do(self.life.stop(now))
 
-    def stalled(self) -> bool:
+    def stalled(self, now: float) -> bool:
         """End the process because it is wedged; whether that was done."""
-        action = self.life.stalled()
+        action = self.life.stalled(now)
         self._do(action)
         return action is Action.KILL
 

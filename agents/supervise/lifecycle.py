@@ -1,4 +1,4 @@
-"""The life of one supervised process: when it is started, restarted, given up, stopped or killed.
+"""The life of one supervised process, as a table: when it is started, restarted, given up, stopped or killed.
 
 Pure: the supervisor says what it sees and what time it is, and does what it is told.
 """
@@ -29,6 +29,21 @@ class State(StrEnum):
     FAILED = "failed"  # given up
 
 
+class Event(StrEnum):
+    """What can happen to a child."""
+
+    DUE = "due"  # its delay is over
+    READY = "ready"
+    LATE = "late"  # it should have been ready by now
+    STALLED = "stalled"  # the watchdog saw no progress
+    DIED = "died"
+    HOPELESS = "hopeless"  # it died once too often, or says that another try is no use
+    TAKEN_OVER = "taken over"  # a standby's process goes on in the dead one's place
+    LENT = "lent"  # it is a standby, and its process has gone to take another child's place
+    STOP = "stop"
+    GRACE_OVER = "grace over"  # it should have ended by now
+
+
 class Action(StrEnum):
     """What the supervisor is to do."""
 
@@ -38,6 +53,25 @@ class Action(StrEnum):
     KILL = "kill"
 
 
+# What is not in the table changes nothing. A kill leaves the state as it is: the death that follows moves it on.
+TRANSITIONS: dict[tuple[State, Event], tuple[State, Action]] = {
+    (State.BACKING_OFF, Event.DUE): (State.STARTING, Action.START),
+    (State.BACKING_OFF, Event.TAKEN_OVER): (State.STARTING, Action.NOTHING),
+    (State.BACKING_OFF, Event.STOP): (State.STOPPED, Action.NOTHING),
+    (State.STARTING, Event.READY): (State.RUNNING, Action.NOTHING),
+    (State.STARTING, Event.LATE): (State.STARTING, Action.KILL),
+    (State.STARTING, Event.DIED): (State.BACKING_OFF, Action.NOTHING),
+    (State.STARTING, Event.HOPELESS): (State.FAILED, Action.NOTHING),
+    (State.STARTING, Event.STOP): (State.STOPPING, Action.TERMINATE),
+    (State.RUNNING, Event.STALLED): (State.RUNNING, Action.KILL),
+    (State.RUNNING, Event.DIED): (State.BACKING_OFF, Action.NOTHING),
+    (State.RUNNING, Event.HOPELESS): (State.FAILED, Action.NOTHING),
+    (State.RUNNING, Event.LENT): (State.BACKING_OFF, Action.NOTHING),
+    (State.RUNNING, Event.STOP): (State.STOPPING, Action.TERMINATE),
+    (State.STOPPING, Event.DIED): (State.STOPPED, Action.NOTHING),
+    (State.STOPPING, Event.HOPELESS): (State.STOPPED, Action.NOTHING),
+    (State.STOPPING, Event.GRACE_OVER): (State.STOPPING, Action.KILL),
+}
 ALIVE = frozenset({State.STARTING, State.RUNNING, State.STOPPING})
 ENDED = frozenset({State.STOPPED, State.FAILED})
 
@@ -105,42 +139,24 @@ class Lifecycle:
 
     def step(self, now: float, *, exit_code: int | None, ready: bool) -> Action:
         """Look at the child: `exit_code` is None while its process runs."""
-        if self.state is State.BACKING_OFF and now >= self.due:
-            self._begin(now)
-            return Action.START
-        if self.state not in ALIVE:
-            return Action.NOTHING
-        if exit_code is not None:
-            self._die(now, exit_code)
-        elif self.state is State.STARTING and ready:
-            self._was_ready = True
-            self._become(State.RUNNING, now)
-        elif self._is_late(now):
-            return self._kill()
-        return Action.NOTHING
+        event = self._seen(now, exit_code, ready)
+        return Action.NOTHING if event is None else self._take(now, event)
 
     def stop(self, now: float) -> Action:
-        if self.state is State.BACKING_OFF:
-            self._become(State.STOPPED, now)
-        elif self.state in {State.STARTING, State.RUNNING}:
-            self._become(State.STOPPING, now)
-            return Action.TERMINATE
-        return Action.NOTHING
+        return self._take(now, Event.STOP)
 
-    def stalled(self) -> Action:
+    def stalled(self, now: float) -> Action:
         """The watchdog found that the child does nothing while there is work for it."""
-        return self._kill() if self.state is State.RUNNING else Action.NOTHING
+        return self._take(now, Event.STALLED)
 
     def taken_over(self, now: float) -> None:
         """A standby's process goes on in this one's place, which counts as a restart."""
-        if self.state is State.BACKING_OFF:
-            self._begin(now)
+        self._take(now, Event.TAKEN_OVER)
 
     def lent(self, now: float) -> None:
         """The child's process has gone to take another one's place: another is started, which counts as none."""
         self.due = now + self._policy.lent_delay
-        if self.state is State.RUNNING:
-            self._become(State.BACKING_OFF, now)
+        self._take(now, Event.LENT)
 
     def cleared(self, now: float) -> None:
         """Note that the place of a child that was fenced is still its own."""
@@ -173,39 +189,47 @@ class Lifecycle:
         served = now - self.since if self.state is State.RUNNING else 0.0
         return max(0, self.deaths - int(served / self._policy.forgiven_after))
 
-    def _is_late(self, now: float) -> bool:
-        """Whether it should have been ready, or have ended, by now."""
+    def _seen(self, now: float, exit_code: int | None, ready: bool) -> Event | None:  # noqa: FBT001 - from step
         waited = now - self.since
-        if self.state is State.STOPPING:
-            return waited >= self._policy.grace
-        return self.state is State.STARTING and min(waited, now - self.progressed) >= self._policy.start_timeout
+        if self.state is State.BACKING_OFF:
+            return Event.DUE if now >= self.due else None
+        if self.state not in ALIVE:
+            return None
+        if exit_code is not None:
+            return self._death(now, exit_code)
+        if self.state is State.STARTING:
+            late = min(waited, now - self.progressed) >= self._policy.start_timeout
+            return Event.READY if ready else Event.LATE if late else None
+        if self.state is State.STOPPING and waited >= self._policy.grace:
+            return Event.GRACE_OVER
+        return None
 
-    def _die(self, now: float, exit_code: int) -> None:
+    def _death(self, now: float, exit_code: int) -> Event:
         self.exit_code, self._again = exit_code, True
-        fenced, counting = exit_code == FENCED, self._counting(now)
-        self.fenced = self.fenced or fenced
-        self.deaths = counting if fenced else counting + 1
-        self.due = inf if fenced else now + self._policy.delay(self.deaths, self._chance())
+        if exit_code == FENCED:
+            self.fenced = True
+            self.deaths = self._counting(now)
+            self.due = inf
+            return Event.DIED
+        self.deaths = self._counting(now) + 1
         left = self.deaths_left
         # What the pipeline was ready with cannot be wrong input: a file has changed since, and may be mended.
-        misused = exit_code == MISUSED and not self.established
-        if self.state is State.STOPPING:
-            self._become(State.STOPPED, now)
-        elif not fenced and (misused or (left is not None and left <= 0)):
-            self._become(State.FAILED, now)
-        else:
-            self._become(State.BACKING_OFF, now)
+        hopeless = (exit_code == MISUSED and not self.established) or (left is not None and left <= 0)
+        self.due = now + self._policy.delay(self.deaths, self._chance())
+        return Event.HOPELESS if hopeless else Event.DIED
 
-    def _begin(self, now: float) -> None:
-        self._killed = False
-        self.restarts += self._again
-        self._again = False
-        self._become(State.STARTING, now)
-
-    def _kill(self) -> Action:
-        """End it by force, once; the death that follows moves the state on."""
-        done, self._killed = self._killed, True
-        return Action.NOTHING if done else Action.KILL
-
-    def _become(self, state: State, now: float) -> None:
-        self.state, self.since = state, now
+    def _take(self, now: float, event: Event) -> Action:
+        state, action = TRANSITIONS.get((self.state, event), (self.state, Action.NOTHING))
+        if action is Action.KILL:
+            if self._killed:
+                return Action.NOTHING
+            self._killed = True
+        if state is State.RUNNING:
+            self._was_ready = True
+        if action is Action.START or event is Event.TAKEN_OVER:
+            self._killed = False
+            self.restarts += self._again
+            self._again = False
+        if state is not self.state:
+            self.state, self.since = state, now
+        return action

@@ -265,7 +265,7 @@ class Supervisor:
             }
             for replica in self._watchdogs[group].observe(at, sight, since, excused=follows, moving=moved, waits=waits):
                 child = running[replica]
-                if child.stalled():
+                if child.stalled(now):
                     self._say(
                         f"{child.plan.name} made no progress for {self._settings.patience(child.plan.stage):g} s "
                         f"({sight.lag} records wait): killing and restarting it"
