@@ -128,6 +128,16 @@ def to_file(path: Path, form: str = TEXT, stage: str | None = None) -> None:
     _prepare(form, stage, None)
 
 
+def tail(file: Path, most: int) -> str:
+    """Return the end of a log, so many bytes at most; empty where there is none."""
+    try:
+        with file.open("rb") as log:
+            log.seek(max(0, log.seek(0, 2) - most))
+            return log.read().decode(errors="replace")
+    except FileNotFoundError:
+        return ""
+
+
 def _prepare(form: str, stage: str | None, replica: int | None) -> None:
     for handler in logging.getLogger().handlers:
         handler.setFormatter(JsonFormatter(stage, replica) if form == JSON else TextFormatter())

@@ -291,11 +291,21 @@ class WaitsTold:
         return make.partitions(names.WAITS, text, dict.fromkeys(self.partitions, 1))
 
 
-class StageMetrics(Collector):
+class ProcessMetrics(Collector):
+    """A process's collector, which knows whose it is."""
+
+    pipeline: str
+    stage: str
+    replica: int
+    role: str
+    label = ""  # the process's name, where that is not stage and replica
+    stopped: Mapping[int, int] = {}  # by partition that lost what comes next: the position
+
+
+class StageMetrics(ProcessMetrics):
     """One stage replica's numbers. The driver adds to the attributes; they are read from another thread."""
 
     role = "stage"
-    label = ""  # the process's name, where that is not stage and replica
 
     def __init__(self, pipeline: str, stage: str, replica: int, *, queue_limit: int = 0, instances: int = 1) -> None:
         self.pipeline = pipeline
@@ -320,7 +330,7 @@ class StageMetrics(Collector):
         self.dead_letters: Counter[tuple[str, ...]] = Counter()  # by (reason,)
         self.committed: dict[int, int] = {}
         self.waits = WaitsTold()
-        self.stopped: dict[int, int] = {}  # by partition that lost what comes next: the position
+        self.stopped: dict[int, int] = {}
         self.queued = Distribution()
         self.waited = Distribution()
         self.executed = Distribution()

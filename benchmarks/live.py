@@ -83,12 +83,12 @@ def app_name(app: str) -> str:
 
 def repeated(trace: Path, rate: float, seconds: float, seed: int) -> NDArray[np.float64]:
     """Arrivals of `trace`, over and over for `seconds`, made `rate` a second on average."""
-    whole = traces.read_arrivals(trace, seed=seed)
+    whole = traces.arrivals(trace, seed=seed)
     length = float(np.ceil(whole[-1]))
     scale = rate * length / len(whole)
     turns = range(int(np.ceil(seconds / length)))
     times = np.concatenate(
-        [traces.read_arrivals(trace, seed=seed + 1000 * turn, scale=scale) + turn * length for turn in turns]
+        [traces.arrivals(trace, seed=seed + 1000 * turn, scale=scale) + turn * length for turn in turns]
     )
     return times[times < seconds]
 

@@ -22,7 +22,7 @@ from benchmarks.pard.applications import from_artifact
 from benchmarks.pard.rivals import setting_of
 from spillway.agents.cli.options import json_option
 from spillway.agents.sim.simulation import simulate
-from spillway.producers.load.traces import read_arrivals
+from spillway.producers.load.traces import arrivals
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -81,7 +81,7 @@ def rows(reference: Path, policies: Sequence[str] = (), cases: Sequence[str] = (
 def case(reference: Path, app: str, trace: str, workers: str) -> tuple[Pipeline, NDArray[np.float64], list[int]]:
     """Read a case: its pipeline, its arrivals, and its workers by stage."""
     pipeline = from_artifact(reference.parent / "apps" / f"{app}.json")
-    return pipeline, read_arrivals(reference / f"{trace}.csv.gz"), [int(count) for count in workers.split()]
+    return pipeline, arrivals(reference / f"{trace}.csv.gz"), [int(count) for count in workers.split()]
 
 
 def compare(reference: Path, row: dict[str, str]) -> Cell:

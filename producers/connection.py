@@ -1,7 +1,7 @@
-"""How to reach a Kafka cluster: one set of client settings for confluent-kafka, aiokafka and Faust alike.
+"""How to reach a Kafka cluster: one set of client settings for confluent-kafka and aiokafka alike.
 
 The settings file uses librdkafka's (mostly also Java's) property names, as `key=value` lines or as a flat YAML or JSON
-mapping. Only what all three clients can honour is taken; anything else is refused by name rather than half applied.
+mapping. Only what both clients can honour is taken; anything else is refused by name rather than half applied.
 """
 
 from __future__ import annotations
@@ -208,23 +208,6 @@ class ClientSettings(BaseModel):
             }
         if "SSL" in self.protocol:
             arguments["ssl_context"] = self.ssl_context()
-        return arguments
-
-    def faust(self) -> dict[str, Any]:
-        """Keyword arguments for a `faust.App`: `broker`, and `broker_credentials` unless PLAINTEXT."""
-        from faust.auth import SASLCredentials, SSLCredentials  # noqa: PLC0415 - costs a second; clients do without
-
-        arguments: dict[str, Any] = {"broker": [f"kafka://{address}" for address in self.bootstrap.split(",")]}
-        context = self.ssl_context() if "SSL" in self.protocol else None
-        if "SASL" in self.protocol:
-            arguments["broker_credentials"] = SASLCredentials(
-                username=self.properties[USERNAME],
-                password=self.properties[PASSWORD],
-                mechanism=self.properties[MECHANISM],
-                ssl_context=context,
-            )
-        elif context is not None:
-            arguments["broker_credentials"] = SSLCredentials(context)
         return arguments
 
     def ssl_context(self) -> ssl.SSLContext:

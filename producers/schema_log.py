@@ -27,6 +27,13 @@ log = logging.getLogger(__name__)
 _RELEARN_SECONDS = 1.0
 
 
+def known_schemas(settings: ClientSettings, pipeline: str) -> SchemaBook:
+    """Return what a pipeline's schema log has now. Raises BrokerError, TopicError."""
+    log = SchemaLog(settings, pipeline)
+    log.relearn()
+    return log.book
+
+
 class SchemaLog:
     """One process's view of a pipeline's schema log; for one thread at a time.
 

@@ -38,26 +38,25 @@ class EmbeddedCluster:
         detached: bool = False,
         cache_dir: Path | str | None = None,
         heap: str | None = None,
-        extra: dict[str, str] | None = None,
         start_timeout: float = 60.0,
         notice: Callable[[str], None] = lambda _text: None,
     ) -> None:
         self.folder = DataFolder(Path(data_dir))
         self.start_seconds = 0.0  # how long the last start took, until all nodes answered
         count = self._count(nodes)
+        folders = [self.folder] if count == 1 else [self.folder.node(number) for number in range(1, count + 1)]
         self.nodes = [
             EmbeddedBroker(
-                self.folder.path if count == 1 else self.folder.node(number).path,
-                port=_wanted(self.folder if count == 1 else self.folder.node(number), port, number, strict=strict_port),
+                folder.path,
+                port=_wanted(folder, port, number, strict=strict_port),
                 strict_port=strict_port,
                 detached=detached,
                 cache_dir=cache_dir,
                 heap=heap or (HEAP if count == 1 else NODE_HEAP),
-                extra=extra,
                 start_timeout=start_timeout,
                 notice=notice,
             )
-            for number in range(1, count + 1)
+            for number, folder in enumerate(folders, 1)
         ]
 
     def _count(self, wanted: int | None) -> int:
@@ -117,7 +116,9 @@ class EmbeddedCluster:
         agreed = self.folder.membership()
         ports = agreed.controllers if agreed is not None else ()
         if not self.folder.brokers() and not (ports and all(map(is_free, ports))):
-            ports = free_ports(len(self.nodes), but_not=[node.port for node in self.nodes])
+            ports, taken = (), [node.port for node in self.nodes]
+            for _ in self.nodes:
+                ports += (free_port(but_not=[*ports, *taken]),)
         membership = Membership(agreed.id if agreed is not None else new_cluster(), ports)
         self.folder.agree(membership)
         for number, node in enumerate(self.nodes, 1):
@@ -155,15 +156,6 @@ class EmbeddedCluster:
 def _end(nodes: list[EmbeddedBroker]) -> None:
     for node in nodes:
         node.stop(timeout=0.0)
-
-
-def free_ports(count: int, *, but_not: list[int]) -> tuple[int, ...]:
-    found: list[int] = []
-    while len(found) < count:
-        port = free_port()
-        if port not in (*found, *but_not):
-            found.append(port)
-    return tuple(found)
 
 
 def _wanted(folder: DataFolder, port: int, number: int, *, strict: bool) -> int:

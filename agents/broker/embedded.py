@@ -22,6 +22,7 @@ from spillway.agents.broker.folder import DataFolder, RunningBroker
 from spillway.agents.broker.jars import alone, archive_options, ensure_jars
 from spillway.agents.broker.ports import free_port, is_free, kafka_answers
 from spillway.agents.broker.settings import HOST, java_options, server_properties
+from spillway.agents.log import tail
 from spillway.lineage.errors import BrokerError, UsageError
 
 if TYPE_CHECKING:
@@ -53,22 +54,12 @@ _WORK_SECONDS = 5.0  # of processor time
 
 def diagnose(log: Path) -> str:
     """A sentence on why Kafka ended, or the end of its log where nothing in it is known."""
-    text = tail(log)
+    text = tail(log, _TAIL_BYTES)
     for sign, meaning in _SIGNS:
         if sign in text:
             return meaning
     lines = [line for line in text.splitlines() if line.strip() and not line.startswith("\tat ")][-_TAIL_LINES:]
     return "its last output was:\n  " + "\n  ".join(lines) if lines else "it printed nothing"
-
-
-def tail(log: Path) -> str:
-    try:
-        with log.open("rb") as file:
-            file.seek(0, 2)
-            file.seek(max(0, file.tell() - _TAIL_BYTES))
-            return file.read().decode(errors="replace")
-    except FileNotFoundError:
-        return ""
 
 
 OLDEST = 17
@@ -152,7 +143,6 @@ class EmbeddedBroker:
         start_timeout: float = 60.0,
         notice: Callable[[str], None] = lambda _text: None,
         java_options: Sequence[str] = (),
-        seat: Seat | None = None,
     ) -> None:
         self.folder = DataFolder(Path(data_dir))
         self.port = port
@@ -165,7 +155,7 @@ class EmbeddedBroker:
         self._start_timeout = start_timeout
         self._notice = notice
         self._java_options = list(java_options)
-        self.seat = seat
+        self.seat: Seat | None = None  # where it is one node of an `EmbeddedCluster`
         self._java: list[str] = []
         self._child: subprocess.Popen[bytes] | None = None
         self._running: RunningBroker | None = None
@@ -274,7 +264,7 @@ class EmbeddedBroker:
 
     def launch(self) -> None:
         self.port = self._choose_port()
-        seat = self.seat or Seat(1, "", (free_port(but_not=self.port),))
+        seat = self.seat or Seat(1, "", (free_port(but_not=[self.port]),))
         with self.folder.readable_errors():
             text = server_properties(self.folder.data, self.port, seat.controllers, self._extra, node=seat.node)
             self.folder.properties.write_text(text)

@@ -103,7 +103,7 @@ def ensure_jars(cache_dir: Path, *, notice: Callable[[str], None], lock_file: Pa
     repository = cache_dir / "maven"
     paths = {dependency: _path(repository, dependency) for dependency in lock.dependencies}
     with alone(cache_dir, "jars.lock"):
-        wanting = [d for d in lock.dependencies if _differs(d, repository, LockFile)]
+        wanting = [d for d in lock.dependencies if LockFile([d]).verify_checksums(repository)]
         if wanting:
             notice(f"Fetching Kafka {kafka_version(lock)}: {len(wanting)} jars into {repository} (only the first time)")
             _fetch([(dependency, paths[dependency]) for dependency in wanting], repository)
@@ -128,10 +128,6 @@ def kafka_version(lock: Any = None) -> str:
 def _path(repository: Path, dependency: Any) -> Path:
     folder = repository.joinpath(*dependency.groupId.split("."), dependency.artifactId, dependency.version)
     return folder / f"{dependency.artifactId}-{dependency.version}.{dependency.packaging}"
-
-
-def _differs(dependency: Any, repository: Path, lock_type: Any) -> bool:
-    return bool(lock_type([dependency]).verify_checksums(repository))
 
 
 def _fetch(wanting: Sequence[tuple[Any, Path]], repository: Path) -> None:

@@ -5,9 +5,13 @@ from __future__ import annotations
 import random
 import socket
 import struct
+from typing import TYPE_CHECKING
 
 from spillway.agents.broker.settings import HOST
 from spillway.lineage.errors import BrokerError
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
 
 # Below the ranges from which systems take the local ends of outgoing connections: a port there could be taken by a
 # client of the very broker while that restarts, even by one that connects to itself.
@@ -28,11 +32,11 @@ def is_free(port: int) -> bool:
     return True
 
 
-def free_port(*, but_not: int = 0) -> int:
+def free_port(*, but_not: Collection[int] = ()) -> int:
     """A port that nobody listens on now; somebody may before it is used, so be ready to ask again."""
     for _ in range(_TRIES):
         port = random.randrange(_LOWEST, _HIGHEST)  # noqa: S311 - a guess, not a secret
-        if port != but_not and is_free(port):
+        if port not in but_not and is_free(port):
             return port
     raise BrokerError(f"no free port between {_LOWEST} and {_HIGHEST} on {HOST}")
 

@@ -14,9 +14,10 @@ import time
 from collections import Counter
 from dataclasses import dataclass, field
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, Self
 
 from spillway.agents.gateway import statuses
+from spillway.agents.gateway.bodies import MAX_ID
 from spillway.agents.gateway.signature import Signature
 from spillway.agents.gateway.statuses import NotFoundError
 from spillway.agents.metrics import Distribution
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from spillway.agents.gateway.parameters import Ask
+    from spillway.agents.gateway.security import Caller
     from spillway.agents.gateway.statuses import Status
     from spillway.lineage.message import Outcome, Value
     from spillway.lineage.trace import TraceContext
@@ -62,6 +64,32 @@ class Asked:
     tracestate: str = ""
     timeout: float | None = None  # seconds of the protocol's own deadline; the shorter one counts
 
+    @classmethod
+    def of(
+        cls,
+        headers: Mapping[str, str],
+        caller: Caller,
+        inputs: Mapping[str, Value],
+        ask: Ask,
+        client_id: str,
+        timeout: float | None = None,
+    ) -> Self:
+        """Return a query with what its request's headers say. Raises WireError(BAD_INPUT) for an idempotency key."""
+        idempotency_key = headers.get("idempotency-key", "")
+        if idempotency_key and not is_request_id(idempotency_key):
+            raise WireError(BAD_INPUT, "Idempotency-Key: must have 1 to 128 visible ASCII characters")
+        return cls(
+            inputs,
+            ask,
+            client_id,
+            idempotency_key,
+            caller.name,
+            request_id=headers.get("x-request-id", "")[:MAX_ID],
+            traceparent=headers.get("traceparent", ""),
+            tracestate=headers.get("tracestate", ""),
+            timeout=timeout,
+        )
+
 
 class Answered(NamedTuple):
     """What came of a query."""
@@ -84,7 +112,8 @@ class Traffic:
 class Served:
     """A pipeline that the gateway answers for."""
 
-    def __init__(self, pipeline: Pipeline, settings: ClientSettings) -> None:
+    def __init__(self, pipeline: Pipeline, settings: ClientSettings, lost: asyncio.Event) -> None:
+        """`lost`: to be set when the client has failed for good: every query would fail from then on."""
         spec = pipeline.spec
         self.pipeline, self.name, self.slo = pipeline, spec.name, spec.slo
         self.signature = Signature.of(spec)
@@ -93,7 +122,7 @@ class Served:
         self.keyed = any(stage.state is not None and stage.state.kind == "keyed" for stage in spec.stages)
         self.under_way = 0
         self.traffic: dict[str, Traffic] = {}
-        self.lost = asyncio.Event()  # the client has failed for good: every query would fail from then on
+        self._lost = lost
         self.client = AsyncClient(pipeline, settings, grace=GRACE, in_flight=QUERIES, replies="shared")
 
     def of(self, protocol: str) -> Traffic:
@@ -107,7 +136,7 @@ class Served:
             answered = await self._ask(query)
         except SpillwayError as error:
             if isinstance(error, ClientClosedError):
-                self.lost.set()
+                self._lost.set()
             answered = Answered(statuses.status_of(error), str(error), getattr(error, "request_id", "") or "", None)
         finally:
             self.under_way -= 1
@@ -160,10 +189,11 @@ class Pipelines:
         self.settings = settings
         self.served: dict[str, Served] = {}
         self.draining = False
+        self.lost = asyncio.Event()  # a client has failed for good
         for pipeline in pipelines:
             if pipeline.spec.name in self.served:
                 raise UsageError(f"{pipeline.path}: pipeline {pipeline.spec.name!r} is given twice")
-            self.served[pipeline.spec.name] = Served(pipeline, settings)
+            self.served[pipeline.spec.name] = Served(pipeline, settings, self.lost)
 
     async def open(self) -> None:
         """Connect to the cluster. Raises BrokerError or TopicError."""
@@ -175,14 +205,7 @@ class Pipelines:
 
     @property
     def ready(self) -> bool:
-        return not self.draining and not any(served.lost.is_set() for served in self.served.values())
-
-    async def wait_for_loss(self) -> None:
-        """Wait until a client has failed for good."""
-        await asyncio.wait(
-            [asyncio.ensure_future(served.lost.wait()) for served in self.served.values()],
-            return_when=asyncio.FIRST_COMPLETED,
-        )
+        return not self.draining and not self.lost.is_set()
 
     def find(self, name: str, version: str, allowed: frozenset[str] | None) -> Served:
         """Return a pipeline by its name and, where one is given, its version.
@@ -214,10 +237,3 @@ def _in_numbers(outcome: Outcome, deadline: float) -> str:
     if outcome.latency is None:
         return ""
     return f"after {outcome.latency * 1000:.0f} ms of {deadline * 1000:.0f} ms"
-
-
-def checked_key(text: str) -> str:
-    """Return an idempotency key. Raises WireError(BAD_INPUT) for one that is none."""
-    if text and not is_request_id(text):
-        raise WireError(BAD_INPUT, "Idempotency-Key: must have 1 to 128 visible ASCII characters")
-    return text

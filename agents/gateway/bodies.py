@@ -56,11 +56,11 @@ def read_request(body: bytes, json_length: int | None, signature: Signature, lim
     """
     length = len(body) if json_length is None else json_length
     if not 0 <= length <= len(body):
-        raise _bad(f"{JSON_LENGTH} is {length}, and the body has {len(body)} bytes")
+        raise bad(f"{JSON_LENGTH} is {length}, and the body has {len(body)} bytes")
     told = read_object(body[:length], limits)
     name, parameters = told.get("id") or "", _parameters(told, "the request")
     if not isinstance(name, str) or len(name) > MAX_ID:
-        raise _bad(f"id: must be a text of at most {MAX_ID} characters, not {shown(name)}")
+        raise bad(f"id: must be a text of at most {MAX_ID} characters, not {shown(name)}")
     raw = _flag(parameters.pop(_ALL_BINARY, False), _ALL_BINARY)
     wanted = dict(_outputs(told, raw=raw)) if told.get("outputs") else None
     signature.check_outputs(wanted or ())
@@ -72,20 +72,20 @@ def read_object(text: bytes, limits: Limits) -> dict[str, Any]:
     """Return the JSON object that a body is. Raises WireError (BAD_INPUT, TOO_LARGE) for anything else."""
     told = read_json(text, limits, "the body")
     if not isinstance(told, dict):
-        raise _bad(f'the body must be a JSON object, as {{"inputs": ...}}, not {type(told).__name__}')
+        raise bad(f'the body must be a JSON object, as {{"inputs": ...}}, not {type(told).__name__}')
     return told
 
 
 def _parameters(told: Mapping[str, Any], what: str) -> dict[str, Any]:
     parameters = told.get("parameters")
     if parameters is not None and not isinstance(parameters, dict):
-        raise _bad(f"the parameters of {what} must be an object, not {shown(parameters)}")
+        raise bad(f"the parameters of {what} must be an object, not {shown(parameters)}")
     return dict(parameters or {})
 
 
 def _flag(value: Any, name: str) -> bool:
     if not isinstance(value, bool):
-        raise _bad(f"parameter {name!r}: must be true or false, not {shown(value)}")
+        raise bad(f"parameter {name!r}: must be true or false, not {shown(value)}")
     return value
 
 
@@ -93,10 +93,10 @@ def _entries(told: Mapping[str, Any], what: str) -> list[tuple[str, dict[str, An
     """Return the named objects of a list."""
     entries = told.get(what)
     if not isinstance(entries, list):
-        raise _bad(f"{what}: must be a list of objects, each with a name, not {shown(entries)}")
+        raise bad(f"{what}: must be a list of objects, each with a name, not {shown(entries)}")
     for number, entry in enumerate(entries):
         if not isinstance(entry, dict) or not isinstance(entry.get("name"), str):
-            raise _bad(f'{what}[{number}]: must be an object with a name, as {{"name": "x"}}, not {shown(entry)}')
+            raise bad(f'{what}[{number}]: must be an object with a name, as {{"name": "x"}}, not {shown(entry)}')
     return [(entry["name"], entry) for entry in entries]
 
 
@@ -105,7 +105,7 @@ def _outputs(told: Mapping[str, Any], *, raw: bool) -> list[tuple[str, bool]]:
     for name, entry in _entries(told, "outputs"):
         parameters = _parameters(entry, f"output {name!r:.80}")
         if _SHARED in parameters or parameters.get("classification"):
-            raise _bad(f"output {name!r:.80}: classification and shared memory are not supported; leave them out")
+            raise bad(f"output {name!r:.80}: classification and shared memory are not supported; leave them out")
         wanted.append((name, _flag(parameters.get(_BINARY, raw), _BINARY)))
     return wanted
 
@@ -116,21 +116,21 @@ def _tensors(told: Mapping[str, Any], tail: memoryview) -> list[Tensor]:
         place = f"tensor {name!r:.80}"
         parameters, shape = _parameters(entry, place), entry.get("shape")
         if _SHARED in parameters:
-            raise _bad(f"{place}: shared memory is not supported; send its data in the request")
+            raise bad(f"{place}: shared memory is not supported; send its data in the request")
         if not isinstance(shape, list):
-            raise _bad(f"{place}: its shape must be a list of whole numbers, not {shown(shape)}")
+            raise bad(f"{place}: its shape must be a list of whole numbers, not {shown(shape)}")
         size = parameters.pop(_SIZE, None)
         if (size is None) != ("data" in entry):
-            raise _bad(f"{place}: give either 'data' or the parameter {_SIZE!r} and the bytes behind the JSON")
+            raise bad(f"{place}: give either 'data' or the parameter {_SIZE!r} and the bytes behind the JSON")
         data = entry.get("data")
         if size is not None:
             if type(size) is not int or not 0 <= size <= len(tail) - at:
                 left = len(tail) - at
-                raise _bad(f"{place}: {_SIZE} is {shown(size)}, and {left} bytes are left (is {JSON_LENGTH} right?)")
+                raise bad(f"{place}: {_SIZE} is {shown(size)}, and {left} bytes are left (is {JSON_LENGTH} right?)")
             data, at = tail[at : at + size], at + size
         tensors.append(Tensor(name, entry.get("datatype", ""), tuple(shape), data, parameters))  # type: ignore[arg-type]
     if at != len(tail):
-        raise _bad(f"{len(tail) - at} bytes are left behind the last tensor's; {_SIZE} of all must make up the whole")
+        raise bad(f"{len(tail) - at} bytes are left behind the last tensor's; {_SIZE} of all must make up the whole")
     return tensors
 
 
@@ -140,7 +140,7 @@ def selected(outputs: Mapping[str, Value], wanted: Mapping[str, bool] | None) ->
         return dict(outputs)
     for name in wanted:
         if name not in outputs:
-            raise _bad(f"the prediction has no output {name!r:.80}; {names.meant(name[:80], list(outputs))}")
+            raise bad(f"the prediction has no output {name!r:.80}; {names.meant(name[:80], list(outputs))}")
     return {name: outputs[name] for name in wanted}
 
 
@@ -183,5 +183,6 @@ def write_response(
     return b"".join((text, *tail)), len(text) if tail else None
 
 
-def _bad(text: str) -> WireError:
+def bad(text: str) -> WireError:
+    """Return the error of a request that is not as it must be; the text says what to change."""
     return WireError(reasons.BAD_INPUT, text)

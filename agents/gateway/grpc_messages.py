@@ -13,11 +13,9 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 from google.protobuf.message import DecodeError
 
-from spillway.agents.gateway.bodies import MAX_ID, InferRequest
+from spillway.agents.gateway.bodies import MAX_ID, InferRequest, bad
 from spillway.agents.gateway.protocol import inference_pb2 as pb
 from spillway.agents.gateway.tensors import BYTES, DTYPE_OF, Tensor, inputs_of, pack_bytes
-from spillway.lineage import reasons
-from spillway.lineage.errors import WireError
 from spillway.lineage.limits import too_large
 
 if TYPE_CHECKING:
@@ -50,7 +48,7 @@ def parsed(raw: bytes, limits: Limits) -> Any:
         _check_wire(raw, limits)
         return pb.ModelInferRequest.FromString(raw)
     except (DecodeError, IndexError) as error:
-        raise _bad("the message is no ModelInferRequest of the Open Inference Protocol (v2)") from error
+        raise bad("the message is no ModelInferRequest of the Open Inference Protocol (v2)") from error
 
 
 def _check_wire(raw: bytes, limits: Limits) -> None:
@@ -97,7 +95,7 @@ def _varint(raw: bytes, at: int) -> tuple[int, int]:
 def read_request(request: Any, signature: Signature, limits: Limits) -> InferRequest:
     """Return what a ModelInferRequest asks. Raises WireError (BAD_INPUT, TOO_LARGE) that names the place."""
     if len(request.id) > MAX_ID:
-        raise _bad(f"id: must have at most {MAX_ID} characters, not {len(request.id)}")
+        raise bad(f"id: must have at most {MAX_ID} characters, not {len(request.id)}")
     for output in request.outputs:
         _refuse(output, "output")
     wanted = {output.name: True for output in request.outputs}
@@ -109,7 +107,7 @@ def read_request(request: Any, signature: Signature, limits: Limits) -> InferReq
 def _refuse(tensor: Any, what: str) -> None:
     for name in _REFUSED:
         if name in tensor.parameters:
-            raise _bad(f"{what} {tensor.name!r:.80}: {name} is not supported; leave it out")
+            raise bad(f"{what} {tensor.name!r:.80}: {name} is not supported; leave it out")
 
 
 def _parameters(given: Mapping[str, Any]) -> dict[str, Any]:
@@ -117,7 +115,7 @@ def _parameters(given: Mapping[str, Any]) -> dict[str, Any]:
     for name, parameter in given.items():
         choice = parameter.WhichOneof("parameter_choice")
         if choice is None:
-            raise _bad(f"parameter {name!r:.80}: has no value; set one of its choices")
+            raise bad(f"parameter {name!r:.80}: has no value; set one of its choices")
         found[name] = getattr(parameter, choice)
     return found
 
@@ -125,11 +123,11 @@ def _parameters(given: Mapping[str, Any]) -> dict[str, Any]:
 def _tensors(request: Any, limits: Limits) -> list[Tensor]:
     raws, tensors = request.raw_input_contents, []
     if raws and len(raws) != len(request.inputs):
-        raise _bad(f"raw_input_contents has {len(raws)} entries for {len(request.inputs)} inputs; give each its own")
+        raise bad(f"raw_input_contents has {len(raws)} entries for {len(request.inputs)} inputs; give each its own")
     for number, tensor in enumerate(request.inputs):
         _refuse(tensor, "input")
         if raws and tensor.HasField("contents"):
-            raise _bad(f"tensor {tensor.name!r:.80}: give either its contents or raw_input_contents, not both")
+            raise bad(f"tensor {tensor.name!r:.80}: give either its contents or raw_input_contents, not both")
         if len(tensor.shape) > limits.max_rank:
             raise too_large(f"tensor {tensor.name!r:.80}: its rank {len(tensor.shape)}", limits.max_rank, "max_rank")
         data = raws[number] if raws else _typed(tensor, limits)
@@ -144,11 +142,11 @@ def _typed(tensor: Any, limits: Limits) -> bytes | list[Any]:
         return []
     strange = [each.name for each, _ in tensor.contents.ListFields() if each.name != field]
     if strange:
-        raise _bad(f"{name}: its data are in {strange[0]}, and those of {tensor.datatype} belong in {field}")
+        raise bad(f"{name}: its data are in {strange[0]}, and those of {tensor.datatype} belong in {field}")
     values = getattr(tensor.contents, field)
     if len(values) != count:
         shape = list(tensor.shape)
-        raise _bad(f"{name}: {field} has {len(values)} elements, and shape {shape!s:.80} has {count}; make both agree")
+        raise bad(f"{name}: {field} has {len(values)} elements, and shape {shape!s:.80} has {count}; make both agree")
     if tensor.datatype == BYTES:
         return pack_bytes(values)
     dtype = np.dtype(DTYPE_OF[tensor.datatype]).newbyteorder("<")
@@ -157,7 +155,7 @@ def _typed(tensor: Any, limits: Limits) -> bytes | list[Any]:
     try:
         return np.fromiter(values, dtype, count).tobytes()
     except OverflowError as error:
-        raise _bad(f"{name}: its data are not {tensor.datatype}: {error}") from error
+        raise bad(f"{name}: its data are not {tensor.datatype}: {error}") from error
 
 
 def answer(
@@ -197,7 +195,3 @@ def metadata(described: Mapping[str, Any]) -> Any:
 def sendable(text: str) -> str:
     """Return a text as UTF-8 can have it."""
     return text.encode("utf-8", "replace").decode()
-
-
-def _bad(text: str) -> WireError:
-    return WireError(reasons.BAD_INPUT, text)

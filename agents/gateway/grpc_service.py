@@ -18,8 +18,8 @@ import grpc
 from google.protobuf.message import DecodeError
 
 from spillway.agents.gateway import grpc_messages, statuses
-from spillway.agents.gateway.asking import Answered, Asked, checked_key
-from spillway.agents.gateway.bodies import MAX_ID, output_tensors
+from spillway.agents.gateway.asking import Answered, Asked
+from spillway.agents.gateway.bodies import output_tensors
 from spillway.agents.gateway.parameters import answer_parameters, ask_of
 from spillway.agents.gateway.protocol import inference_pb2 as pb
 from spillway.agents.gateway.receiving import Room
@@ -29,12 +29,11 @@ from spillway.lineage.errors import SpillwayError, UsageError
 from spillway.lineage.limits import DEFAULT_LIMITS, Limits
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
+    from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
     from pathlib import Path
 
     from spillway.agents.gateway.asking import Pipelines, Served
     from spillway.agents.gateway.bodies import InferRequest
-    from spillway.agents.gateway.parameters import Ask
     from spillway.agents.gateway.security import Caller
     from spillway.agents.gateway.statuses import Status
 
@@ -61,21 +60,6 @@ class _Call:
 
     caller: Caller
     metadata: Mapping[str, str]
-
-    def asked(self, seconds: float | None, inputs: Mapping[str, Any], ask: Ask, client_id: str) -> Asked:
-        """Return a query of this call, which has so many `seconds`. Raises WireError(BAD_INPUT)."""
-        given = self.metadata.get
-        return Asked(
-            inputs,
-            ask,
-            client_id,
-            idempotency_key=checked_key(given("idempotency-key", "")),
-            caller=self.caller.name,
-            request_id=given("x-request-id", "")[:MAX_ID],
-            traceparent=given("traceparent", ""),
-            tracestate=given("tracestate", ""),
-            timeout=seconds,
-        )
 
 
 class _Ended(NamedTuple):
@@ -278,7 +262,7 @@ class GrpcFront:
         asked: Asked | None = None
         model = name = client_id = ""
         try:
-            with self._holding(len(raw)):
+            with self._room.hold(len(raw)):
                 message = grpc_messages.parsed(raw, self._limits)
                 name, client_id = message.model_name, message.id
                 served = self._pipelines.find(name, message.model_version, call.caller.pipelines)
@@ -286,7 +270,7 @@ class GrpcFront:
                 ask = ask_of(request.parameters, served.limits, needs=served.signature.needs)
                 margin = 0.0 if remaining is None else min(_MARGIN, _MARGIN_SHARE * remaining)
                 seconds = None if remaining is None else max(remaining - margin, _LEAST)
-                asked = call.asked(seconds, request.inputs, ask, request.id)
+                asked = Asked.of(call.metadata, call.caller, request.inputs, ask, request.id, seconds)
                 del message
                 answered = await self._outcome(served, asked, None if seconds is None else seconds + margin / 2)
                 return _ended(served, request, answered)
@@ -298,15 +282,6 @@ class GrpcFront:
                     served.of(PROTOCOL).by_status[status.grpc] += 1
             response = grpc_messages.answer(name, model, client_id, (), {})
             return _Ended(response, status, str(error), getattr(error, "reason", ""))
-
-    @contextlib.contextmanager
-    def _holding(self, size: int) -> Iterator[None]:
-        """Count bytes as under way. Raises NoRoomError."""
-        self._room.take(size)
-        try:
-            yield
-        finally:
-            self._room.give(size)
 
     async def _outcome(self, served: Served, asked: Asked, seconds: float | None) -> Answered:
         """Wait for a query's answer. The query goes on where the client goes away, or its deadline passes."""

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 
 Schema = dict[str, Any]
 
-VERSION: Final = "1"
 _TEXT: Final[Schema] = {"type": "string"}
 _OBJECT: Final[Schema] = {"type": "object"}
 _FLAG: Final[Schema] = {"type": "boolean"}
@@ -37,7 +36,7 @@ _SCALAR: Final[Schema] = {"type": ["string", "number", "boolean"]}
 _PARAMETERS: Final[Schema] = {"type": "object", "additionalProperties": _SCALAR}
 
 
-def document(signatures: Sequence[Signature], version: str = VERSION) -> dict[str, Any]:
+def document(signatures: Sequence[Signature], version: str) -> dict[str, Any]:
     """Return the description of a gateway of these pipelines; `version` is what it says of itself."""
     paths = dict(_SERVER_PATHS)
     schemas = dict(_SCHEMAS)

@@ -19,12 +19,11 @@ from typing import TYPE_CHECKING, Any, Final
 from aiohttp import web
 
 from spillway.agents.gateway.asking import Answered, Asked, Served
-from spillway.agents.gateway.bodies import read_object
+from spillway.agents.gateway.bodies import bad, read_object
 from spillway.agents.gateway.parameters import ask_of
 from spillway.agents.gateway.receiving import Room, body_of, require_media
-from spillway.agents.gateway.rest import asked_of, caller_of, identified, note_gone
+from spillway.agents.gateway.rest import caller_of, identified, note_gone
 from spillway.agents.gateway.statuses import status_of
-from spillway.lineage import reasons
 from spillway.lineage.errors import SpillwayError, WireError
 from spillway.lineage.values.json_text import read_value, show_outcome
 from spillway.producers.client.feedback import Truth
@@ -74,7 +73,7 @@ class Plain:
     async def _predict_many(self, request: web.Request, served: Served, told: dict[str, Any]) -> web.StreamResponse:
         queries = told["queries"]
         if not isinstance(queries, list) or len(queries) > MOST_QUERIES or told.keys() != {"queries"}:
-            raise _bad(f"queries: must be a list of at most {MOST_QUERIES} objects, and alone in the body")
+            raise bad(f"queries: must be a list of at most {MOST_QUERIES} objects, and alone in the body")
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream", "Cache-Control": "no-store"})
         await response.prepare(request)
         window = asyncio.Semaphore(_WINDOW)
@@ -96,7 +95,7 @@ class Plain:
         async with window:
             try:
                 if not isinstance(told, dict):
-                    raise _bad(f"queries[{number}]: must be an object, not {shown(told)}")
+                    raise bad(f"queries[{number}]: must be an object, not {shown(told)}")
                 query = _query(request, served, told)
                 if query.idempotency_key:
                     query = replace(query, idempotency_key=f"{query.idempotency_key}.{number}")
@@ -131,13 +130,13 @@ class Plain:
         _only(told, _OF_MANY_TRUTHS)
         learner, truths = told.get("learner"), told["truths"]
         if not isinstance(learner, str) or not isinstance(truths, list) or not 0 < len(truths) <= MOST_QUERIES:
-            raise _bad(f"truths: must be a list of 1 to {MOST_QUERIES} objects, beside the learner's name")
+            raise bad(f"truths: must be a list of 1 to {MOST_QUERIES} objects, beside the learner's name")
         results: list[dict[str, Any]] = [{} for _ in truths]
         read: dict[int, Truth] = {}
         for place, each in enumerate(truths):
             try:
                 if not isinstance(each, dict):
-                    raise _bad(f"must be an object, not {shown(each)}")
+                    raise bad(f"must be an object, not {shown(each)}")
                 _only(each, _OF_A_TRUTH - {"learner"})
                 read[place] = self._truth(served, {**each, "learner": learner})
             except WireError as error:
@@ -155,7 +154,7 @@ class Plain:
     def _truth(self, served: Served, told: dict[str, Any]) -> Truth:
         text = told.get("feedback")
         if not isinstance(told.get("learner"), str) or not isinstance(text, str) or "truth" not in told:
-            raise _bad("send the learner's name, the truth, and as 'feedback' the text that came with the answer")
+            raise bad("send the learner's name, the truth, and as 'feedback' the text that came with the answer")
         outcome = self._signer.outcome_of(served.name, text, served.limits)
         truth = read_value(told["truth"], "truth", served.limits)
         return Truth(outcome, truth, _values(told, "inputs", served) or None)
@@ -164,37 +163,31 @@ class Plain:
 def _query(request: web.Request, served: Served, told: dict[str, Any]) -> Asked:
     _only(told, _OF_A_QUERY)
     if not isinstance(told.get("inputs"), dict):
-        raise _bad(
-            f'inputs: must be an object of values by name, as {{"name": "Ada"}}, not {shown(told.get("inputs"))}'
-        )
+        raise bad(f'inputs: must be an object of values by name, as {{"name": "Ada"}}, not {shown(told.get("inputs"))}')
     parameters = told.get("parameters") or {}
     if not isinstance(parameters, dict):
-        raise _bad(f"parameters: must be an object of values by name, not {shown(parameters)}")
+        raise bad(f"parameters: must be an object of values by name, not {shown(parameters)}")
     own = {name: told[name] for name in ("key", "after", "priority") if told.get(name) is not None}
     timeout = told.get("timeout_ms")
     if timeout is not None:
         if isinstance(timeout, bool) or not isinstance(timeout, int | float) or not 0 < timeout < 1e9:  # noqa: PLR2004
-            raise _bad(f"timeout_ms: must be a number above 0, not {shown(timeout)}")
+            raise bad(f"timeout_ms: must be a number above 0, not {shown(timeout)}")
         own["timeout"] = max(1, int(timeout * 1000))
     name = told.get("id", "")
     if not isinstance(name, str):
-        raise _bad(f"id: must be a text, not {shown(name)}")
+        raise bad(f"id: must be a text, not {shown(name)}")
     ask = ask_of({**parameters, **own}, served.limits, needs=served.signature.needs)
-    return asked_of(request, _values(told, "inputs", served), ask, name)
+    return Asked.of(request.headers, caller_of(request), _values(told, "inputs", served), ask, name)
 
 
 def _values(told: dict[str, Any], what: str, served: Served) -> dict[str, Any]:
     values = told.get(what) or {}
     if not isinstance(values, dict):
-        raise _bad(f"{what}: must be an object of values by name, not {shown(values)}")
+        raise bad(f"{what}: must be an object of values by name, not {shown(values)}")
     return {name: read_value(value, f"{what}.{name:.40}", served.limits) for name, value in values.items()}
 
 
 def _only(told: dict[str, Any], known: frozenset[str]) -> None:
     unknown = sorted(told.keys() - known)
     if unknown:
-        raise _bad(f"there is no field {unknown[0]!r:.80}; there are {', '.join(sorted(known))}")
-
-
-def _bad(text: str) -> WireError:
-    return WireError(reasons.BAD_INPUT, text)
+        raise bad(f"there is no field {unknown[0]!r:.80}; there are {', '.join(sorted(known))}")

@@ -13,8 +13,6 @@ import signal
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from prometheus_client.registry import Collector
-
 from spillway.agents.gateway.asking import GRACE, Pipelines, Served
 from spillway.agents.gateway.connections import allow_files
 from spillway.agents.gateway.feedback import Signer, secret_in
@@ -22,8 +20,8 @@ from spillway.agents.gateway.page import Page
 from spillway.agents.gateway.receiving import Room
 from spillway.agents.gateway.security import Gatekeeper, read_tokens, tls_context
 from spillway.agents.gateway.server import HttpFront
-from spillway.agents.live.registry import Address, serve_metrics, turns
-from spillway.agents.metrics import Families
+from spillway.agents.live.registry import Address, Registration, turns
+from spillway.agents.metrics import Families, ProcessMetrics
 from spillway.agents.supervise.view import View
 from spillway.lineage import metric_names as names
 from spillway.lineage.errors import BrokerError
@@ -64,11 +62,10 @@ class GatewayConfig:
     metrics: Address = Address()  # noqa: RUF009 - immutable
 
 
-class GatewayMetrics(Collector):
+class GatewayMetrics(ProcessMetrics):
     """What a gateway counts of one pipeline."""
 
     stage = role = names.GATEWAY
-    stopped: Mapping[int, int] = {}
 
     def __init__(self, served: Served, replica: int, room: Room) -> None:
         self._served, self._room = served, room
@@ -115,8 +112,7 @@ async def _serve(config: GatewayConfig, ready: Callable[[int], None]) -> None:
     Page(View(config.run_dir, pipelines.served).gather, config.pipelines, config.settings).add(front.app)
     calls = _grpc_front(config, pipelines, gatekeeper, room)
     registrations = [
-        serve_metrics(config.run_dir, each, _port(config, number), turns(loop))
-        for number, each in enumerate(everything)
+        Registration(config.run_dir, each, _port(config, number), turns(loop)) for number, each in enumerate(everything)
     ]
     try:
         await pipelines.open()
@@ -129,7 +125,7 @@ async def _serve(config: GatewayConfig, ready: Callable[[int], None]) -> None:
         log.info("gateway.%d: %s at %s:%d", config.replica, ", ".join(pipelines.served), config.http.host, port)
         ready(port)
         gc.freeze()
-        loss = asyncio.create_task(pipelines.wait_for_loss())
+        loss = asyncio.create_task(pipelines.lost.wait())
         await asyncio.wait([loss, asyncio.create_task(stop.wait())], return_when=asyncio.FIRST_COMPLETED)
         log.info("gateway.%d: draining", config.replica)
         pipelines.draining = True

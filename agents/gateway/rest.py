@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from aiohttp import web
 
 from spillway.agents.gateway import statuses
-from spillway.agents.gateway.asking import Asked, Pipelines, Served, checked_key
+from spillway.agents.gateway.asking import Asked, Pipelines, Served
 from spillway.agents.gateway.bodies import JSON_LENGTH, InferRequest, read_request, selected, write_response
 from spillway.agents.gateway.parameters import answer_parameters, ask_of
 from spillway.agents.gateway.receiving import Room, body_of, require_media
@@ -20,12 +20,8 @@ from spillway.lineage.errors import WireError
 from spillway.lineage.message import PREDICTION
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-
     from spillway.agents.gateway.asking import Answered
     from spillway.agents.gateway.security import Caller
-
-    Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 NAME: Final = "spillway"
 EXTENSIONS: Final = ("binary_tensor_data", "model_stream_infer")
@@ -96,7 +92,8 @@ class Rest:
         async with body_of(request, self._room, served.limits.max_message_bytes) as body:
             told = read_request(body, _json_length(request), served.signature, served.limits)
             ask = ask_of(told.parameters, served.limits, needs=served.signature.needs)
-            answered = await served.ask(asked_of(request, told.inputs, ask, told.id), PROTOCOL)
+            asked = Asked.of(request.headers, caller_of(request), told.inputs, ask, told.id)
+            answered = await served.ask(asked, PROTOCOL)
             note_gone(request, served, PROTOCOL)
             return self._answer(served, told, answered)
 
@@ -116,21 +113,6 @@ class Rest:
             content_type=_BINARY if binary else _JSON,
             headers=identified(answered, {JSON_LENGTH: str(length)} if binary else {}),
         )
-
-
-def asked_of(request: web.Request, inputs: dict[str, Any], ask: Any, client_id: str) -> Asked:
-    """Return a query with what its request's headers say."""
-    told = request.headers
-    return Asked(
-        inputs,
-        ask,
-        id=client_id,
-        idempotency_key=checked_key(told.get("Idempotency-Key", "")),
-        caller=caller_of(request).name,
-        request_id=told.get("x-request-id", "")[:256],
-        traceparent=told.get("traceparent", ""),
-        tracestate=told.get("tracestate", ""),
-    )
 
 
 def refusal(answered: Answered, reason: str = "") -> web.Response:

@@ -9,7 +9,7 @@ import time
 from collections import defaultdict
 from pathlib import Path
 from socketserver import ThreadingMixIn
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
 from prometheus_client import CollectorRegistry, make_wsgi_app
@@ -20,10 +20,11 @@ from spillway.lineage.metric_names import LABELS
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable
 
-    from prometheus_client import Metric
     from prometheus_client.registry import Collector
+
+    from spillway.agents.metrics import ProcessMetrics
 
 
 # A process's HTTP port: metrics for Prometheus, and two questions of an orchestrator.
@@ -50,34 +51,6 @@ class Address(NamedTuple):
         return LOOPBACK if self.host in _EVERYWHERE else self.host
 
 
-class ProcessMetrics(Protocol):
-    """A process's collector, which knows whose it is."""
-
-    @property
-    def pipeline(self) -> str: ...
-
-    @property
-    def stage(self) -> str: ...
-
-    @property
-    def replica(self) -> int: ...
-
-    @property
-    def role(self) -> str: ...
-
-    @property
-    def label(self) -> str:
-        """Its name, where that is not stage and replica."""
-        ...
-
-    @property
-    def stopped(self) -> Mapping[int, int]:
-        """By partition whose log lost what comes next: the position."""
-        ...
-
-    def collect(self) -> Iterable[Metric]: ...
-
-
 class MetricsServer:
     """Serves until it is closed, in threads of its own. `healthy` and `ready` give what is wrong, or nothing.
 
@@ -86,7 +59,7 @@ class MetricsServer:
 
     def __init__(
         self,
-        metrics: Collector | ProcessMetrics,
+        metrics: Collector,
         address: Address,
         *,
         healthy: Callable[[], str] = str,
@@ -131,7 +104,7 @@ class MetricsServer:
         self._thread.join(1.0)
 
 
-def samples_of(metrics: Collector | ProcessMetrics) -> dict[str, list[tuple[dict[str, str], float]]]:
+def samples_of(metrics: Collector) -> dict[str, list[tuple[dict[str, str], float]]]:
     """Return what a process counts: by metric, the labels and the value of each sample, less the labels of them all."""
     found: defaultdict[str, list[tuple[dict[str, str], float]]] = defaultdict(list)
     for family in metrics.collect():
@@ -161,11 +134,6 @@ class _Handler(WSGIRequestHandler):
         """Say nothing: a scrape a second is no news."""
 
 
-def entry_path(run_dir: Path, pipeline: str, name: str) -> Path:
-    """Name the file of the process of that name: `<stage>.<replica>`, or its label."""
-    return run_dir / pipeline / f"{name}.json"
-
-
 class Entry:
     """A process's file in the run directory."""
 
@@ -181,7 +149,7 @@ class Entry:
         address: Address = Address(),  # noqa: B008 - immutable
     ) -> None:
         """Write it. `label`: the process's name, where that is not stage and replica."""
-        self.path = entry_path(Path(run_dir), pipeline, label or f"{stage}.{replica}")
+        self.path = Path(run_dir) / pipeline / f"{label or f'{stage}.{replica}'}.json"
         self._fields: dict[str, object] = {
             "pipeline": pipeline,
             "stage": stage,
@@ -217,17 +185,20 @@ class Entry:
 
 
 class Registration:
-    """A process's entry in the run directory, together with the server behind its port."""
+    """A live process made visible: its entry in the run directory, and the server behind its port."""
 
     def __init__(
         self,
         run_dir: Path,
         metrics: ProcessMetrics,
-        address: Address,
-        healthy: Callable[[], str],
+        address: Address = Address(),  # noqa: B008 - immutable
+        healthy: Callable[[], str] = str,
         recent: Callable[[], object] | None = None,
     ) -> None:
-        """Serve the metrics, then write the entry. Raises UsageError where the port cannot be had."""
+        """Serve the metrics, then write the entry; close it at the process's clean end.
+
+        `healthy` and `recent` are those of `MetricsServer`. Raises UsageError where the port cannot be had.
+        """
         self._ready = False
         self._metrics = metrics
         self._server = MetricsServer(metrics, address, healthy=healthy, ready=self._what_is_missing, recent=recent)
@@ -254,14 +225,3 @@ class Registration:
     def close(self) -> None:
         self._entry.close()
         self._server.close()
-
-
-def serve_metrics(
-    run_dir: Path,
-    metrics: ProcessMetrics,
-    address: Address = Address(),  # noqa: B008 - immutable
-    healthy: Callable[[], str] = str,
-    recent: Callable[[], object] | None = None,
-) -> Registration:
-    """Make a live process visible; close it at its clean end. `healthy` and `recent` are those of `MetricsServer`."""
-    return Registration(Path(run_dir), metrics, address, healthy, recent)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -30,20 +29,12 @@ log = logging.getLogger(__name__)
 _READ_AT_ONCE = 500
 
 
-@dataclass(slots=True, frozen=True)
-class Span:
-    """Offsets `start` to `end` (not included) of a partition."""
-
-    start: int
-    end: int
-
-
-def bounds(admin: Admin, topic: str, partitions: Iterable[int], within: float) -> dict[int, Span]:
+def bounds(admin: Admin, topic: str, partitions: Iterable[int], within: float) -> dict[int, Bounds]:
     """The first offset of each partition and its end, with records of open transactions counted in."""
     either = IsolationLevel.READ_UNCOMMITTED
     first = offsets(admin, topic, partitions, OffsetSpec.earliest(), either, within)
     last = offsets(admin, topic, first, OffsetSpec.latest(), either, within)
-    return {partition: Span(first[partition], last[partition]) for partition in first}
+    return {partition: Bounds(first[partition], last[partition]) for partition in first}
 
 
 def offsets(
@@ -62,7 +53,7 @@ def offsets(
     return admin.ask(question, f"list the offsets of {topic}", within)
 
 
-def read_spans(settings: Mapping[str, Any], topic: str, spans: Mapping[int, Span], within: float) -> Iterator[Any]:
+def read_spans(settings: Mapping[str, Any], topic: str, spans: Mapping[int, Bounds], within: float) -> Iterator[Any]:
     """Yield the committed records (`confluent_kafka.Message`) of `topic` in `spans`, in order within a partition.
 
     Uses a consumer of its own, in no group. What retention has deleted meanwhile is passed over. Raises
@@ -82,9 +73,19 @@ class SpanReader:
 
     def __init__(self, settings: Mapping[str, Any], topic: str) -> None:
         self._topic = topic
-        self._reader = _reader(settings, topic)
+        options = {
+            **settings,
+            "group.id": f"{topic}.reader",  # librdkafka wants one; nothing is joined or committed under it
+            "isolation.level": "read_committed",
+            "enable.auto.commit": False,
+            "enable.partition.eof": True,
+            "auto.offset.reset": "earliest",
+            "fetch.wait.max.ms": 20,
+            "queued.max.messages.kbytes": 16384,
+        }
+        self._reader = Consumer(options, logger=log)
 
-    def read(self, spans: Mapping[int, Span], within: float) -> Iterator[Any]:
+    def read(self, spans: Mapping[int, Bounds], within: float) -> Iterator[Any]:
         waiting = {partition: span for partition, span in spans.items() if span.start < span.end}
         until = time.monotonic() + within
         self._reader.assign([TopicPartition(self._topic, partition, span.start) for partition, span in waiting.items()])
@@ -159,18 +160,14 @@ class KafkaSpans(Spans):
 
         def ask() -> dict[int, Bounds]:
             self._admin = self._admin or Admin(self._settings)
-            found = bounds(self._admin, topic, wanted, self._within)
-            return {partition: Bounds(span.start, span.end) for partition, span in found.items()}
+            return bounds(self._admin, topic, wanted, self._within)
 
         return await self._call(ask)  # type: ignore[no-any-return]
 
     async def read(
         self, topic: str, spans: Mapping[int, Bounds], *, values: bool = True
     ) -> AsyncIterator[list[Record]]:
-        wanted = {partition: Span(*span) for partition, span in spans.items() if span.start < span.end}
-        if not wanted:
-            return
-        messages = read_spans(self._settings, topic, wanted, self._within)
+        messages = read_spans(self._settings, topic, spans, self._within)
         while bunch := await self._call(lambda: [record_of(m, value=values) for m in islice(messages, _BUNCH)]):
             yield bunch
 
@@ -195,34 +192,18 @@ class KafkaSpans(Spans):
         return reader
 
 
-def near(offsets: Iterable[int], apart: int = 500) -> list[Span]:
+def near(offsets: Iterable[int], apart: int = 500) -> list[Bounds]:
     """Join offsets to spans; what lies no further apart is read rather than skipped, as another seek costs more."""
-    spans: list[Span] = []
+    spans: list[Bounds] = []
     for offset in sorted(offsets):
         if spans and offset - spans[-1].end <= apart:
-            spans[-1] = Span(spans[-1].start, offset + 1)
+            spans[-1] = Bounds(spans[-1].start, offset + 1)
         else:
-            spans.append(Span(offset, offset + 1))
+            spans.append(Bounds(offset, offset + 1))
     return spans
 
 
-def _reader(settings: Mapping[str, Any], topic: str) -> Consumer:
-    return Consumer(
-        {
-            **settings,
-            "group.id": f"{topic}.reader",  # librdkafka wants one; nothing is joined or committed under it
-            "isolation.level": "read_committed",
-            "enable.auto.commit": False,
-            "enable.partition.eof": True,
-            "auto.offset.reset": "earliest",
-            "fetch.wait.max.ms": 20,
-            "queued.max.messages.kbytes": 16384,
-        },
-        logger=log,
-    )
-
-
-def _reached(message: Any, span: Span, topic: str) -> bool:
+def _reached(message: Any, span: Bounds, topic: str) -> bool:
     """Whether this message, or the end-of-partition mark in its place, says that `span` has been read.
 
     The mark stands at the end of what is committed so far: below `span.end` as long as a transaction is open there.

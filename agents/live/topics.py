@@ -98,17 +98,13 @@ def _described(
             found = actual(admin, settings, names)
             missing = len(found) < len(names)
         except BrokerError as error:
-            unknown = isinstance(error.__cause__, KafkaException) and _code(error.__cause__) in _UNKNOWN
+            unknown = isinstance(error.__cause__, KafkaException) and error.__cause__.args[0].code() in _UNKNOWN
             if not unknown or time.monotonic() >= deadline:
                 raise
             missing = True
         if not missing or time.monotonic() >= deadline:
             return found
         time.sleep(_POLL_SECONDS)
-
-
-def _code(error: KafkaException) -> int:
-    return int(error.args[0].code())
 
 
 def _listed(admin: AdminClient, settings: ClientSettings, seconds: float) -> dict[str, Any]:

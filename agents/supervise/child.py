@@ -17,7 +17,8 @@ import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from spillway.agents.supervise.lifecycle import ALIVE, Action, Lifecycle, RestartPolicy, State
+from spillway.agents.log import tail
+from spillway.agents.supervise.lifecycle import ALIVE, ENDED, Action, Lifecycle, RestartPolicy
 from spillway.agents.workers.forks import end_group
 from spillway.lineage.errors import UsageError
 
@@ -138,12 +139,7 @@ class Child:
 
     def last_words(self) -> str:
         """Why it ended, in its own words: the error that it printed, else the last line of its log."""
-        try:
-            with self.log.open("rb") as file:
-                file.seek(max(0, file.seek(0, 2) - _TAIL_BYTES))
-                lines = [line for line in file.read().decode(errors="replace").splitlines() if line.strip()]
-        except FileNotFoundError:
-            return ""
+        lines = [line for line in tail(self.log, _TAIL_BYTES).splitlines() if line.strip()]
         errors = [n for n, line in enumerate(lines) if line.startswith(_ERROR_MARKS)]
         return "\n".join(lines[errors[-1] :][:8]) if errors else "".join(lines[-1:])
 
@@ -222,4 +218,4 @@ def wait_for_a_death(children: Sequence[Child], seconds: float) -> None:
 
 
 def ended(children: Sequence[Child]) -> bool:
-    return all(child.life.state in {State.STOPPED, State.FAILED} for child in children)
+    return all(child.life.state in ENDED for child in children)

@@ -10,16 +10,17 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections import deque
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from confluent_kafka import KafkaException, TopicPartition
 from confluent_kafka.admin import OffsetSpec
 
 from spillway.agents.live.admin import ANSWER_SECONDS, Admin
 from spillway.agents.live.committed import GroupOffsets
-from spillway.agents.live.group_members import GroupMembers
+from spillway.agents.live.group_members import GroupMember, GroupMembers
 from spillway.agents.live.groups import group_id, member_label, member_of, replica_of
 from spillway.agents.run.inputs import writes_transactions
 from spillway.agents.supervise.child import GATE, STANDBY
@@ -37,7 +38,6 @@ if TYPE_CHECKING:
 
     from confluent_kafka.admin import AdminClient
 
-    from spillway.agents.live.group_members import GroupMember
     from spillway.producers.connection import ClientSettings
     from spillway.topology.load import Pipeline
 
@@ -46,18 +46,6 @@ if TYPE_CHECKING:
 #
 # Two things are looked at: the metrics that each process shows (for people), and what each stage's consumer group has
 # committed (for the watchdog). The supervisor takes the latest of both without waiting.
-
-
-class Groups(Protocol):
-    """Something that can look at stages' consumer groups."""
-
-    def look(self, stages: Sequence[str]) -> Mapping[str, GroupSight]:
-        """What each stage's group is at; may block for seconds. Raises `BrokerError` where that cannot be seen."""
-        ...
-
-    def close(self) -> None:
-        """Look no more."""
-        ...
 
 
 class MetricsReader:
@@ -84,15 +72,14 @@ class MetricsReader:
 class Observer:
     """The thread. `figures` and `take_sights` give what was seen last."""
 
-    def __init__(self, metrics: MetricsReader, groups: Groups | None, stages: Sequence[str], every: float) -> None:
+    def __init__(self, metrics: MetricsReader, groups: KafkaGroups | None, stages: Sequence[str], every: float) -> None:
         """`every`: seconds between looks at the groups; metrics are read each second."""
         self.figures: Mapping[str, Figures] = {}
         self._metrics = metrics
         self._groups = groups
         self._stages = stages
         self._every = every
-        self._sights: tuple[float, Mapping[str, GroupSight]] | None = None
-        self._lock = threading.Lock()
+        self._sights: deque[tuple[float, Mapping[str, GroupSight]]] = deque(maxlen=1)
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="observer", daemon=True)
 
@@ -106,9 +93,7 @@ class Observer:
 
     def take_sights(self) -> tuple[float, Mapping[str, GroupSight]] | None:
         """What the groups were at, and when, if that is new since the last call."""
-        with self._lock:
-            sights, self._sights = self._sights, None
-        return sights
+        return self._sights.pop() if self._sights else None
 
     def _run(self) -> None:
         next_groups = time.monotonic() + self._every
@@ -124,14 +109,13 @@ class Observer:
         if self._groups is not None:
             self._groups.close()
 
-    def _look(self, groups: Groups) -> None:
+    def _look(self, groups: KafkaGroups) -> None:
         try:
             sights = groups.look(self._stages)
         except BrokerError as error:
             log.warning("cannot read the stages' committed offsets: %s", error)
             return
-        with self._lock:
-            self._sights = (time.monotonic(), sights)
+        self._sights.append((time.monotonic(), sights))
 
 
 log = logging.getLogger(__name__)
@@ -175,7 +159,7 @@ class KafkaGroups:
         self._committed = {group: GroupOffsets(settings.confluent(), group_id(pipeline, group)) for group in watched}
 
     def look(self, groups: Sequence[str]) -> dict[str, GroupSight]:
-        """Every group now, but those whose coordinators do not answer.
+        """Every group now, but those whose coordinators do not answer; may block for seconds.
 
         Raises `BrokerError` where the broker does not say.
         """
@@ -245,7 +229,7 @@ class KafkaGroups:
 
     def _owners(self, groups: Sequence[str]) -> dict[str, _Owners]:
         alone = {group: watched for group in groups if (watched := self._watched[group]).only is not None}
-        found = {group: _Owners.alone(watched) for group, watched in alone.items()}
+        found = {group: _Owners([GroupMember(str(w.only), w.partitions)]) for group, w in alone.items()}
         names = {group_id(self._pipeline, group): group for group in groups if group not in found}
         if names:
             found |= {names[name]: _Owners(members) for name, members in self._members.ask(list(names)).items()}
@@ -263,11 +247,3 @@ class _Owners(dict[int, int]):
             if replica is not None:
                 self.members.add(replica)
                 self.update(dict.fromkeys(member.partitions, replica))
-
-    @classmethod
-    def alone(cls, watched: Watched) -> _Owners:
-        owners = cls(())
-        if watched.only is not None:
-            owners.members.add(watched.only)
-            owners.update(dict.fromkeys(watched.partitions, watched.only))
-        return owners

@@ -132,9 +132,9 @@ class Lifecycle:
         self.fenced = False  # it waits to hear whose its place is
         self._killed = False
         self._was_ready = False
-        self._established = False
-        self._served = False
-        self._progressed = now
+        self.established = False  # the pipeline has been ready as a whole: from then on it is always started again
+        self.served_before = False  # it has answered queries before: it can be served, unless its input has changed
+        self.progressed = now  # when it was last seen to do something: from then on it has the whole time to be ready
         self._again = False  # the next start comes after a death
 
     def step(self, now: float, *, exit_code: int | None, ready: bool) -> Action:
@@ -158,10 +158,6 @@ class Lifecycle:
         self.due = now + self._policy.lent_delay
         self._take(now, Event.LENT)
 
-    def progressed(self, at: float) -> None:
-        """Note when it was last seen to do something: one that starts has from then on the whole time to be ready."""
-        self._progressed = at
-
     def cleared(self, now: float) -> None:
         """Note that the place of a child that was fenced is still its own."""
         if self.fenced:
@@ -172,14 +168,6 @@ class Lifecycle:
     def died(self) -> bool:
         """Whether it is to be started again because it died."""
         return self.state is State.BACKING_OFF and self._again
-
-    def established(self) -> None:
-        """Note that the pipeline has been ready as a whole: from now on the child is always started again."""
-        self._established = True
-
-    def served_before(self) -> None:
-        """Note that the pipeline has answered queries before: it can be served, unless its input has changed."""
-        self._served = True
 
     def flaps(self, now: float) -> bool:
         return self.state is State.FAILED or self._counting(now) >= FLAPS_FROM
@@ -192,7 +180,7 @@ class Lifecycle:
 
     @property
     def _limit(self) -> int | None:
-        if self._established or self._served:
+        if self.established or self.served_before:
             return self._policy.give_up
         tries = self._policy.max_deaths if self._was_ready else min(self._policy.first_tries, self._policy.max_deaths)
         return tries if self._policy.give_up is None else min(tries, self._policy.give_up)
@@ -210,7 +198,7 @@ class Lifecycle:
         if exit_code is not None:
             return self._death(now, exit_code)
         if self.state is State.STARTING:
-            late = min(waited, now - self._progressed) >= self._policy.start_timeout
+            late = min(waited, now - self.progressed) >= self._policy.start_timeout
             return Event.READY if ready else Event.LATE if late else None
         if self.state is State.STOPPING and waited >= self._policy.grace:
             return Event.GRACE_OVER
@@ -226,7 +214,7 @@ class Lifecycle:
         self.deaths = self._counting(now) + 1
         left = self.deaths_left
         # What the pipeline was ready with cannot be wrong input: a file has changed since, and may be mended.
-        hopeless = (exit_code == MISUSED and not self._established) or (left is not None and left <= 0)
+        hopeless = (exit_code == MISUSED and not self.established) or (left is not None and left <= 0)
         self.due = now + self._policy.delay(self.deaths, self._chance())
         return Event.HOPELESS if hopeless else Event.DIED
 

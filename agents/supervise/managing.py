@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
     from spillway.lineage.message import Outcome
     from spillway.producers.connection import ClientSettings
-    from spillway.producers.generations import Generation, Generations
+    from spillway.producers.generations import Generations
     from spillway.topology.load import Pipeline
 
 log = logging.getLogger(__name__)
@@ -164,9 +164,9 @@ class ModelManager:
                 if opened is None:
                     self._watch(shards, log, known)
                 elif not opened.theta:
-                    self._train(shards, log, known, opened, stop)
+                    self._train(shards, log, known, opened.number, stop)
                 else:
-                    self._fill(shards, log, known, opened, stop)
+                    self._fill(shards, log, known, opened.number, stop)
 
     def _watch(self, shards: Shards, log: Followed, known: Generations) -> None:
         if self._stale is None:
@@ -182,14 +182,11 @@ class ModelManager:
 
     # Training ---------------------------------------------------------------------------------------------------
 
-    def _train(
-        self, shards: Shards, log: Followed, known: Generations, opened: Generation, stop: threading.Event
-    ) -> None:
+    def _train(self, shards: Shards, log: Followed, known: Generations, number: int, stop: threading.Event) -> None:
         seen = shards.report().get(str(known.current), {"errors": [0.0]})["errors"][0]
-        code, out, error = self._child(known.current, opened.number, stop)
+        code, out, error = self._child(known.current, number, stop)
         if stop.is_set():
             return
-        number = opened.number
         if code < 0:
             self._kills += 1
             why = f"its trainer was killed by {signal.Signals(-code).name}"
@@ -231,11 +228,9 @@ class ModelManager:
 
     # Switching --------------------------------------------------------------------------------------------------
 
-    def _fill(
-        self, shards: Shards, log: Followed, known: Generations, opened: Generation, stop: threading.Event
-    ) -> None:
+    def _fill(self, shards: Shards, log: Followed, known: Generations, number: int, stop: threading.Event) -> None:
         """Have all rows hold the generation, then switch. May be done again from its beginning."""
-        spec, number = self._learner.spec, opened.number
+        spec = self._learner.spec
         report = shards.report()
         if str(known.current) not in report:
             raise SpillwayError(f"learner {shards.stage.name!r} does not hold generation {known.current}")

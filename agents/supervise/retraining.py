@@ -12,10 +12,11 @@ from spillway.agents.learning.velox.learning import HELD
 from spillway.agents.learning.velox.retraining import retrain
 from spillway.agents.learning.velox.served import Served
 from spillway.agents.learning.velox.thetas import write_theta
-from spillway.agents.live.operator.histories import Standing, read_histories
+from spillway.agents.live.operator.histories import read_histories
 from spillway.agents.live.operator.stored import Store
 from spillway.agents.models.loading import load_stateful_model
 from spillway.agents.models.stateful import SHARED
+from spillway.checkpoint.logs import Fate
 from spillway.lineage.errors import ModelError, UsageError
 
 if TYPE_CHECKING:
@@ -60,7 +61,7 @@ def read_users(
     users: dict[str, Mapping[str, Any]] = {}
     theta = ""
     for place in learner.spec.places:
-        durable = [kept for kept in histories.kept(place) if kept.standing is Standing.DURABLE]
+        durable = [kept for kept in histories.kept(place) if kept.standing is Fate.DURABLE]
         if not durable:
             continue
         newest = max(durable, key=lambda kept: kept.version.n)

@@ -6,7 +6,7 @@ import json
 import math
 import time
 import urllib.request
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -98,9 +98,6 @@ class Figures:
 
     def count(self, kind: OutcomeKind) -> int:
         return sum(self.outcomes.get(kind, {}).values())
-
-    def as_json(self) -> dict[str, Any]:
-        return {key: None if value != value else value for key, value in asdict(self).items()}  # noqa: PLR0124 - NaN
 
 
 def figures(entry: Entry, now: Snapshot, before: Snapshot | None) -> Figures:

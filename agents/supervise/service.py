@@ -50,11 +50,6 @@ if TYPE_CHECKING:
     from spillway.topology.spec import StageSpec
 
 
-def _for_a_while() -> SupervisorSettings:
-    """For who serves only as long as something else lasts, and wants to know what goes wrong meanwhile."""
-    return SupervisorSettings(RestartPolicy(give_up=5))
-
-
 @dataclass(frozen=True)
 class ServiceSettings:
     """What to serve and how. `environment` is the children's; `client_config` is the file that `cluster` came from."""
@@ -75,7 +70,8 @@ class ServiceSettings:
     log_format: str = "text"
     tracing: tuple[str, ...] = ()  # the gate's options that say where traces go
     gateway: tuple[str, ...] = ()  # the options of a gateway beside them; empty: there is none
-    supervision: SupervisorSettings = field(default_factory=_for_a_while)
+    # For who serves only as long as something else lasts, and wants to know what goes wrong meanwhile.
+    supervision: SupervisorSettings = field(default_factory=lambda: SupervisorSettings(RestartPolicy(give_up=5)))
 
     @property
     def period(self) -> float:
@@ -290,13 +286,11 @@ class Service:
             child_plans(settings),
             settings.run_dir,
             settings=replace(settings.supervision, holds=join_holds(settings.pipeline)),
-            groups=self._groups(),
+            groups=KafkaGroups(settings.cluster, self._name, watched_groups(settings.pipeline)),
             say=say,
             show=show,
             keep=self._keep,
-            on_ready=self._now_ready,
         )
-        self._all_ready = False  # of its own processes
         self._learners = Companions([*self._of_learners(), *self._managers()])
 
     def _of_learners(self) -> Iterator[Service]:
@@ -328,7 +322,7 @@ class Service:
 
     def _keep(self, now: float) -> None:
         self._targets.keep(now)
-        if self._all_ready and self._learners.ready and not self.ready.is_set():
+        if self.supervisor.was_ready and self._learners.ready and not self.ready.is_set():
             self._tell_ready()
         self._also_keep(now)
 
@@ -407,10 +401,6 @@ class Service:
         replicated = any(stage.replicated and stage.required_state.backups for stage in spec.stages)
         return Reporter(self._settings.cluster, spec.name) if replicated else None
 
-    def _now_ready(self) -> None:
-        self._all_ready = True
-        self._keep(time.monotonic())
-
     def _tell_ready(self) -> None:
         entry = replace(self._entry, ready=True)
         written = entry.write(self._settings.run_dir)
@@ -432,9 +422,6 @@ class Service:
         for entry in entries(self._settings.run_dir, self._name):
             if not entry.alive():
                 (self._settings.run_dir / self._name / f"{entry.name}.json").unlink(missing_ok=True)
-
-    def _groups(self) -> KafkaGroups:
-        return KafkaGroups(self._settings.cluster, self._name, watched_groups(self._settings.pipeline))
 
 
 @contextmanager

@@ -22,7 +22,6 @@ from spillway.topology import topics
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from spillway.lineage.ports import Record
     from spillway.producers.connection import ClientSettings
     from spillway.topology.load import Pipeline
 
@@ -63,17 +62,13 @@ def _served(settings: ClientSettings, pipeline: str) -> set[str]:
     try:
         with Reading(settings, [(topic, 0)]) as reading:
             for record in reading.to_the_end():
-                if record.value is not None:
-                    _take(found, record, record.value)
+                try:
+                    if record.value is not None:
+                        found.take(owners.decode(record.key, record.value))
+                except CheckpointError as error:
+                    log.warning("%s offset %d is ignored: %s", record.topic, record.offset, error)
     except TopicError:
         if present(settings, [topic]):
             raise
         return set()
     return {name.rpartition(".")[0] for name in found.names(gone)}
-
-
-def _take(found: Owners, record: Record, value: bytes) -> None:
-    try:
-        found.take(owners.decode(record.key, value))
-    except CheckpointError as error:
-        log.warning("%s offset %d is ignored: %s", record.topic, record.offset, error)

@@ -17,7 +17,7 @@ import threading
 import time
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from spillway.agents.models.slow import SLOW, SLOW_SECONDS
 from spillway.agents.supervise.child import (
@@ -31,7 +31,7 @@ from spillway.agents.supervise.child import (
     ended,
     wait_for_a_death,
 )
-from spillway.agents.supervise.groups import Groups, MetricsReader, Observer
+from spillway.agents.supervise.groups import MetricsReader, Observer
 from spillway.agents.supervise.lifecycle import FENCED, FLAPS_FROM, RestartPolicy, State
 from spillway.agents.supervise.registry import entries
 from spillway.agents.supervise.table import Row
@@ -44,6 +44,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
+    from spillway.agents.live.states.beats import Reporter
+    from spillway.agents.supervise.groups import KafkaGroups
+    from spillway.agents.supervise.ownership import Ownership
     from spillway.agents.supervise.watchdog import GroupSight
 
 
@@ -60,19 +63,12 @@ def hand_over(children: Sequence[Child], now: float) -> list[tuple[Child, Child]
     for replica in children:
         if replica.plan.role != STAGE or not replica.life.died:
             continue
-        for standby in _waiting(children, replica.plan.stage):
-            if replica.take_over(standby, now):
+        for standby in children:
+            waits = standby.plan.role == STANDBY and standby.life.state is State.RUNNING
+            if waits and standby.plan.stage == replica.plan.stage and replica.take_over(standby, now):
                 done.append((replica, standby))
                 break
     return done
-
-
-def _waiting(children: Sequence[Child], stage: str) -> Iterator[Child]:
-    return (
-        child
-        for child in children
-        if child.plan.role == STANDBY and child.plan.stage == stage and child.life.state is State.RUNNING
-    )
 
 
 log = logging.getLogger(__name__)
@@ -86,22 +82,6 @@ _LONGEST_LOOK_SECONDS = 2.0  # between looks at what waits
 _SLOW_START_SECONDS = SLOW_SECONDS + 5.0  # when a process has said itself what its model is at
 _LAST_ANSWERS_SECONDS = 1.0
 _WAITING_SECONDS = 5.0  # when a process waits for workers that a person starts, and needs to be told so
-
-
-class Obituaries(Protocol):
-    """Where it is told that a member of a stateful stage is dead."""
-
-    def report(self, stage: str, shard: int, member: str) -> None:
-        """Tell all members of the shard that the process `member` is dead. Must not block."""
-        ...
-
-
-class Owned(Protocol):
-    """What the supervisor owns on the cluster."""
-
-    def confirm(self, then: Callable[[], object]) -> None:
-        """Have `then` called, from any thread, when it is known that nobody has taken over until now."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -124,8 +104,8 @@ class Supervisor:
     """Runs the children of one pipeline. Not thread-safe: `run` is one thread's, `stop` may come from any.
 
     `say` is told, in a sentence, of everything that a person should know; `show` gets the rows several times a second;
-    `on_ready` is called once, when all children are ready for the first time; `keep` is called again and again, with
-    the time, to look after what the children need, and ends everything by raising a `SpillwayError`.
+    `keep` is called again and again, with the time, to look after what the children need, and ends everything by
+    raising a `SpillwayError`; `was_ready` is set from when all children were ready for the first time.
     """
 
     def __init__(
@@ -135,11 +115,9 @@ class Supervisor:
         run_dir: Path,
         *,
         settings: SupervisorSettings | None = None,
-        groups: Groups | None = None,
-        obituaries: Obituaries | None = None,
+        groups: KafkaGroups | None = None,
         say: Callable[[str], None] = log.info,
         show: Callable[[Sequence[Row]], None] = lambda _rows: None,
-        on_ready: Callable[[], None] = lambda: None,
         keep: Callable[[float], None] = lambda _now: None,
     ) -> None:
         self.was_ready = False
@@ -147,13 +125,13 @@ class Supervisor:
         self._hurry = False
         self._keep = keep
         self._words: dict[str, str] = {}  # by place: what its last process said in the end
-        self.obituaries = obituaries
-        self.owned: Owned | None = None
+        self.obituaries: Reporter | None = None  # where deaths of members are told
+        self.owned: Ownership | None = None
         self._confirmed: dict[str, threading.Event] = {}  # by child that was fenced
         self._pipeline = pipeline
         self._run_dir = run_dir
         self._settings = settings or SupervisorSettings()
-        self._say, self._show, self._on_ready = say, show, on_ready
+        self._say, self._show = say, show
         logs = run_dir / pipeline / "logs"
         logs.mkdir(parents=True, exist_ok=True)
         now = time.monotonic()
@@ -188,7 +166,7 @@ class Supervisor:
                 self._say(f"{self._pipeline} ends: " + ("nothing is left running" if self.was_ready else "not started"))
             self._drain()
             if stop.is_set():
-                self._tell_end()
+                self._say(f"stopped; {self._answered.total} answered" if self.was_ready else STOPPED_EARLY)
         finally:
             self.kill()
             self._observer.stop()
@@ -197,7 +175,7 @@ class Supervisor:
     def served_before(self) -> None:
         """Go on trying from the beginning: the pipeline has answered queries before."""
         for child in self.children:
-            child.life.served_before()
+            child.life.served_before = True
 
     def hurry(self) -> None:
         """Do not wait for the drain any longer; may be called from a signal handler."""
@@ -230,7 +208,7 @@ class Supervisor:
             self._ready = frozenset((e.name, e.pid) for e in entries(self._run_dir, self._pipeline) if e.ready)
             self._movement.note(now, {name: seen.moved for name, seen in self._observer.figures.items()})
         for child in self.children:
-            child.life.progressed(self._movement.last(child.plan.name))
+            child.life.progressed = self._movement.last(child.plan.name)
             child.step(now, ready=(child.plan.name, child.pid) in self._ready)
         self._report_deaths()
         self._clear_fenced(now)
@@ -242,13 +220,12 @@ class Supervisor:
             self._tell_failures()
             self._note_silence(now)
         self._judge(now)
-        self._keep(now)
         self._settled = all(child.life.state is State.RUNNING for child in self.children)
         if not self.was_ready and self._settled:
             self.was_ready = True
             for child in self.children:
-                child.life.established()
-            self._on_ready()
+                child.life.established = True
+        self._keep(now)
         if look:
             self._show(self.rows())
 
@@ -402,12 +379,6 @@ class Supervisor:
             before = self._answered.total
             time.sleep(_TICK_SECONDS)
             self._answered.note(of_gate(self._metrics.read(time.monotonic())))
-
-    def _tell_end(self) -> None:
-        if not self.was_ready:
-            self._say(STOPPED_EARLY)
-        else:
-            self._say(f"stopped; {self._answered.total} answered")
 
     def _waves(self) -> list[list[Child]]:
         """Replicas and backups, then primaries, then the gate.

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 import sys
 import time
-from dataclasses import asdict, dataclass, fields
-from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Final, Self, TypeVar
 
 from rich.console import Console
 from rich.live import Live
@@ -235,9 +235,6 @@ class PlanRow:
     backlog: float
     transfer: float  # median that a message takes into its queue; of the gate, through it
 
-    def as_json(self) -> dict[str, Any]:
-        return asdict(self)
-
 
 _SAID = {"recent_batch": told.RECENT_BATCH, "high_first": told.HBF}  # what a word calls otherwise than the row
 _PLAN: Final[dict[str, Callable[[PlanRow], str]]] = {
@@ -307,9 +304,6 @@ class StateRow:
     written: int  # bytes
     capture: float  # mean seconds of a copy since the start; 0 of none
 
-    def as_json(self) -> dict[str, Any]:
-        return asdict(self)
-
 
 _STATES: Final[dict[str, Callable[[StateRow], str]]] = {
     "member": lambda row: row.name,
@@ -360,9 +354,6 @@ class VariantRow:
     ready: int
     wanted: int
     asked: int  # queries, since the front's start
-
-    def as_json(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 _VARIANTS: Final[dict[str, Callable[[VariantRow], str]]] = {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from spillway.agents.log import tail
 from spillway.lineage.message import DROPPED, FAILED, PREDICTION
 
 if TYPE_CHECKING:
@@ -72,12 +73,7 @@ class Silence:
 
 def last_traceback(log: Path) -> str:
     """The newest traceback in a log, without the middle of a long one; empty where there is none."""
-    try:
-        with log.open("rb") as file:
-            file.seek(max(0, file.seek(0, 2) - _TAIL_BYTES))
-            lines = file.read().decode(errors="replace").splitlines()
-    except FileNotFoundError:
-        return ""
+    lines = tail(log, _TAIL_BYTES).splitlines()
     begin = next((n for n in reversed(range(len(lines))) if lines[n].startswith(_BEGINNING)), None)
     if begin is None:
         return ""

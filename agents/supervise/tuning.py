@@ -15,12 +15,10 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from prometheus_client.registry import Collector
-
 from spillway.agents.live.ingress import Ingress
-from spillway.agents.live.registry import Address, serve_metrics
+from spillway.agents.live.registry import Address, Registration
 from spillway.agents.live.sizes import Sizes, writer
-from spillway.agents.metrics import Families
+from spillway.agents.metrics import Families, ProcessMetrics
 from spillway.agents.supervise.child import TUNER
 from spillway.agents.supervise.ownership import OwnedError, Ownership
 from spillway.lineage import metric_names as names
@@ -58,12 +56,11 @@ class TuningConfig:
     metrics: Address = Address()  # noqa: RUF009 - immutable
 
 
-class TunerMetrics(Collector):
+class TunerMetrics(ProcessMetrics):
     """What the tuner shows of itself."""
 
     stage = label = role = TUNER
     replica = 0
-    stopped: Mapping[int, int] = {}
 
     def __init__(self, pipeline: str, stages: tuple[str, ...]) -> None:
         self.pipeline = pipeline
@@ -121,7 +118,7 @@ class Tuning:
 
     def run(self) -> None:
         config = self._config
-        registration = serve_metrics(config.run_dir, self._metrics, config.metrics)
+        registration = Registration(config.run_dir, self._metrics, config.metrics)
         try:
             with self._sizes:
                 self._sizes.require(patient=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections import Counter
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -157,9 +158,9 @@ class View:
             "flapping": self.flapping(name),
             "kafka": self._gone.get(name),
             "unanswered_seconds": self._unanswered.get(name),
-            "states": {row.name: row.as_json() for row in self.states(name)},
-            "variants": [row.as_json() for row in self.variants(name)],
-            "plan": {f"{row.stage}.{row.replica}": row.as_json() for row in self.plan(name)},
+            "states": {row.name: asdict(row) for row in self.states(name)},
+            "variants": [asdict(row) for row in self.variants(name)],
+            "plan": {f"{row.stage}.{row.replica}": asdict(row) for row in self.plan(name)},
             "unseen": self.unseen(name),
             "learners": learners,
             "stages": self._stages(mine),
@@ -179,7 +180,7 @@ class View:
             "port": entry.port,
             "metrics": f"http://{entry.host}:{entry.port}/metrics" if entry.port else None,
             "state": self._state(entry),
-            "figures": known.as_json() if known is not None else None,
+            "figures": asdict(known) if known is not None else None,
         }
 
     def _stages(self, mine: Sequence[Entry]) -> dict[str, dict[str, Any]]:

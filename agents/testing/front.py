@@ -51,19 +51,18 @@ class Front:
         group: Group,
         *,
         models: Mapping[int, Any],
-        period: float,
         duration: Callable[[int], float] | None,
         crews: Crews,
         loaded: Callable[[], object],
         payload_bytes: int = PAYLOAD_BYTES,
     ) -> None:
-        """`models`: of its workers, where these are threads. `period`: seconds between two words to the other stages.
+        """`models`: of its workers, where these are threads.
 
         `duration`: of a thread's batch of n, in seconds; None: what its model takes. `loaded` is called once the
         workers that would be processes have loaded their models. `payload_bytes`: as of `Rule`.
         """
         self._world, self._process, self._config, self._group = world, process, config, group
-        self._models, self._period, self._duration, self._crews = models, period, duration, crews
+        self._models, self._duration, self._crews = models, duration, crews
         name, spec = config.pipeline.spec.name, config.spec
         self.metrics = StageMetrics(name, spec.name, config.replica, queue_limit=spec.queue, instances=len(models))
         self.metrics.plan_now = world.loop.time
@@ -83,7 +82,7 @@ class Front:
             await beside.ready()
         self._loaded()
         limits, guard = config.pipeline.spec.limits.merged(), Guard(config.stage)
-        work = build_work(config.pipeline, config.spec, self._models, known, limits, guard)
+        work = build_work(config, self._models, known, guard)
         built = build_driver(
             config,
             DriverParts(
@@ -94,7 +93,6 @@ class Front:
                 clock=MemoryClock(process),
                 spans=MemorySpans(world, process),
                 decoder=Decoder(limits),
-                period=self._period,
                 threads=len(self._models),
                 crew=crew,
                 beside=beside,

@@ -192,7 +192,6 @@ class Service:
         return Front(
             *(self.world, process, config, self._groups[name]),
             models=models,
-            period=self._period,
             duration=self._workshop.conditions.duration(config.spec) if models else None,
             crews=self._workshop.crews(process),
             loaded=partial(self.loading.discard, name),

@@ -180,16 +180,6 @@ class FrameReader:
             if not self._pending:
                 self._next()
 
-    def feed(self, data: bytes) -> None:
-        """Take bytes that were received elsewhere, as those of a TLS connection are."""
-        view = memoryview(data)
-        while view:
-            room = self.wanted()
-            part = view[: len(room)]
-            room[: len(part)] = part
-            self.received(len(part))
-            view = view[len(part) :]
-
     def frames(self) -> Iterator[dict[str, Any]]:
         """The frames that are complete, each once: their fields, with arrays in the places of tensors."""
         while self._frames:
@@ -212,7 +202,7 @@ class FrameReader:
             self._fill(self._header)
             return
         if self._fields is None:
-            self._fields, arrays = _unpack(self._header, TENSOR_BYTES)
+            self._fields, arrays = _unpack(self._header)
             filled = [array for array in arrays if array.nbytes]
             if filled:
                 self._fill(*filled)
@@ -221,7 +211,7 @@ class FrameReader:
         self._expect_length()
 
 
-def _unpack(header: bytearray, tensor_bytes: int) -> tuple[dict[str, Any], list[np.ndarray[Any, Any]]]:
+def _unpack(header: bytearray) -> tuple[dict[str, Any], list[np.ndarray[Any, Any]]]:
     """The fields of a header, and the arrays in them, still to be filled."""
     arrays: list[np.ndarray[Any, Any]] = []
     values: list[Any] = []  # what stands for each
@@ -241,7 +231,7 @@ def _unpack(header: bytearray, tensor_bytes: int) -> tuple[dict[str, Any], list[
         if unpacker.read_array_header() != 2:  # noqa: PLR2004
             raise FrameError("a header must be an array of two")  # noqa: TRY301
         announced = unpacker.unpack()
-        arrays += _allocated(announced, tensor_bytes)
+        arrays += _allocated(announced)
         values += [
             plain.Bfloat16(array) if each[0] == plain.BFLOAT16 else array
             for each, array in zip(announced, arrays, strict=True)
@@ -256,16 +246,16 @@ def _unpack(header: bytearray, tensor_bytes: int) -> tuple[dict[str, Any], list[
     return fields, arrays
 
 
-def _allocated(announced: Any, tensor_bytes: int) -> list[np.ndarray[Any, Any]]:
+def _allocated(announced: Any) -> list[np.ndarray[Any, Any]]:
     """Arrays for the tensors that a header announces, once all of them were found to be within the limits."""
     if not isinstance(announced, list) or len(announced) > MOST_TENSORS:
         raise FrameError(f"a header must begin with a list of at most {MOST_TENSORS} tensors")
-    left, found = tensor_bytes, []
+    left, found = TENSOR_BYTES, []
     for each in announced:
         dtype, shape = _checked(each)
         left -= _bytes_of(dtype, shape)
         if left < 0:
-            raise FrameError(f"the tensors of a frame are over the limit of {tensor_bytes} bytes")
+            raise FrameError(f"the tensors of a frame are over the limit of {TENSOR_BYTES} bytes")
         found.append((dtype, shape))
     return [np.empty(shape, dtype) for dtype, shape in found]
 

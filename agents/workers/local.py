@@ -21,12 +21,7 @@ def load(job: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
     sys.path += [entry for entry in job["path"] if entry not in sys.path]  # the pipeline file's folder, too
     model = load_model(job["stage"], job["model"], job["arguments"], job["device"])
     limit_torch_threads(job["torch_threads"])
-    signature = getattr(model, "input_signature", None)
-    told = {"model": job["model"], "version": str(getattr(model, "version", "") or ""), "signature": signature}
-    return model, told | {
-        "torch": "torch" in sys.modules,
-        "deterministic": getattr(model, "deterministic", False) is True,
-    }
+    return model, shim.told_of(job, model) | {"torch": "torch" in sys.modules}
 
 
 def main(descriptor: int, job: dict[str, Any]) -> None:

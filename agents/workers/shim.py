@@ -209,30 +209,30 @@ def _words(error: BaseException) -> str:
     return f"{type(error).__name__}: {contract.text_of(error)}"
 
 
-def load_plain(model: str, arguments: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+def told_of(job: dict[str, Any], model: Any) -> dict[str, Any]:
+    """Return what Hello says of a model."""
+    signature = getattr(model, "input_signature", None)
+    told = {"model": job["model"], "version": str(getattr(model, "version", "") or ""), "signature": signature}
+    return told | {"deterministic": getattr(model, "deterministic", False) is True}
+
+
+def load(job: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
     """The model `module:Class`, and what Hello says of it. Raises whatever importing or constructing it raises."""
-    module, _, name = model.partition(":")
+    module, _, name = job["model"].partition(":")
     found: Any = importlib.import_module(module)
     for part in name.split("."):
         found = getattr(found, part)
-    made = found(**arguments)
-    signature = getattr(made, "input_signature", None)
-    told = {"model": model, "version": str(getattr(made, "version", "") or ""), "signature": signature}
-    return made, told | {"deterministic": getattr(made, "deterministic", False) is True}
-
-
-def _load_with(job: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
-    loaded = load_plain(job["model"], job["arguments"])
+    made = found(**job["arguments"])
     torch: Any = sys.modules.get("torch")
     if torch is not None:
         torch.set_num_threads(job["torch_threads"])
-    return loaded
+    return made, told_of(job, made)
 
 
 def main(descriptor: int, job: dict[str, Any]) -> None:
     sys.path[:1] = job["path"]  # in place of this file's folder, whose modules are nobody's
     begin()
-    serve(socket.socket(fileno=descriptor), lambda: _load_with(job))
+    serve(socket.socket(fileno=descriptor), lambda: load(job))
 
 
 if __name__ == "__main__":

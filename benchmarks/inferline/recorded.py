@@ -47,7 +47,7 @@ def counts(file: Path) -> Times:
     trace = traces.read_trace(file)
     if isinstance(trace, traces.Counts):
         return trace.requests.astype(np.float64)
-    return np.bincount(trace.times.astype(np.int64)).astype(np.float64)
+    return np.bincount(trace.astype(np.int64)).astype(np.float64)
 
 
 @cache

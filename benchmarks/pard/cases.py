@@ -90,9 +90,9 @@ def arrivals_of(trace: str, seed: int, seconds: int) -> NDArray[np.float64]:
         return SHAPES[trace].arrivals(seconds, seed)
     if trace in REAL:
         file = SHARED_TRACES / REAL[trace]
-        whole = traces.read_arrivals(file, seed=seed)
+        whole = traces.arrivals(file, seed=seed)
         speed = float(whole[-1]) / seconds
-        return traces.read_arrivals(file, seed=seed, speed=speed, scale=RATE * seconds / len(whole), duration=seconds)
+        return traces.arrivals(file, seed=seed, speed=speed, scale=RATE * seconds / len(whole), duration=seconds)
     raise UsageError(f"there is no trace {trace!r}; there are: {', '.join((*SHAPES, *real_traces()))}")
 
 

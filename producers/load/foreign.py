@@ -76,7 +76,7 @@ def read(file: Path, layout: Layout, wanted: Rescaling, rng: np.random.Generator
         trace = traces.read_trace(file)
         if isinstance(trace, traces.Counts):
             return _spread(trace.seconds, trace.requests.astype(np.float64), 1.0, wanted, rng)
-        times = trace.times
+        times = trace
     elif layout.width is not None:
         return _spread(*_counted(file, rows, layout, layout.width), layout.width, wanted, rng)
     else:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections import Counter
+from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
@@ -95,7 +95,7 @@ class Tally:
         self._duplicates = 0
         self._reasons: Counter[tuple[str, str, str]] = Counter()
         self._errors: Counter[str] = Counter()
-        self._stages: dict[str, StageSums] = {}
+        self._stages: defaultdict[str, StageSums] = defaultdict(StageSums)
 
     def waiter(self, index: int) -> _Query:
         return _Query(self, index)
@@ -117,7 +117,7 @@ class Tally:
         for timing in outcome.timings:
             share = timing.executed / max(1, timing.batch)
             spent += share
-            sums = self._sums(timing.stage)
+            sums = self._stages[timing.stage]
             sums.queries += 1
             sums.batches += 1 / max(1, timing.batch)
             sums.queued += timing.queued
@@ -146,14 +146,8 @@ class Tally:
             stages=self._stages,
         )
 
-    def _sums(self, stage: str) -> StageSums:
-        sums = self._stages.get(stage)
-        if sums is None:
-            sums = self._stages[stage] = StageSums()
-        return sums
-
     def _lost(self, outcome: Outcome) -> None:
-        sums = self._sums(outcome.stage)
+        sums = self._stages[outcome.stage]
         if outcome.kind == message.DROPPED:
             sums.dropped += 1
         else:

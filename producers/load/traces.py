@@ -35,48 +35,34 @@ class Counts:
     requests: NDArray[np.int64]
 
 
-@dataclass(frozen=True, slots=True)
-class Times:
-    """When each request came, sorted."""
-
-    times: NDArray[np.float64]
-
-
 def arrivals(
     source: str | Path, *, seed: int = 0, scale: float = 1.0, speed: float = 1.0, duration: float | None = None
 ) -> NDArray[np.float64]:
-    """Due times of a load named by a trace file or by a process; the same arguments give the same times."""
+    """Due times, sorted, of a load named by a trace file or by a process; the same arguments give the same times.
+
+    `scale` makes more or fewer requests, `speed` compresses time, `duration` cuts (in seconds after `speed`). Raises
+    `UsageError` naming file and line.
+    """
+    rng = np.random.default_rng(seed)
     if isinstance(source, str) and is_process(source):
-        return _process(source, np.random.default_rng(seed), scale, speed, duration)
-    return read_arrivals(Path(source), seed=seed, scale=scale, speed=speed, duration=duration)
+        return _process(source, rng, scale, speed, duration)
+    trace = read_trace(Path(source))
+    if isinstance(trace, Counts):
+        times = schedule.from_counts(trace.seconds, trace.requests, rng, scale)
+    else:
+        times = schedule.scaled(trace, scale, rng)
+    due = schedule.paced(times, speed=speed, duration=duration)
+    if not len(due):
+        raise UsageError(f"{source}: no request is left at scale {scale}, speed {speed}, duration {duration}")
+    return due
 
 
 def is_process(source: str) -> bool:
     return source.partition(":")[0] in _PROCESSES and ":" in source
 
 
-def read_arrivals(
-    file: Path, *, seed: int = 0, scale: float = 1.0, speed: float = 1.0, duration: float | None = None
-) -> NDArray[np.float64]:
-    """Due times of the requests in a trace file of either form, sorted.
-
-    `scale` makes more or fewer requests, `speed` compresses time, `duration` cuts (in seconds after `speed`). Raises
-    `UsageError` naming file and line.
-    """
-    trace = read_trace(file)
-    rng = np.random.default_rng(seed)
-    if isinstance(trace, Counts):
-        times = schedule.from_counts(trace.seconds, trace.requests, rng, scale)
-    else:
-        times = schedule.scaled(trace.times, scale, rng)
-    due = schedule.paced(times, speed=speed, duration=duration)
-    if not len(due):
-        raise UsageError(f"{file}: no request is left at scale {scale}, speed {speed}, duration {duration}")
-    return due
-
-
-def read_trace(file: Path) -> Counts | Times:
-    """What the file holds. Raises `UsageError` naming file and line."""
+def read_trace(file: Path) -> Counts | NDArray[np.float64]:
+    """What the file holds: counts, or when each request came, sorted. Raises `UsageError` naming file and line."""
     try:
         with opened(file) as text:
             rows = csv.reader(text)
@@ -123,11 +109,11 @@ def _counts(file: Path, rows: Iterator[list[str]]) -> Counts:
     return Counts(np.array(seconds), np.array(requests, dtype=np.int64))
 
 
-def _times(file: Path, rows: Iterator[list[str]]) -> Times:
+def _times(file: Path, rows: Iterator[list[str]]) -> NDArray[np.float64]:
     times = [_number(file, line, "t", row[0], float) for line, row in enumerate(rows, start=2) if row]
     if not times:
         raise UsageError(f"{file}: no arrivals")
-    return Times(np.sort(np.array(times)))
+    return np.sort(np.array(times))
 
 
 def _number(file: Path, line: int, column: str, text: str, kind: Callable[[str], Any]) -> Any:

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from spillway.agents.cli.main import run
-from spillway.agents.live.operator.histories import Kept, Standing
+from spillway.agents.live.operator.histories import Kept
 from spillway.agents.live.operator.stored import write_file
+from spillway.checkpoint.logs import Fate
 from spillway.lineage.marks import Version
 from spillway.lineage.replication import Manifest
 from spillway.producers.client import Client
@@ -104,7 +105,7 @@ def test_a_served_pipeline_goes_on_from_what_the_operator_put_in(served, pipelin
 @pytest.mark.nightly
 def test_a_new_pipeline_begins_with_an_imported_state(served, pipeline, tmp_path, capsys):
     file = tmp_path / "other.safetensors"
-    kept = Kept(("learn", 0), Manifest(Version(1, 1)), Standing.DURABLE)
+    kept = Kept(("learn", 0), Manifest(Version(1, 1)), Fate.DURABLE)
     write_file(file, ({"seen": np.array([40, 0, 0]), "asked": ("x",)}, None), kept, "another")
     assert state(capsys, "import", pipeline, "learn", file, "--check")[0] == 0
     with served() as ask:

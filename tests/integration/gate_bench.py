@@ -10,12 +10,13 @@ from confluent_kafka.admin import AdminClient
 
 from spillway.agents.live.admin import Admin
 from spillway.agents.live.gate.pulled_input import committed_places
-from spillway.agents.live.spans import Span, SpanReader, bounds
+from spillway.agents.live.spans import SpanReader, bounds
 from spillway.agents.live.topics import ensure
 from spillway.agents.supervise.registry import entries
 from spillway.lineage import headers
 from spillway.lineage.hops import Hop
 from spillway.lineage.message import PREDICTION, Outcome
+from spillway.lineage.ports import Bounds
 from spillway.lineage.values import codec
 from spillway.producers.connection import ClientSettings
 from spillway.topology import topics
@@ -103,7 +104,7 @@ class GateBench:
             self._readers[name], self._read[name] = SpanReader(self.settings.confluent(), name), ([], {})
         messages, ends = self._read[name]
         spans = bounds(self.asking, name, range(PARTITIONS), 90)
-        news = {n: Span(max(span.start, ends.get(n, 0)), span.end) for n, span in spans.items()}
+        news = {n: Bounds(max(span.start, ends.get(n, 0)), span.end) for n, span in spans.items()}
         messages += list(self._readers[name].read(news, 90))  # all or nothing
         ends.update({n: span.end for n, span in spans.items()})
         return [*messages]

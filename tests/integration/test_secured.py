@@ -6,7 +6,6 @@ import pytest
 import trustme
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, load_pem_private_key
-from faust.transport.drivers.aiokafka import credentials_to_aiokafka_auth
 
 from spillway.agents.broker import EmbeddedBroker
 from spillway.agents.broker.ports import free_port
@@ -72,14 +71,9 @@ def test_the_client_gets_in(secured, settings, echo_pipeline):
         assert client.predict({"n": 1}).outputs == {"n": 1}
 
 
-@pytest.mark.parametrize("by", ["aiokafka", "faust"])
-def test_aiokafka_and_faust_get_in(secured, settings, echo_pipeline, by):
+def test_aiokafka_gets_in(secured, settings, echo_pipeline):
     topic = f"{echo_pipeline(bootstrap=secured[0], partitions=1).name}.schemas"
-    known = settings()
-    access = known.aiokafka()
-    if by == "faust":  # what its drivers make of the credentials
-        address = known.faust()["broker"][0].removeprefix("kafka://")
-        access = {"bootstrap_servers": address, **credentials_to_aiokafka_auth(known.faust()["broker_credentials"])}
+    access = settings().aiokafka()
 
     async def there_and_back():
         async with AIOKafkaProducer(**access) as producer:

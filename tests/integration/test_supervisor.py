@@ -45,10 +45,10 @@ class Run:
             run_dir,
             settings=settings or SupervisorSettings(restart=QUICK),
             groups=groups,
-            obituaries=obituaries,
             say=self.said.append,
-            on_ready=self.ready.set,
+            keep=lambda _now: self.ready.set() if self.supervisor.was_ready else None,
         )
+        self.supervisor.obituaries = obituaries
         self.thread = threading.Thread(target=self._run)
         self.thread.start()
 

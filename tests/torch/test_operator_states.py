@@ -9,9 +9,10 @@ import pytest
 import torch
 
 from spillway.agents.live.operator.changes import Reign, import_state, refuse_served, rewind
-from spillway.agents.live.operator.histories import Standing, kept_version, read_histories
+from spillway.agents.live.operator.histories import kept_version, read_histories
 from spillway.agents.live.operator.stored import Store
 from spillway.checkpoint.assembly import ChunkError
+from spillway.checkpoint.logs import Fate
 from spillway.checkpoint.manifests import version_digest
 from spillway.lineage.errors import CheckpointError, UsageError
 from spillway.lineage.marks import Mark, Version
@@ -263,9 +264,9 @@ def test_an_operator_who_is_overtaken_changes_nothing_and_is_told(settings, spec
     learn.write(states(5))
     kept = read_histories(settings, spec).kept(("learn", 0))
     assert [(str(each.version), each.standing) for each in kept] == [
-        ("e1.v1", Standing.DURABLE),
-        ("e2.v2", Standing.DEAD),
-        ("e3.v2", Standing.DURABLE),
+        ("e1.v1", Fate.DURABLE),
+        ("e2.v2", Fate.DEAD),
+        ("e3.v2", Fate.DURABLE),
     ]
 
 

@@ -94,7 +94,7 @@ class Mender:
         stranger = Consumer({**self._settings, "group.id": self._group}, logger=log)
         try:
             if withheld:
-                writer.withdraw(Turn(records, withheld), stranger.consumer_group_metadata(), within)
+                writer.write(Turn(records, withheld), stranger.consumer_group_metadata(), within, stand=False)
             else:
                 writer.write(Turn(records), None, within)
         except AbortedError as error:

@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections import Counter, deque
 from typing import TYPE_CHECKING, Any, Final
 
-from prometheus_client.registry import Collector
-
 from spillway.agents.core.estimates.observed import Transfer
-from spillway.agents.metrics import Distribution, Families, WaitsTold, by_one
+from spillway.agents.metrics import Distribution, Families, ProcessMetrics, WaitsTold, by_one
 from spillway.lineage import metric_names as names
 from spillway.lineage.flags import is_cut
 from spillway.lineage.message import DROPPED, FAILED, PREDICTION
@@ -26,12 +24,11 @@ _MOST_RECENT: Final = 50
 _MOST_TEXT: Final = 200  # characters
 
 
-class GateMetrics(Collector):
+class GateMetrics(ProcessMetrics):
     """The gate's numbers, the pipeline's score among them."""
 
     role = "gate"
     stage = "gate"
-    label = ""
 
     def __init__(self, pipeline: str, replica: int = 0, slo: float = 1.0) -> None:
         self.pipeline = pipeline
@@ -48,7 +45,7 @@ class GateMetrics(Collector):
         self.dead_letters: Counter[tuple[str, ...]] = Counter()  # by (reason,)
         self.committed: dict[int, int] = {}
         self.waits = WaitsTold()
-        self.stopped: dict[int, int] = {}  # by partition that lost what comes next: the position
+        self.stopped: dict[int, int] = {}
         self.latency = {kind: Distribution(slo) for kind in (PREDICTION, DROPPED, FAILED)}
         self.intake = Distribution()
         self.transfer = Transfer()  # from an outcome's timestamp to its commit

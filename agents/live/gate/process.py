@@ -39,7 +39,7 @@ from spillway.agents.live.gate.trace_exporter import TraceExporter
 from spillway.agents.live.gate.transaction import KafkaTransactions, TransactionalWriter
 from spillway.agents.live.gate.unassigned import GroupWatch
 from spillway.agents.live.groups import group_id, instance_id
-from spillway.agents.live.registry import Address, serve_metrics
+from spillway.agents.live.registry import Address, Registration
 from spillway.agents.live.spans import KafkaSpans, at_once
 from spillway.agents.metrics import Distribution
 from spillway.agents.run.gate import Gate
@@ -58,7 +58,6 @@ if TYPE_CHECKING:
     from pathlib import Path
     from types import FrameType
 
-    from spillway.lineage.limits import Limits
     from spillway.producers.connection import ClientSettings
     from spillway.topology.load import Pipeline
 
@@ -150,7 +149,9 @@ def serve(config: GateProcessConfig, stopping: Callable[[], bool]) -> None:
     name = config.pipeline.spec.name
     metrics = GateMetrics(name, config.replica, config.pipeline.spec.slo)
     pulled = pulled_input(config)
-    writer = transactional_writer(config)
+    largest = config.pipeline.spec.limits.merged().max_message_bytes + 2 * topics.HEADERS_BYTES
+    ident = instance_id(name, GATE, config.replica)
+    writer = TransactionalWriter(config.settings.confluent(), ident, max_message_bytes=largest)
     teller = Teller(config.settings, name, config.replica, metrics, config.plan_period)
     places, states = config.pipeline.spec.places, None
     if places:
@@ -168,7 +169,7 @@ def serve(config: GateProcessConfig, stopping: Callable[[], bool]) -> None:
         watch = GroupWatch(
             config.settings.confluent(), group_id(name, GATE), config.pipeline.spec.partitions, pulled.leave
         )
-        registration = serve_metrics(config.run_dir, metrics, config.metrics, gate.what_hangs, metrics.recent)
+        registration = Registration(config.run_dir, metrics, config.metrics, gate.what_hangs, metrics.recent)
         work(gate, lambda: stopping() or bool(gate.partitions) or bool(metrics.stopped))
         registration.mark_ready()
         log.info("gate %s.%d: serving", name, config.replica)
@@ -214,7 +215,7 @@ def build(
     """
     durability = states.logs if states is not None else None
     pipeline, settings = config.pipeline, config.settings.confluent()
-    spec, limits = pipeline.spec, limits_of(pipeline)
+    spec, limits = pipeline.spec, pipeline.spec.limits.merged()
     schemas = SchemaLog(config.settings, spec.name)
     schemas.open()
     names = GateTopics(topics.outcomes(spec.name), topics.egress(spec.name), topics.dead(spec.name))
@@ -264,15 +265,3 @@ def pulled_input(config: GateProcessConfig) -> KafkaPulledInput:
         lambda partition: complete(spans.bounds(topic, [partition]))[partition],
         lambda member_id: leave(settings, group_id(pipeline, GATE), member_id),
     )
-
-
-def transactional_writer(config: GateProcessConfig) -> TransactionalWriter:
-    return TransactionalWriter(
-        config.settings.confluent(),
-        instance_id(config.pipeline.spec.name, GATE, config.replica),
-        max_message_bytes=limits_of(config.pipeline).max_message_bytes + 2 * topics.HEADERS_BYTES,
-    )
-
-
-def limits_of(pipeline: Pipeline) -> Limits:
-    return pipeline.spec.limits.merged()

@@ -186,19 +186,12 @@ class TransactionalWriter:
         self.close()
         self._connect()
 
-    def write(self, turn: Turn, group: Any, within: float) -> None:
-        """Write `turn` in one transaction.
+    def write(self, turn: Turn, group: Any, within: float, *, stand: bool = True) -> None:
+        """Write `turn` in one transaction; unless it is to `stand`, readers of what is committed never see it.
 
         Raises `AbortedError` where nothing of it stands, `FencedError` when another gate has taken this one's place,
         and `SilentError` where the connection was given up without an answer: `open` is to be called next.
         """
-        self._transact(turn, group, within, stand=True)
-
-    def withdraw(self, turn: Turn, group: Any, within: float) -> None:
-        """Write `turn` and take it back: readers of what is committed never see it. Raises as `write` does."""
-        self._transact(turn, group, within, stand=False)
-
-    def _transact(self, turn: Turn, group: Any, within: float, *, stand: bool) -> None:
         try:
             self._attempt(turn, group, min(within, _KEPT_SECONDS), stand=stand)
             self._note_nodes()

@@ -11,10 +11,11 @@ from __future__ import annotations
 
 import os
 import time
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from spillway.agents.live.operator.histories import Histories, Standing
+from spillway.agents.live.operator.histories import Histories
 from spillway.agents.live.operator.stored import Store
 from spillway.agents.live.topics import ensure
 from spillway.checkpoint.assembly import ChunkError
@@ -218,69 +219,42 @@ _WAITING: Final = 120.0  # seconds for a lease in which all probes come back in 
 _MEMBERS: Final = "its members"  # whom we watch: all of them as one
 
 
-class _Look:
-    """One look at a shard."""
+def member_heard(settings: ClientSettings, spec: PipelineSpec, place: Place) -> Beat | None:
+    """A heartbeat of a member of the shard; None after a lease without one.
 
-    def __init__(self, settings: ClientSettings, spec: PipelineSpec, place: Place) -> None:
-        self.heard: Beat | None = None
-        self._place = place
-        self._name = f"operator-{os.urandom(6).hex()}"
-        self._topic = topics.beat(spec.name)
-        self._decoder = ReplicationDecoder()
-        self._lease = Lease(spec.stage(place[0]).required_state.lease)
-        self._reading = Reading(settings, [(self._topic, 0)], from_end=True)
-        self._producer = idempotent_producer(settings, self._topic, PATIENCE, {"linger.ms": 0})
-        self._sequence = 0
-
-    def run(self) -> Beat | None:
-        """Wait for a beat, or for a lease without one. Raises BrokerError where probes do not come back in time."""
-        began = time.monotonic()
-        watch = Watch(self._lease, _MEMBERS, began)
-        due = began
+    Raises BrokerError where probes do not come back in time, TopicError.
+    """
+    name, topic = f"operator-{os.urandom(6).hex()}", topics.beat(spec.name)
+    decoder, lease = ReplicationDecoder(), Lease(spec.stage(place[0]).required_state.lease)
+    with Reading(settings, [(topic, 0)], from_end=True) as reading, ExitStack() as stack:
+        producer = idempotent_producer(settings, topic, PATIENCE, {"linger.ms": 0})
+        stack.callback(producer.flush, 1)
+        sequence, began = 0, time.monotonic()
+        watch, due = Watch(lease, _MEMBERS, began), began
         while True:
             now = time.monotonic()
-            if now - began > _WAITING + self._lease.seconds:
-                raise BrokerError(f"{self._topic}: test records do not come back in time; is the broker overloaded?")
+            if now - began > _WAITING + lease.seconds:
+                raise BrokerError(f"{topic}: test records do not come back in time; is the broker overloaded?")
             if now >= due:
-                due = now + self._lease.beat
-                self._probe(watch, now)
-            for record in self._reading.read(min(0.02, self._lease.beat)):
-                if self._take(watch, record):
-                    return self.heard
-
-    def close(self) -> None:
-        self._producer.flush(1)
-        self._reading.close()
-
-    def _probe(self, watch: Watch, now: float) -> None:
-        self._sequence += 1
-        beat = Beat(*self._place, self._name, 0, ROLE, self._sequence, time.time_ns() // 1_000)
-        watch.probe_sent(now, self._sequence)
-        self._producer.produce(self._topic, encode(beat), self._name, 0)
-        self._producer.poll(0)
-
-    def _take(self, watch: Watch, record: Stored) -> bool:
-        try:
-            beat = self._decoder.beat(record.value or b"")
-        except WireError:  # of another release, or none: nobody can say whose it is
-            return False
-        if (beat.stage, beat.shard) != self._place:
-            return False
-        if beat.member == self._name:
-            return watch.probe_returned(time.monotonic(), beat.sequence)
-        if beat.role == ROLE:
-            return False
-        self.heard = beat
-        return True
+                due, sequence = now + lease.beat, sequence + 1
+                probe = Beat(*place, name, 0, ROLE, sequence, time.time_ns() // 1_000)
+                watch.probe_sent(now, sequence)
+                producer.produce(topic, encode(probe), name, 0)
+                producer.poll(0)
+            for record in reading.read(min(0.02, lease.beat)):
+                beat = _beat_in(record, decoder, place)
+                if beat is not None and beat.role != ROLE:
+                    return beat
+                if beat is not None and beat.member == name and watch.probe_returned(time.monotonic(), beat.sequence):
+                    return None
 
 
-def member_heard(settings: ClientSettings, spec: PipelineSpec, place: Place) -> Beat | None:
-    """A heartbeat of a member of the shard; None after a lease without one. Raises BrokerError, TopicError."""
-    look = _Look(settings, spec, place)
+def _beat_in(record: Stored, decoder: ReplicationDecoder, place: Place) -> Beat | None:
     try:
-        return look.run()
-    finally:
-        look.close()
+        beat = decoder.beat(record.value or b"")
+    except WireError:  # of another release, or none: nobody can say whose it is
+        return None
+    return beat if (beat.stage, beat.shard) == place else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -353,7 +327,7 @@ def check_rewind(histories: Histories, kept: Kept) -> None:
 
     To the newest that can be read a shard is rewound only where a record of its version log is damaged.
     """
-    if kept.standing is Standing.DEAD:
+    if kept.standing is Fate.DEAD:
         raise UsageError(
             f"{kept.version} is dead: a later epoch did not continue from it, or it depends on another stage's "
             "version that was lost. To use that state anyway, export it and import the file"

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from enum import Enum
 from typing import TYPE_CHECKING, Final
 
 from spillway.agents.run.log_reader import CONTROL, LogRecords
@@ -21,7 +20,7 @@ from spillway.lineage.marks import INITIAL, Mark, Version
 from spillway.lineage.replication import Base, Claim, Fence, Manifest
 from spillway.lineage.values.replication import ReplicationDecoder
 from spillway.producers.kafka.reading import Reading
-from spillway.producers.schema_log import SchemaLog
+from spillway.producers.schema_log import known_schemas
 from spillway.topology import topics
 
 if TYPE_CHECKING:
@@ -87,7 +86,7 @@ def kept_version(histories: Histories, place: Place, text: str | None) -> Kept:
     if not kept:
         raise UsageError(f"{where} has no version yet: its state is still what the model's initialize() gives")
     if text is None:
-        durable = [each for each in kept if each.standing is Standing.DURABLE]
+        durable = [each for each in kept if each.standing is Fate.DURABLE]
         if not durable:
             raise UsageError(f"{where} has no durable version yet; name one of {_listed(kept)}")
         return max(durable, key=lambda each: each.version.n)
@@ -103,21 +102,13 @@ def _listed(kept: Sequence[Kept]) -> str:
     return ", ".join(shown) + (f" and {len(kept) - _SHOWN} older" if len(kept) > _SHOWN else "")
 
 
-class Standing(Enum):
-    """What a version is worth."""
-
-    DURABLE = "durable"
-    OPEN = "open"  # complete, but it waits for versions of other stages
-    DEAD = "dead"  # cut off, or resting on a version that was
-
-
 @dataclass(frozen=True, slots=True)
 class Kept:
     """A version whose manifest is in the log."""
 
     place: Place
     manifest: Manifest
-    standing: Standing
+    standing: Fate  # OPEN: complete, but waiting for versions of other stages; DEAD: cut off, or resting on such a one
 
     @property
     def version(self) -> Version:
@@ -160,7 +151,7 @@ class Histories:
     def kept(self, place: Place) -> list[Kept]:
         """The versions in a shard's log, oldest first."""
         return [
-            Kept(place, manifest, self._judge(place, manifest.version) if counts else Standing.DEAD)
+            Kept(place, manifest, self._judge(place, manifest.version) if counts else Fate.DEAD)
             for manifest, counts in self._standing[place].values()
         ]
 
@@ -190,16 +181,14 @@ class Histories:
             return record, counts
         return None
 
-    def _judge(self, place: Place, version: Version) -> Standing:
+    def _judge(self, place: Place, version: Version) -> Fate:
         fate = self.logs.fate(Mark(*place, version))
-        return {Fate.DURABLE: Standing.DURABLE, Fate.DEAD: Standing.DEAD}.get(fate, Standing.OPEN)
+        return Fate.OPEN if fate is Fate.UNREAD else fate
 
 
 def read_histories(settings: ClientSettings, spec: PipelineSpec) -> Histories:
     """All version logs of a pipeline, up to where they end now. Raises BrokerError, TopicError, CheckpointError."""
-    schemas = SchemaLog(settings, spec.name)
-    schemas.relearn()
-    histories = Histories(spec, ReplicationDecoder(schemas.book))
+    histories = Histories(spec, ReplicationDecoder(known_schemas(settings, spec.name)))
     with Reading(settings, histories.partitions) as reading:
         for record in reading.to_the_end():
             histories.take(record)

@@ -21,8 +21,8 @@ from spillway.lineage.errors import UsageError, WireError
 from spillway.lineage.ids import MAX_REQUEST_ID
 from spillway.lineage.message import DeadLetter
 from spillway.lineage.values.codec import Decoder, encode_dead_letter
-from spillway.producers.kafka.reading import PATIENCE, Reading
-from spillway.producers.schema_log import SchemaLog
+from spillway.producers.kafka.reading import Reading
+from spillway.producers.schema_log import known_schemas
 from spillway.producers.table import write
 from spillway.topology import topics
 
@@ -90,9 +90,7 @@ class Letters:
         self._spec = spec
         self._topic = topics.dead(spec.name)
         self._ingress = topics.ingress(spec.name)
-        schemas = SchemaLog(settings, spec.name, timeout=PATIENCE)
-        schemas.relearn()
-        self._decoder = Decoder(spec.limits.merged(), schemas.book)
+        self._decoder = Decoder(spec.limits.merged(), known_schemas(settings, spec.name))
         self.noted: set[str] = set()  # places of letters whose queries were predicted when they were asked again
         self.unreadable = 0
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from spillway.lineage import headers as wire
 from spillway.lineage.limits import DEFAULT_LIMITS
 from spillway.lineage.values.codec import Decoder
-from spillway.producers.kafka.reading import PATIENCE, Reading, slots_of
-from spillway.producers.schema_log import SchemaLog
+from spillway.producers.kafka.reading import Reading, slots_of
+from spillway.producers.schema_log import known_schemas
 from spillway.topology import topics
 
 if TYPE_CHECKING:
@@ -22,8 +22,7 @@ def released(
 ) -> Outcome | None:
     """The newest outcome of that request id; None where there is none. Raises BrokerError, TopicError, WireError."""
     slots = slots_of(settings, topics.egress(pipeline))
-    schemas = SchemaLog(settings, pipeline, timeout=PATIENCE)
-    schemas.relearn()
+    schemas = known_schemas(settings, pipeline)
     found = None
     with Reading(settings, slots) as reading:
         for record in reading.to_the_end():
@@ -31,6 +30,6 @@ def released(
                 found = record
     if found is None:
         return None
-    outcome = Decoder(limits, schemas.book).released(found.value or b"")
+    outcome = Decoder(limits, schemas).released(found.value or b"")
     outcome.request_id = request_id
     return outcome

@@ -24,8 +24,8 @@ from spillway.lineage.ids import made_at
 from spillway.lineage.keys import partition_for
 from spillway.lineage.metric_names import GATE
 from spillway.lineage.values.codec import Decoder
-from spillway.producers.kafka.reading import PATIENCE, Reading, slots_of
-from spillway.producers.schema_log import SchemaLog
+from spillway.producers.kafka.reading import Reading, slots_of
+from spillway.producers.schema_log import known_schemas
 from spillway.topology import topics
 
 if TYPE_CHECKING:
@@ -130,10 +130,9 @@ class _Searching:
         return max(told) > sighting.offset if told else None
 
     def _outcome(self, sighting: Sighting) -> Outcome:
-        schemas = SchemaLog(self._settings, self._spec.name, timeout=PATIENCE)
-        schemas.relearn()
+        schemas = known_schemas(self._settings, self._spec.name)
         try:
-            return Decoder(self._spec.limits.merged(), schemas.book).released(sighting.value or b"")
+            return Decoder(self._spec.limits.merged(), schemas).released(sighting.value or b"")
         except WireError as error:
             raise BrokerError(f"the query's outcome is on the egress, but cannot be read: {error}") from error
 

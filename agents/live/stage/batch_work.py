@@ -217,46 +217,37 @@ class BatchWork:
 
     def __init__(
         self,
-        stage: str,
+        spec: StageSpec,
         models: Mapping[int, Model] | Sequence[Model],
         functions: UserFunctions,
         *,
         joins: bool,
-        model_name: str,
         version: str,
-        fixed: bool = False,
         signature: Signature | None,
         limits: Limits,
         guard: Guard | None = None,
-        caches: bool = False,
-        keeps: bool = False,
-        default: Mapping[str, Any] | None = None,
         lookups: Lookups | None = None,
     ) -> None:
-        """`caches`: whether answers are remembered; then a model sees no request's id or key.
+        """`version`: what its model says, unless the spec has one, or a worker says another.
 
-        `fixed`: whether it has this `version` whatever its workers say.
-
-        `keeps`: whether a batch keeps its outputs (`Batch.outputs`), as answers may be made of them.
-
-        `default`: the outputs for a query that is not answered in time. `lookups`: the tables that the stage is given.
+        `lookups`: the tables that the stage is given.
         """
-        self._default = default or {}
+        self._stage = spec.name
+        self._default = spec.default_outputs
         self._lookups = lookups
-        self._caches = caches
-        self._keeps = keeps
+        self._caches = spec.cache is not None  # answers are remembered: a model sees no request's id or key
+        self._keeps = spec.coding is not None  # a batch keeps its outputs, as answers may be made of them
         self.guard = guard or Guard()
-        self._stage = stage
         self._models = models
         self._functions = functions
         self._joins = joins
-        self._model_name = model_name
-        self._version = version
-        self._fixed = fixed
+        self._model_name = spec.model or _kind_of(spec)
+        self._version = str(spec.version or version)
+        self._fixed = spec.version is not None
         self._signature = signature
         self._limits = limits
         self._raised = functions.raised
-        self._raw = not (caches or keeps or functions.any)  # whether a model's outputs are only encoded
+        self._raw = not (self._caches or self._keeps or functions.any)  # whether a model's outputs are only encoded
 
     def run(self, instance: int, batch: Batch, seconds: float | None = None) -> Executed:
         """Run one batch; never raises for what a model or a query does.
@@ -466,33 +457,31 @@ class BatchWork:
         self, request: Request, shares: dict[str | None, dict[str, Any]], timings: list[StageTiming], flags: Flags
     ) -> dict[str | None, bytes]:
         parameters = request.parts[0].payload.message.parameters
+
+        def encode(target: str | None, outputs: dict[str, Any], flags: Flags) -> bytes:
+            if target is not None:
+                return codec.encode_query(Query(outputs, parameters, timings, flags), self._limits)
+            outcome = Outcome(PREDICTION, outputs=outputs, stage=self._stage, timings=timings, flags=flags)
+            return codec.encode_outcome(outcome, self._limits)
+
         payloads: dict[str | None, bytes] = {}
         same: dict[int, bytes] = {}  # a fan-out sends one encoding to every successor
         for target, outputs in shares.items():
             encoded = same.get(id(outputs))
             if encoded is None:
                 try:
-                    encoded = self._encoded(target, outputs, parameters, timings, flags)
+                    encoded = encode(target, outputs, flags)
                 except WireError as error:
                     if not flags or error.reason != reasons.TOO_LARGE:
                         raise
-                    encoded = self._encoded(target, outputs, parameters, timings, cut(self._stage))
+                    encoded = encode(target, outputs, cut(self._stage))
                 same[id(outputs)] = encoded
             payloads[target] = encoded
         return payloads
 
-    def _encoded(
-        self,
-        target: str | None,
-        outputs: dict[str, Any],
-        parameters: dict[str, Any],
-        timings: list[StageTiming],
-        flags: Flags,
-    ) -> bytes:
-        if target is not None:
-            return codec.encode_query(Query(outputs, parameters, timings, flags), self._limits)
-        outcome = Outcome(PREDICTION, outputs=outputs, stage=self._stage, timings=timings, flags=flags)
-        return codec.encode_outcome(outcome, self._limits)
+
+def _kind_of(spec: StageSpec) -> str:
+    return "ensemble" if spec.ensemble is not None else "variants" if spec.variants is not None else "emulated"
 
 
 def _keep(batch: Batch, place: int, output: Any) -> None:

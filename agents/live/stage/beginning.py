@@ -42,17 +42,19 @@ class Bound:
         if self._begun:
             return
         self._begun = True
-        timer = threading.Timer(self._seconds, os._exit, (1,))
-        timer.daemon = True
-        timer.start()
+        _end_within(self._seconds, 1)
 
 
 def ending(code: int) -> int:
     """Return an exit code, and see that the process ends with it, whatever threads and children a model has left."""
-    timer = threading.Timer(_LEFT, os._exit, (code,))
+    _end_within(_LEFT, code)
+    return code
+
+
+def _end_within(seconds: float, code: int) -> None:
+    timer = threading.Timer(seconds, os._exit, (code,))
     timer.daemon = True
     timer.start()
-    return code
 
 
 class Serving:

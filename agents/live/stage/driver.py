@@ -64,8 +64,6 @@ class DriverParts:
     clock: Clock
     spans: Spans
     decoder: Decoder
-    period: float
-    """Seconds between two words of its state to the other stages."""
     threads: int
     """Workers that are there from the start."""
     crew: Crew | Members | VariantCrews | None = None
@@ -145,8 +143,7 @@ def _core(config: StageConfig, parts: DriverParts, route: Any) -> StageCore:
     """Build the core, and show its figures; members and their route hear of its lanes."""
     metrics, crew = parts.metrics, parts.crew
     core = build_core(
-        *(config.pipeline, config.spec, config.replica, config.policy),
-        period=parts.period,
+        config,
         durability=parts.logs,
         threads=parts.threads,
         steps=build_steps(config.spec, parts),

@@ -16,7 +16,8 @@ import mmap
 import os
 import struct
 import time
-from typing import TYPE_CHECKING, Final
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from spillway.agents.core.actions import Failed, Work
 from spillway.agents.core.deaths import Care, Deaths, place_of
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
     import asyncio
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
     from pathlib import Path
-    from types import TracebackType
 
     from spillway.agents.core.deaths import Place
     from spillway.agents.core.request import Request
@@ -154,23 +154,24 @@ class Guard:
         self._timeout = timeout
         self._folder = folder
         self._under_way = None if folder is None else UnderWay(folder, slots, most)
-        self._running: dict[int, _Running] = {}  # by slot
+        self._running: dict[int, _Run] = {}  # by slot
         self._timer: asyncio.TimerHandle | None = None
 
     # What runs -------------------------------------------------------------------------------------------------
 
-    def running(self, slot: int, requests: Sequence[Request]) -> _Running:
-        return _Running(self, slot, requests)
-
-    def entered(self, run: _Running) -> None:
+    @contextmanager
+    def running(self, slot: int, requests: Sequence[Request]) -> Iterator[None]:
+        """Say that a model runs some requests, until the context ends."""
+        run = _Run(requests, time.monotonic())
         if self._under_way is not None:
-            self._under_way.begin(run.slot, [place_of(request) for request in run.requests])
-        self._running[run.slot] = run
-
-    def left(self, run: _Running) -> None:
-        self._running.pop(run.slot, None)
-        if self._under_way is not None:
-            self._under_way.end(run.slot)
+            self._under_way.begin(slot, [place_of(request) for request in requests])
+        self._running[slot] = run
+        try:
+            yield
+        finally:
+            self._running.pop(slot, None)
+            if self._under_way is not None:
+                self._under_way.end(slot)
 
     @property
     def busy(self) -> set[Place]:
@@ -228,25 +229,11 @@ class Guard:
             self._under_way.close()
 
 
-class _Running:
-    """A model's run of some requests; the context that says so."""
+class _Run(NamedTuple):
+    """A model's run of some requests."""
 
-    __slots__ = ("_guard", "began", "requests", "slot")
-
-    def __init__(self, guard: Guard, slot: int, requests: Sequence[Request]) -> None:
-        self._guard = guard
-        self.slot = slot
-        self.requests = requests
-        self.began = 0.0
-
-    def __enter__(self) -> None:
-        self.began = time.monotonic()
-        self._guard.entered(self)
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._guard.left(self)
+    requests: Sequence[Request]
+    began: float
 
 
 def place_text(request: Request) -> str:

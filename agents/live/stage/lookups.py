@@ -98,25 +98,23 @@ class Lookups:
     def __exit__(self, *exception: object) -> None:
         self._open.close()
 
-    def read(self) -> None:
-        """Wait until all are read to their ends, each for as long as that may take."""
+    def read(self, *, own: bool = False) -> None:
+        """Wait until all are read to their ends, each for as long as that may take.
+
+        Those of which no more than what is `own` is to be followed are waited for apart: when that is known.
+        """
         for table, published in self._tables.values():
-            if not table.own:  # which partitions that is, is not known yet
+            if table.own is own:
                 published.read()
-        for followed in self._generations.values():
-            followed.wait()
+        if not own:
+            for followed in self._generations.values():
+                followed.wait()
 
     def own(self, partitions: Collection[int]) -> None:
         """Follow what is in these partitions, of the tables of which no more is to be."""
         for table, published in self._tables.values():
             if table.own:
                 published.follow(partitions)
-
-    def read_own(self) -> None:
-        """Wait as `read` does, for those tables."""
-        for table, published in self._tables.values():
-            if table.own:
-                published.read()
 
     def row(self, name: str, key: str) -> tuple[Row | None, bool]:
         """A key's row of a table, and whether that may be out of date."""

@@ -20,7 +20,7 @@ from spillway.agents.core.routes.ensemble import EVERYWHERE, Ensemble, Rules, We
 from spillway.agents.learning.chosen import selection_of
 from spillway.agents.live.stage.cached import size_of
 from spillway.agents.live.stage.lookups import WEIGHTS, key_of
-from spillway.agents.live.stage.parts import Known, check_remembers, known_of_hello, lane_of
+from spillway.agents.live.stage.parts import Known, build_lane, check_remembers, known_of_hello
 from spillway.agents.models.contract import copied
 from spillway.agents.models.raised import RaisedLog, words_of
 from spillway.agents.run.emission import about
@@ -127,8 +127,33 @@ class MemberWork:
             return Failed(reasons.BAD_RESULT, f"the member's {self._answer!r} cannot be kept: {words_of(error)}")
 
 
-class Members:
-    """The workers of all members of one front (`spillway.agents.run.stage_context.Workers`).
+class LaneCrews:
+    """The workers of all lanes of one front (`spillway.agents.run.stage_context.Workers`)."""
+
+    _crews: dict[str, Crew]
+    _by_lane: dict[int, Crew]  # those that finish, too
+
+    def submit(self, worker: int, batch: Batch) -> None:
+        lane, number = parts_of(worker)
+        self._by_lane[lane].submit(number, batch)
+
+    def resize(self, _count: int) -> None:
+        """Nothing: each lane has a count of its own."""
+
+    def wanted(self) -> dict[str, int]:
+        return {name: crew.wanted for name, crew in self._crews.items()}
+
+    @property
+    def busy(self) -> set[Place]:
+        return set().union(*(crew.busy for crew in self._by_lane.values()))
+
+    def close(self, timeout: float) -> bool:
+        closed = [crew.close(timeout) for crew in {*self._crews.values(), *self._by_lane.values()}]
+        return all(closed)
+
+
+class Members(LaneCrews):
+    """The workers of all members of one front.
 
     Members come and go while it serves, as the table of sizes says (`follow`). A new one is a lane once a worker of its
     has loaded; until then, and where it does not load, the others go on without it. One that is gone from the table
@@ -144,7 +169,7 @@ class Members:
         self._config, self._maker = config, crews
         self._crews = {name: self._crew(name) for name in ensemble.members}
         self._numbers = {name: number for number, name in enumerate(ensemble.members)}
-        self._by_lane = dict(enumerate(self._crews.values()))  # those that finish, too
+        self._by_lane = dict(enumerate(self._crews.values()))
         self._joining: dict[str, asyncio.Task[None]] = {}
         self._leaving: set[asyncio.Task[None]] = set()
         self._closed = False
@@ -200,24 +225,9 @@ class Members:
         self._by_lane[number] = self._crews[name]
         self._crews[name].begin(CrewLane(number, self._driver), MemberWork(self._work, self._answer, caches=caches))
 
-    def submit(self, worker: int, batch: Batch) -> None:
-        lane, number = parts_of(worker)
-        self._by_lane[lane].submit(number, batch)
-
-    def resize(self, _count: int) -> None:
-        """Nothing: each member says how many it has."""
-
-    def wanted(self) -> dict[str, int]:
-        return {name: crew.wanted for name, crew in self._crews.items()}
-
-    @property
-    def busy(self) -> set[Place]:
-        return set().union(*(crew.busy for crew in self._by_lane.values()))
-
     def close(self, timeout: float) -> bool:
         self._closed = True
-        closed = [crew.close(timeout) for crew in {*self._crews.values(), *self._by_lane.values()}]
-        return all(closed)
+        return super().close(timeout)
 
     # Members come and go -------------------------------------------------------------------------------------------
 
@@ -287,7 +297,7 @@ class Members:
                 break
         self.troubles.pop(name, None)
         if name not in self._numbers:
-            self._numbers[name] = self._lanes.add(name, *lane_of(self._config, self._specs[name]))
+            self._numbers[name] = self._lanes.add(name, *build_lane(self._config, self._specs[name]))
         log.info("%s: member %s serves from now on", self._config.stage, name)
         self._serve(name)
         self._retire_gone()

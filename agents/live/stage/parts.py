@@ -43,7 +43,6 @@ if TYPE_CHECKING:
     from spillway.checkpoint.durability import Durability
     from spillway.checkpoint.logs import Logs
     from spillway.checkpoint.reign import Reign
-    from spillway.lineage.limits import Limits
     from spillway.topology.load import Pipeline
     from spillway.topology.spec import PipelineSpec, StageSpec
 
@@ -113,37 +112,21 @@ def known_of_hello(hello: Mapping[str, Any]) -> Known:
 
 
 def build_work(
-    pipeline: Pipeline,
-    spec: StageSpec,
-    models: Mapping[int, Model],
-    known: Known,
-    limits: Limits,
-    guard: Guard,
-    lookups: Lookups | None = None,
+    config: StageConfig, models: Mapping[int, Model], known: Known, guard: Guard, lookups: Lookups | None = None
 ) -> BatchWork:
-    graph = pipeline.graph
+    graph, spec = config.pipeline.graph, config.spec
     joins = graph.is_join(spec.name)
-    signature = stage_signature(spec, known)
     return BatchWork(
-        spec.name,
+        spec,
         models,
         UserFunctions(spec, graph.successors[spec.name], partial(graph.expected, spec.name)),
         joins=joins,
-        model_name=spec.model or _kind_of(spec),
-        version=str(spec.version or known.version),
-        fixed=spec.version is not None,
-        signature=signature if joins else None,
-        limits=limits,
+        version=known.version,
+        signature=stage_signature(spec, known) if joins else None,
+        limits=config.pipeline.spec.limits.merged(),
         guard=guard,
-        caches=spec.cache is not None,
-        keeps=spec.coding is not None,
-        default=spec.default_outputs,
         lookups=lookups,
     )
-
-
-def _kind_of(spec: StageSpec) -> str:
-    return "ensemble" if spec.ensemble is not None else "variants" if spec.variants is not None else "emulated"
 
 
 def check_remembers(place: str, spec: StageSpec, known: Known) -> None:
@@ -160,13 +143,15 @@ def stage_signature(spec: StageSpec, known: Known) -> Signature | None:
     return Signature(inputs) if inputs else None
 
 
+def period_for(config: StageConfig) -> float:
+    """Return the seconds between two words of a replica to the other stages."""
+    stages = config.pipeline.spec.stages
+    return config.plan_period or period_of((config.policy or stage.policy for stage in stages), load_policy)
+
+
 def build_core(
-    pipeline: Pipeline,
-    spec: StageSpec,
-    replica: int,
-    policy: str | None,
+    config: StageConfig,
     *,
-    period: float | None = None,
     durability: Durability | None = None,
     threads: int | None = None,
     steps: Sequence[Step] = (),
@@ -175,58 +160,44 @@ def build_core(
 ) -> StageCore:
     """Build the core with its policy; durations start from the stage's profile and are then measured.
 
-    `period`: see `build_view`; without one it is as the policies say. `durability` is needed behind a stateful stage.
-    `threads`: workers that are there from the start, where these are not all that the spec names. `steps`: of its
-    sections (`spillway.agents.live.stage.steps`). `route`: of its ensemble or variants. `payload_bytes`: see `Rule`.
+    `durability` is needed behind a stateful stage. `threads`: workers that are there from the start, where these are
+    not all that the spec names. `steps`: of its sections (`spillway.agents.live.stage.driver`). `route`: of its
+    ensemble or variants. `payload_bytes`: see `Rule`.
     """
-    batcher, rule, learns = _decider(pipeline, spec, replica, policy, period, threads)
+    graph, spec = config.pipeline.graph, config.spec
+    batcher, rule, learns = _decider(config, spec, threads)
     rule = replace(rule, payload_bytes=payload_bytes)
     options: dict[str, Any] = {"rule": rule, "queue_limit": spec.queue, "durability": durability}
     options["steps"] = [*steps, *learns]
     if route is None:
-        return StageCore(pipeline.graph, spec.name, batcher, **options)
-    lanes = _lanes(pipeline, spec, replica, policy, period, route)
-    return LanedCore(pipeline.graph, spec.name, lanes, route, **options)
+        return StageCore(graph, spec.name, batcher, **options)
+    return LanedCore(graph, spec.name, _lanes(config, route), route, **options)
 
 
-def build_stateful_core(
-    pipeline: Pipeline,
-    spec: StageSpec,
-    replica: int,
-    policy: str | None,
-    *,
-    reign: Reign[Any],
-    logs: Logs,
-    period: float | None = None,
-) -> StatefulCore:
-    """Build the core of one reign over a shard. `logs`: of all stateful stages; the rest as for `build_core`."""
-    batcher, rule, learns = _decider(pipeline, spec, replica, policy, period)
+def build_stateful_core(config: StageConfig, *, reign: Reign[Any], logs: Logs) -> StatefulCore:
+    """Build the core of one reign over a shard, which is the config's replica. `logs`: of all stateful stages."""
+    graph, spec = config.pipeline.graph, config.spec
+    batcher, rule, learns = _decider(config, spec)
     return StatefulCore(
-        pipeline.graph, spec.name, batcher, reign=reign, logs=logs, rule=rule, steps=learns, queue_limit=spec.queue
+        graph, spec.name, batcher, reign=reign, logs=logs, rule=rule, steps=learns, queue_limit=spec.queue
     )
 
 
 def _decider(
-    pipeline: Pipeline,
-    spec: StageSpec,
-    replica: int,
-    policy: str | None,
-    period: float | None,
-    threads: int | None = None,
-    duration: Callable[[int], float] | None = None,
+    config: StageConfig, spec: StageSpec, threads: int | None = None, duration: Callable[[int], float] | None = None
 ) -> tuple[Batcher, Rule, list[Step]]:
-    if period is None:
-        period = period_of((policy or stage.policy for stage in pipeline.spec.stages), load_policy)
+    """Build what decides for a stage, or for a member or variant (`spec`: it as a stage by itself)."""
+    pipeline = config.pipeline
     paths = PathPredictor() if pipeline.graph.is_chooser(spec.name) else None
-    view = build_view(pipeline, spec, replica, period, paths)
+    view = build_view(config, spec, paths)
     if duration is not None:  # of a variant, which its policy judges by its own profile
         own = StageFacts(spec.batching.most, duration, max(1, spec.worker_count))  # it may have none at first
         view = replace(view, facts={**view.facts, spec.name: own})
     batcher = Batcher(
-        make(selected(policy or spec.policy or DEFAULT, load_policy), view),
+        make(selected(config.policy or spec.policy or DEFAULT, load_policy), view),
         max_batch=spec.batching.most,
         delay=spec.batching.delay,
-        workers=spec.workers.of_front(replica) if threads is None else threads,
+        workers=spec.workers.of_front(config.replica) if threads is None else threads,
         duration=Estimate(duration or pipeline.durations.get(spec.name)),
         limits=limits(spec.batching.limit, spec.batching.objective, spec.batching.most),
     )
@@ -234,61 +205,40 @@ def _decider(
     return batcher, rule, [] if paths is None else [paths]
 
 
-def _lanes(
-    pipeline: Pipeline, spec: StageSpec, replica: int, policy: str | None, period: float | None, route: Combines
-) -> Lanes:
+def _lanes(config: StageConfig, route: Combines) -> Lanes:
+    spec = config.spec
     of = spec.member if spec.variants is None else spec.variant
     takes = {} if spec.variants is None else {each.name: each.duration for each in variants_of(spec.variants)}
     lanes, caches = {}, {}
     for name in spec.lanes:
-        lanes[name], cache = _lane(pipeline, of(name), replica, policy, period, takes.get(name))
+        lanes[name], cache = build_lane(config, of(name), takes.get(name))
         if cache is not None:
             caches[name] = cache
     return Lanes(lanes, route, spec.queue, caches, Keys(spec.name, "").of)
 
 
 def build_lane(
-    pipeline: Pipeline, spec: StageSpec, name: str, replica: int, policy: str | None, period: float
-) -> Batcher:
-    """One more lane of a stage, of a variant that the spec has."""
-    assert spec.variants is not None  # the caller has looked
-    takes = {each.name: each.duration for each in variants_of(spec.variants)}[name]
-    return _decider(pipeline, spec.variant(name), replica, policy, period, threads=0, duration=takes)[0]
-
-
-def _lane(
-    pipeline: Pipeline,
-    own: StageSpec,
-    replica: int,
-    policy: str | None,
-    period: float | None,
-    duration: Callable[[int], float] | None = None,
+    config: StageConfig, own: StageSpec, duration: Callable[[int], float] | None = None
 ) -> tuple[Batcher, PredictionCache[Ticket] | None]:
-    batcher = _decider(pipeline, own, replica, policy, period, threads=0, duration=duration)[0]
+    """Build what a lane is made of; `own`: its member or variant as a stage by itself, which takes a `duration`."""
+    batcher = _decider(config, own, threads=0, duration=duration)[0]
     return batcher, None if own.cache is None else PredictionCache[Ticket](own.cache.bytes)
 
 
-def lane_of(config: StageConfig, own: StageSpec) -> tuple[Batcher, PredictionCache[Ticket] | None]:
-    """What makes a lane of a member (`own`: it as a stage by itself) that comes while its stage serves."""
-    return _lane(config.pipeline, own, config.replica, config.policy, config.plan_period)
-
-
-def build_view(
-    pipeline: Pipeline, spec: StageSpec, replica: int, period: float, paths: PathPredictor | None = None
-) -> StageView:
-    """Say where a replica's policy stands; it hears the others once a `period`, in seconds.
+def build_view(config: StageConfig, spec: StageSpec, paths: PathPredictor | None = None) -> StageView:
+    """Say where the policy of a replica of `spec` stands.
 
     `paths` foretells what this stage itself will choose; of the choices of later stages nothing is known.
     """
     told = None if paths is None else paths.expected
     return StageView(
         spec.name,
-        replica=replica,
-        instances=spec.workers.of_front(replica),
-        slo=pipeline.spec.slo,
-        facts=_facts(pipeline),
-        successors=pipeline.graph.successors,
-        period=period,
+        replica=config.replica,
+        instances=spec.workers.of_front(config.replica),
+        slo=config.pipeline.spec.slo,
+        facts=_facts(config.pipeline),
+        successors=config.pipeline.graph.successors,
+        period=period_for(config),
         foresight={} if told is None else {"predicted": lambda request, share: told(request.parts[0].kind, share)},
     )
 

@@ -15,13 +15,12 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
-from spillway.agents.core.policies import period_of
 from spillway.agents.core.pool import Pool
 from spillway.agents.live.clock import Clock, since_boot
 from spillway.agents.live.consumer.app import FaustInput, StageApp, build, rehearse
 from spillway.agents.live.groups import Membership, group_id, instance_id
 from spillway.agents.live.output import Output
-from spillway.agents.live.registry import serve_metrics, turns
+from spillway.agents.live.registry import Registration, turns
 from spillway.agents.live.sizes import Sizes
 from spillway.agents.live.spans import KafkaSpans
 from spillway.agents.live.stage.beginning import (
@@ -58,7 +57,6 @@ from spillway.agents.live.stage.variant_figures import VariantFigures
 from spillway.agents.live.stage.variants import VariantCrews
 from spillway.agents.live.stage.waiting import wait_to_take
 from spillway.agents.metrics import StageMetrics, marks_histogram
-from spillway.agents.models.loading import load_policy
 from spillway.agents.run.log_reader import LogsFeed
 from spillway.agents.run.planner import without_words
 from spillway.agents.workers.forks import isolate_children
@@ -79,9 +77,9 @@ if TYPE_CHECKING:
 
     from spillway.agents.core.laned_stage import LanedCore
     from spillway.agents.core.policy import StageFacts
-    from spillway.agents.core.routes.variants import Variants
     from spillway.agents.live.stage.batch_work import BatchWork
     from spillway.agents.live.stage.crew import Crews
+    from spillway.agents.live.stage.driver import Built
     from spillway.agents.live.stage.extras import Beside
     from spillway.agents.live.stage.guard import Guard
     from spillway.agents.live.stage.parts import Known
@@ -234,8 +232,6 @@ class StageProcess(Serving):
         self._beside = beside
         self._lookups = lookups
         self._name = config.pipeline.spec.name
-        stages = config.pipeline.spec.stages
-        self._period = config.plan_period or period_of((config.policy or stage.policy for stage in stages), load_policy)
         self._limits = config.pipeline.spec.limits.merged()
         self._metrics = StageMetrics(
             self._name, config.stage, config.replica, queue_limit=config.spec.queue, instances=len(copies)
@@ -262,7 +258,7 @@ class StageProcess(Serving):
         logs = self._follow_states(loop)
         guard = build_guard(config.spec, folder_of(config.run_dir, self._name, config.stage))
         given = None if config.spec.ensemble is not None else self._lookups
-        work = build_work(config.pipeline, config.spec, self._models, self._known, self._limits, guard, given)
+        work = build_work(config, self._models, self._known, guard, given)
         driver, planner = self._driver(self._schemas, logs, guard, work)
         self._on_news = driver.durability_changed
         self._on_deaf = driver.crashed
@@ -294,15 +290,15 @@ class StageProcess(Serving):
             driver.extras.begin()
         self._follow_sizes(workers, loop)
         if self._renewing is not None:
-            self._renewing.begin(driver)
-        registration = serve_metrics(self._config.run_dir, self._metrics, self._config.metrics, turns(loop))
+            self._renewing.begin()
+        registration = Registration(self._config.run_dir, self._metrics, self._config.metrics, turns(loop))
         drained = False
         look_through_rarely()
         planner.follow(self._kafka)
         planning = loop.create_task(planner.run(output, driver.tick))
         planning.add_done_callback(driver.planning_ended)
         try:
-            await output.know(self._onward())
+            await output.know(topics.onward(self._name, config.pipeline.graph.successors[config.stage]))
 
             def began() -> None:
                 registration.mark_ready()
@@ -374,10 +370,7 @@ class StageProcess(Serving):
             self._states.reader.read_to_ends(read.set)
             await read.wait()
         if self._lookups is not None:
-            await asyncio.to_thread(self._lookups.read_own)
-
-    def _onward(self) -> tuple[str, ...]:
-        return topics.onward(self._name, self._config.pipeline.graph.successors[self._config.stage])
+            await asyncio.to_thread(self._lookups.read, own=True)
 
     async def _start(self, app: StageApp) -> None:
         while self._states is not None and not self._states.ready:  # noqa: ASYNC110 - once, for some milliseconds
@@ -396,7 +389,6 @@ class StageProcess(Serving):
                 clock=self._clock,
                 spans=KafkaSpans(config.settings.confluent()),
                 decoder=Decoder(self._limits, schemas.book),
-                period=self._period,
                 threads=len(self._models),
                 crew=self._crew,
                 beside=self._beside,
@@ -410,14 +402,14 @@ class StageProcess(Serving):
         self._rereading = built.rereading
         self._facts = cast("dict[str, StageFacts]", built.core.view.facts)  # which `build_core` has made
         if config.spec.variants is not None:
-            self._scale(cast("LanedCore", built.core), built.route)
+            self._scale(built, cast("LanedCore", built.core))
         if self._scaling is not None:
             self._scaling.begin(built.stage.planning_ended)
         return built.stage, built.planner
 
-    def _scale(self, core: LanedCore, route: Variants) -> None:
+    def _scale(self, built: Built, core: LanedCore) -> None:
         """Scale and renew the stage's variants, if they are to be."""
-        lanes = core.lanes
+        lanes, route = core.lanes, built.route
         section, crews = self._config.spec.variants, self._crew
         assert section is not None  # the caller has looked
         assert isinstance(crews, VariantCrews)
@@ -425,7 +417,7 @@ class StageProcess(Serving):
             self._scaling = Scaling(self._config, route, lanes, crews, self._sizes, self._clock)
             self._metrics.lanes = VariantFigures(lanes, route.stats, crews.wanted, self._scaling)
         if crews.registry is not None:
-            self._renewing = Renewing(self._config, crews.registry, crews, core, route, self._period)
+            self._renewing = Renewing(self._config, crews.registry, crews, core, route, built.stage)
 
     def _membership(self) -> Membership:
         config = self._config

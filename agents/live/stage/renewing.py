@@ -62,18 +62,17 @@ class Renewing:
         crews: VariantCrews,
         core: LanedCore,
         route: Variants,
-        period: float,
+        driver: Stage,
     ) -> None:
         self._config, self._models, self._crews = config, models, crews
-        self._core, self._route, self._period = core, route, period
+        self._core, self._route, self._driver = core, route, driver
         self._renewal = Renewal(crews.section)
-        self._driver: Stage | None = None
         self._closing: set[asyncio.Task[bool]] = set()
         self._said = ""
 
-    def begin(self, driver: Stage) -> None:
+    def begin(self) -> None:
         """Follow the table from now on. Call in the running loop."""
-        loop, self._driver = asyncio.get_running_loop(), driver
+        loop = asyncio.get_running_loop()
         self._models.follow(lambda: None if loop.is_closed() else loop.call_soon_threadsafe(self._look))
         self._look()
 
@@ -91,12 +90,10 @@ class Renewing:
         self._retire(over)
         assert renewal.coming is not None  # it has begun
         stage = self._config.with_variants(renewal.coming).spec
-        for name in renewal.coming.of:
-            if name not in self._crews.wanted():
-                batcher = build_lane(
-                    self._config.pipeline, stage, name, self._config.replica, self._config.policy, self._period
-                )
-                self._crews.add(stage, name, self._core.lanes.add(name, batcher))
+        for each in variants_of(renewal.coming):
+            if each.name not in self._crews.wanted():
+                lane = build_lane(self._config, stage.variant(each.name), each.duration)
+                self._crews.add(stage, each.name, self._core.lanes.add(each.name, *lane))
         self._crews.keep(renewal.needed)
         if renewal.needed:
             log.info("%s: loading new variants: %s", self._config.stage, ", ".join(renewal.needed))
@@ -118,7 +115,6 @@ class Renewing:
         log.info("%s: serves %d registered variants; %d drain", self._config.stage, len(section.of), len(gone))
 
     def _retire(self, names: Collection[str]) -> None:
-        assert self._driver is not None  # it was told
         self._driver.changed(lambda now: self._core.retire(now, names))
         self._crews.retire(names)
 

@@ -12,9 +12,8 @@ import logging
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from spillway.agents.core.actions import Failed, Ok
-from spillway.agents.core.lanes import parts_of
 from spillway.agents.core.routes.variants import Answered, Variants
-from spillway.agents.live.stage.members import CrewLane
+from spillway.agents.live.stage.members import CrewLane, LaneCrews
 from spillway.agents.live.stage.parts import Known, known_of_hello
 from spillway.lineage import reasons
 from spillway.lineage.errors import UsageError, WireError
@@ -27,7 +26,6 @@ if TYPE_CHECKING:
 
     from spillway.agents.core.actions import Executed, Result
     from spillway.agents.core.batching import Batch
-    from spillway.agents.core.deaths import Place
     from spillway.agents.core.request import Request
     from spillway.agents.live.stage.batch_work import BatchWork, Prepared
     from spillway.agents.live.stage.config import StageConfig
@@ -118,8 +116,8 @@ class VariantLane(CrewLane):
         self._tell(batch, done)
 
 
-class VariantCrews:
-    """The workers of all variants of the stage's front (`spillway.agents.run.stage_context.Workers`)."""
+class VariantCrews(LaneCrews):
+    """The workers of all variants of the stage's front."""
 
     def __init__(self, config: StageConfig, crews: Crews, registry: Models | None = None) -> None:
         """Call in a running loop. `registry`: the table that the variants are of.
@@ -134,7 +132,7 @@ class VariantCrews:
         self._counts = {name: crew.wanted for name, crew in self._crews.items()}
         self._gone: dict[int, Crew] = {}  # by lane, those that drain
         self._kept: frozenset[str] = frozenset()
-        self._by_lane = list(self._crews.values())
+        self._by_lane = dict(enumerate(self._crews.values()))
         self.names = list(self._crews)
         """By lane."""
         self._begun: tuple[Stage, BatchWork] | None = None
@@ -148,22 +146,21 @@ class VariantCrews:
 
     async def first(self) -> Known:
         """Start the workers; what one says of its inputs. Raises ModelError where a variant cannot be loaded."""
-        begun = [crew for crew in self._by_lane if crew.wanted]
+        begun = [crew for crew in self._by_lane.values() if crew.wanted]
         hellos = await asyncio.gather(*(crew.first() for crew in begun))
         return Known(signature=known_of_hello(hellos[0]).signature)
 
     def begin(self, driver: Stage, work: BatchWork) -> None:
         self._begun = driver, work
-        for lane, crew in enumerate(self._by_lane):
+        for lane, crew in self._by_lane.items():
             crew.begin(VariantLane(lane, driver, self.runs), VariantWork(work))
 
     def add(self, stage: StageSpec, name: str, lane: int) -> None:
         """Have the workers of one more variant, in the lane of this number, the next."""
         assert self._begun is not None  # the stage serves
         assert lane == len(self._by_lane)
-        crew = self._crews[name] = self._crew(stage, name)
+        crew = self._crews[name] = self._by_lane[lane] = self._crew(stage, name)
         self._counts[name] = crew.wanted
-        self._by_lane.append(crew)
         self.names.append(name)
         crew.begin(VariantLane(lane, self._begun[0], self.runs), VariantWork(self._begun[1]))
         crew.resize(crew.wanted)
@@ -187,13 +184,6 @@ class VariantCrews:
             del self._gone[lane]
         return over
 
-    def submit(self, worker: int, batch: Batch) -> None:
-        lane, number = parts_of(worker)
-        self._by_lane[lane].submit(number, batch)
-
-    def resize(self, _count: int) -> None:
-        """Nothing: each variant has a count of its own."""
-
     def follow(self, counts: Mapping[str, int]) -> None:
         """Have so many workers of each variant from now on, of others as many as the file says."""
         for name, crew in self._crews.items():
@@ -208,14 +198,3 @@ class VariantCrews:
 
     def deaths(self) -> dict[str, int]:
         return {name: crew.deaths for name, crew in self._crews.items()}
-
-    def wanted(self) -> dict[str, int]:
-        return {name: crew.wanted for name, crew in self._crews.items()}
-
-    @property
-    def busy(self) -> set[Place]:
-        return set().union(*(crew.busy for crew in self._by_lane))
-
-    def close(self, timeout: float) -> bool:
-        closed = [crew.close(timeout) for crew in self._by_lane]
-        return all(closed)

@@ -6,11 +6,11 @@ import asyncio
 import gc
 import logging
 from contextlib import ExitStack
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from spillway.agents.core.deaths import Suspects
-from spillway.agents.core.policies import period_of
 from spillway.agents.live.clock import Clock, since_boot
 from spillway.agents.live.groups import member_of
 from spillway.agents.live.output import Output
@@ -18,7 +18,7 @@ from spillway.agents.live.spans import KafkaSpans
 from spillway.agents.live.stage.batch_work import UserFunctions
 from spillway.agents.live.stage.beginning import transacted
 from spillway.agents.live.stage.guard import folder_of
-from spillway.agents.live.stage.parts import build_guard, build_view, known_of, stage_signature
+from spillway.agents.live.stage.parts import build_guard, build_view, known_of, period_for, stage_signature
 from spillway.agents.live.stateful.context import MemberContext
 from spillway.agents.live.stateful.control import control_of
 from spillway.agents.live.stateful.copies import Copies
@@ -31,7 +31,6 @@ from spillway.agents.live.states.beats import Beats, Standing
 from spillway.agents.live.states.standby import StandbyReader
 from spillway.agents.metrics import LOOK_SECONDS, StageMetrics, StateFigures, marks_histogram
 from spillway.agents.models.execution import Runner
-from spillway.agents.models.loading import load_policy
 from spillway.agents.run.appends import LogAppender
 from spillway.agents.run.emission import Emission
 from spillway.agents.run.inputs import OF_STATES, Inputs
@@ -96,9 +95,10 @@ class Speaker:
     def begin(self, primary: Primary) -> None:
         self.end()
         means, pipeline = self._means, self._config.pipeline
+        config = replace(self._config, replica=self._shard, plan_period=self._period)
         planner = self._planner = Planner(
             pipeline.spec,
-            build_view(pipeline, self._config.spec, self._shard, self._period),
+            build_view(config, config.spec),
             primary.core,
             clock=means.clock,
             decoder=self._decoder,
@@ -165,9 +165,7 @@ class Built:
         self._place = (spec.name, self._shard)
         root = not pipeline.graph.predecessors[spec.name]
         self.topic = topics.ingress(self._pipeline) if root else topics.stage_input(self._pipeline, spec.name)
-        self.period = config.plan_period or period_of(
-            (config.policy or each.policy for each in pipeline.spec.stages), load_policy
-        )
+        self.period = period_for(config)
         self.failed: asyncio.Future[None] = self._loop.create_future()  # raises what the process must end for
         self.metrics = StageMetrics(self._pipeline, spec.name, config.replica, queue_limit=spec.queue)
         self.metrics.label = name.rpartition("@")[0].removeprefix(f"{self._pipeline}.")
@@ -219,7 +217,8 @@ class Built:
     def _with(self, runner: Runner, model: StatefulModel, decoder: Decoder, kafka: KafkaLog) -> MemberContext:
         config, spec, graph, clock = self._config, self._config.spec, self._config.pipeline.graph, Clock()
         joins = graph.is_join(spec.name)
-        signature = stage_signature(spec, known_of(model))
+        known = known_of(model)
+        signature = stage_signature(spec, known)
         intake = Intake(
             predecessors=tuple(graph.predecessors[spec.name]),
             decoder=decoder,
@@ -245,12 +244,11 @@ class Built:
                 max_bytes=self._limits.max_letter_bytes + 2 * topics.HEADERS_BYTES,
             ),
             work=StatefulWork(
-                spec.name,
+                spec,
                 [],
                 UserFunctions(spec, graph.successors[spec.name], partial(graph.expected, spec.name)),
                 joins=joins,
-                model_name=spec.model or "",
-                version=str(spec.version or getattr(model, "version", "") or ""),
+                version=known.version,
                 signature=signature if joins else None,
                 limits=self._limits,
                 guard=build_guard(spec, folder_of(config.run_dir, self._pipeline, spec.name)),

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from spillway.agents.live.consumer.app import FaustInput, StageApp, build
 from spillway.agents.live.groups import Membership, group_id, member_label, member_of
-from spillway.agents.live.registry import serve_metrics, turns
+from spillway.agents.live.registry import Registration, turns
 from spillway.agents.live.stage import process as stage_process
 from spillway.agents.live.stage.beginning import (
     LAST_COMMIT,
@@ -111,7 +111,7 @@ class MemberProcess(Serving):
         built = Built(self._config, name, self._runner, self._model, self._schemas, self._kafka)
         app = build(built.topic, self._membership(), built.input, self._config.commit_interval)
         built.input.inputs.bounds = FaustInput(app).bounds
-        registration = serve_metrics(self._config.run_dir, built.metrics, self._config.metrics, turns(loop))
+        registration = Registration(self._config.run_dir, built.metrics, self._config.metrics, turns(loop))
         look_through_rarely()
         drained = False
         starting = loop.create_task(self._start(app, built))

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import threading
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from spillway.agents.live.stage.parts import build_stateful_core
@@ -322,10 +323,9 @@ class Reigns:
         return Publishing(where, epoch, core.durable_n, lambda: reign.recorded, machine, self._means)
 
     def _core(self, epoch: int, base: Version, period: float) -> StatefulCore:
-        config, spec = self._config, self._config.spec
-        reign: Reign[Any] = Reign(self._place, epoch, base, self._mode, spec.required_state.checkpoint_every)
-        where = (config.pipeline, spec, self._place[1])
-        return build_stateful_core(*where, config.policy, reign=reign, logs=self._logs, period=period)
+        config = replace(self._config, replica=self._place[1], plan_period=period)
+        reign: Reign[Any] = Reign(self._place, epoch, base, self._mode, config.spec.required_state.checkpoint_every)
+        return build_stateful_core(config, reign=reign, logs=self._logs)
 
     def _writer(
         self, epoch: int, base: Version, copies: Copies, retention: Retention

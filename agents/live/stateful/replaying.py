@@ -13,12 +13,13 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from spillway.agents.core.request import Request
-from spillway.agents.live.spans import Span, read_spans
+from spillway.agents.live.spans import read_spans
 from spillway.agents.models.raised import words_of
 from spillway.agents.models.stateful import Machine
 from spillway.agents.run.emission import about
 from spillway.agents.run.intake import PoisonError
 from spillway.lineage.errors import CheckpointError
+from spillway.lineage.ports import Bounds
 from spillway.producers.kafka.records import record_of
 
 if TYPE_CHECKING:
@@ -41,10 +42,10 @@ _WITHIN = 120.0
 def read_taken(settings: Mapping[str, Any], topic: str, batches: Iterable[Batch]) -> dict[tuple[int, int], Any]:
     """Read the input records of batches, by partition and offset. `settings` are confluent-kafka's; it blocks."""
     wanted = {(record.partition, record.offset) for batch in batches for record in batch.taken}
-    spans: dict[int, Span] = {}
+    spans: dict[int, Bounds] = {}
     for partition in {partition for partition, _ in wanted}:
         offsets = [offset for of, offset in wanted if of == partition]
-        spans[partition] = Span(min(offsets), max(offsets) + 1)
+        spans[partition] = Bounds(min(offsets), max(offsets) + 1)
     found = {}
     for message in read_spans(settings, topic, spans, _WITHIN):
         place = (message.partition(), message.offset())

@@ -93,12 +93,12 @@ class Far:
                 if frame["kind"] in kinds:
                     return frame
             try:
-                data = self.connection.recv(1 << 16)
+                count = self.connection.recv_into(self._reader.wanted())
             except ConnectionResetError:
                 return None
-            if not data:
+            if not count:
                 return None
-            self._reader.feed(data)
+            self._reader.received(count)
             self._came += self._reader.frames()
 
 

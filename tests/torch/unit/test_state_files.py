@@ -10,9 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks.state_copy import state_copy
-from spillway.agents.live.operator.histories import Kept, Standing
+from spillway.agents.live.operator.histories import Kept
 from spillway.agents.live.operator.stored import read_file, write_file
 from spillway.checkpoint import safetensors
+from spillway.checkpoint.logs import Fate
 from spillway.checkpoint.state_files import MAX_TENSORS, read, written
 from spillway.lineage.errors import CheckpointError, UsageError
 from spillway.lineage.marks import Version
@@ -84,7 +85,7 @@ def test_a_contradictory_file_is_refused(names, keys, said):
 
 # Files of states that an operator writes: whole or not at all. Reading one loads torch where it is installed.
 
-KEPT = Kept(("learn", 0), Manifest(Version(1, 2), digest=b"d" * 16), Standing.DURABLE)
+KEPT = Kept(("learn", 0), Manifest(Version(1, 2), digest=b"d" * 16), Fate.DURABLE)
 
 
 def test_a_file_is_written_whole_or_not_at_all(tmp_path):

@@ -15,7 +15,7 @@ from benchmarks.pard.rivals import setting_of
 from benchmarks.reference import TABLE, folder
 from spillway.agents.sim.simulation import simulate
 from spillway.lineage.errors import UsageError
-from spillway.producers.load.traces import read_arrivals
+from spillway.producers.load.traces import arrivals
 from spillway.topology.load import parse
 
 CHAIN = """
@@ -124,6 +124,6 @@ def test_it_is_the_references_bound():
         rows = [row for row in csv.DictReader(lines) if row["policy"] == "pard"]
     for row in rows:
         pipeline = from_artifact(folder().parent / "apps" / f"{row['app']}.json")
-        arrivals = read_arrivals(Path(folder() / f"{row['trace']}.csv.gz"))
-        found = bound.of(pipeline, arrivals, [int(each) for each in row["workers"].split()])
+        due = arrivals(Path(folder() / f"{row['trace']}.csv.gz"))
+        found = bound.of(pipeline, due, [int(each) for each in row["workers"].split()])
         assert round(100 * found.rate, 3) == float(row["clairvoyant_drop_pct"]), row["app"]

@@ -16,7 +16,7 @@ from benchmarks.pard.applications import from_artifact
 from benchmarks.reference import TABLE, compare, reference, rows
 from spillway.agents.cli.main import run as run_command
 from spillway.agents.sim.simulation import simulate
-from spillway.producers.load.traces import read_arrivals
+from spillway.producers.load.traces import arrivals
 
 ROOT = Path(__file__).resolve().parents[3]
 REFERENCE = Path(os.environ.get("SPILLWAY_REFERENCE") or ROOT.parent / "shared" / "reference")
@@ -44,7 +44,7 @@ def test_naive_agrees_with_the_reference(trace, app):
         ]
     result = simulate(
         from_artifact(REFERENCE.parent / "apps" / f"{app}.json"),
-        read_arrivals(REFERENCE / f"{trace}.csv.gz"),
+        arrivals(REFERENCE / f"{trace}.csv.gz"),
         workers=[int(count) for count in row["workers"].split()],
         dispatch="worker",
         policy="naive",

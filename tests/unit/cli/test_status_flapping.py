@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from spillway.agents.cli.commands import status as command
-from spillway.agents.live.registry import serve_metrics
+from spillway.agents.live.registry import Registration
 from spillway.agents.metrics import StageMetrics
 from spillway.agents.supervise import view
 from spillway.agents.supervise.child import Child, ChildPlan
@@ -20,7 +20,7 @@ from spillway.agents.supervise.service import PlaceMetrics
 def child(tmp_path, stage, deaths):
     """A place whose process has died so often without serving in between, and runs now."""
     made = Child(ChildPlan(stage, 0, "stage", ["true"]), tmp_path / f"{stage}.log", RestartPolicy(), 0.0)
-    made.life.established()
+    made.life.established = True
     made.life.step(0.0, exit_code=None, ready=False)
     for _ in range(deaths):
         made.life.step(made.life.due, exit_code=None, ready=True)
@@ -37,7 +37,7 @@ def status(tmp_path, monkeypatch):
     closing = []
 
     def run(*arguments, **deaths):
-        registration = serve_metrics(tmp_path, StageMetrics("p", "detect", 0))
+        registration = Registration(tmp_path, StageMetrics("p", "detect", 0))
         registration.mark_ready()
         places = PlaceMetrics("p", [child(tmp_path, stage, count) for stage, count in deaths.items()])
         closing.extend([registration, places])

@@ -10,7 +10,7 @@ from click.testing import CliRunner
 
 from spillway.agents.cli.commands import status as command
 from spillway.agents.live.gate.metrics import GateMetrics
-from spillway.agents.live.registry import serve_metrics
+from spillway.agents.live.registry import Registration
 from spillway.agents.supervise.registry import ServeEntry
 from spillway.agents.supervise.service import PlaceMetrics
 from tests import mock_cluster
@@ -31,7 +31,7 @@ def kafka():
 @pytest.fixture
 def status(tmp_path, monkeypatch, kafka):
     monkeypatch.setattr(command, "_INTERVAL_SECONDS", 0.0)
-    registration = serve_metrics(tmp_path, GateMetrics("p"))
+    registration = Registration(tmp_path, GateMetrics("p"))
     registration.mark_ready()
     waited = []
     places = PlaceMetrics("p", [], unanswered=lambda: waited[-1])

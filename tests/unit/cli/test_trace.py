@@ -25,7 +25,7 @@ def test_from_a_recipe_to_a_page(spillway, tmp_path):
     assert spillway("make", *recipe, "-o", "one.csv", "--seed", "3")[0] == 0
     assert spillway("make", *recipe, "-o", "two.csv", "--seed", "3")[0] == 0
     assert (tmp_path / "one.csv").read_bytes() == (tmp_path / "two.csv").read_bytes()
-    times = traces.read_arrivals(tmp_path / "one.csv")
+    times = traces.arrivals(tmp_path / "one.csv")
 
     code, out, _ = spillway("stat", "one.csv", "--json", "--service", "50ms")
     told = json.loads(out)
@@ -39,7 +39,7 @@ def test_from_a_recipe_to_a_page(spillway, tmp_path):
     assert "51.2 s" in out
 
     assert spillway("import", "one.csv", "-o", "half.csv.gz", "--speed", "2", "--rate", "70")[0] == 0
-    half = traces.read_arrivals(tmp_path / "half.csv.gz")
+    half = traces.arrivals(tmp_path / "half.csv.gz")
     assert len(half) / half[-1] == pytest.approx(70, rel=0.05)
 
     assert spillway("plot", "<b>.csv", "-o", "page.html")[0] == 2  # no such file

@@ -25,7 +25,7 @@ def test_a_gateway_whose_client_has_failed_for_good_is_not_ready_and_ends():
     async def run():
         pipelines = Pipelines([Pipeline.parse(FILE)], ClientSettings(bootstrap="127.0.0.1:1"))
         served = pipelines.served["one"]
-        loss = asyncio.create_task(pipelines.wait_for_loss())
+        loss = asyncio.create_task(pipelines.lost.wait())
         served.client = Client(OutcomeTimeoutError("no outcome", "an-id"))
         answered = await served.ask(Asked({}, ask_of({})), "json")
         assert (answered.status.http, answered.request_id, pipelines.ready) == (504, "an-id", True)

@@ -15,7 +15,7 @@ validator = pytest.importorskip("openapi_spec_validator", reason="make env insta
 
 INPUTS = {"x": InputSpec(dtype="float32", shape=(2, None)), "name": InputSpec(dtype="str"), "more": InputSpec()}
 SIGNATURE = Signature("plates.v1", INPUTS, {"y": InputSpec(dtype="int")}, needs=False)
-DOCUMENT = document([SIGNATURE, Signature("other", {}, None, needs=True)])
+DOCUMENT = document([SIGNATURE, Signature("other", {}, None, needs=True)], "1")
 
 
 def fits(schema, value):

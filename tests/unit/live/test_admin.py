@@ -11,8 +11,9 @@ from spillway.agents.live.gate import pulled_input
 from spillway.agents.live.gate.blocking import complete
 from spillway.agents.live.gate.fencing import UnheardError
 from spillway.agents.live.gate.pulled_input import KafkaPulledInput
-from spillway.agents.live.spans import Span, near, offsets
+from spillway.agents.live.spans import near, offsets
 from spillway.lineage.errors import BrokerError, OustedError
+from spillway.lineage.ports import Bounds
 from spillway.producers.patience import UnansweredError
 
 
@@ -138,5 +139,5 @@ def test_a_partition_without_a_leader_has_no_end_below_its_beginning(monkeypatch
 
 def test_offsets_that_lie_near_each_other_are_read_in_one_go():
     assert near([]) == []
-    assert near([7, 5, 6]) == [Span(5, 8)]
-    assert near([5, 505, 506, 1100], apart=500) == [Span(5, 507), Span(1100, 1101)]
+    assert near([7, 5, 6]) == [Bounds(5, 8)]
+    assert near([5, 505, 506, 1100], apart=500) == [Bounds(5, 507), Bounds(1100, 1101)]

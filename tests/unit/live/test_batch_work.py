@@ -36,10 +36,15 @@ def request(number, *parts):
     return Request(f"r{number}", 0, 1.0, 9.0, 2.0, deliveries, {}, 2.5, 3.0)
 
 
-def batch_work(predict, made, *, joins=False, signature=None, limits=None, **options):
+def stage_spec(**fields):
+    plain = {"name": "s", "model": "m", "version": None, "cache": None, "coding": None, "default_outputs": {}}
+    return SimpleNamespace(**plain | fields)
+
+
+def batch_work(predict, made, *, joins=False, signature=None, limits=None, **fields):
     return BatchWork(
-        "s", [SimpleNamespace(predict=predict)], made, joins=joins, model_name="m", version="1",
-        signature=signature, limits=limits or Limits(), **options,
+        stage_spec(**fields), [SimpleNamespace(predict=predict)], made, joins=joins, version="1", signature=signature,
+        limits=limits or Limits(),
     )  # fmt: skip
 
 
@@ -80,7 +85,7 @@ def told_version(result):
 @given(st.lists(st.one_of(st.none(), st.sampled_from(["", "1", "2", "3"])), max_size=6))
 def test_an_answer_has_the_version_of_the_model_that_made_it(fixed, cached, said):
     """`said`: by the workers that answer, one after the other; None by one that says nothing."""
-    work = batch_work(square, functions(), caches=cached, fixed=fixed)
+    work = batch_work(square, functions(), cache=cached or None, version="1" if fixed else None)
     for number, version in enumerate(said):
         prepared = work.prepare(SimpleNamespace(requests=[request(number)]))
         prepared.version = version

@@ -3,6 +3,7 @@
 import pytest
 
 from spillway.agents.core.actions import Ok
+from spillway.agents.live.stage.config import StageConfig
 from spillway.agents.live.stage.parts import build_core
 from spillway.lineage.errors import UsageError
 from spillway.topology.load import parse
@@ -22,7 +23,7 @@ stages:
 
 def served(policy: str):
     """A core at `a` that saw 30 requests of each class go their way."""
-    core = build_core(PIPELINE, PIPELINE.spec.stage("a"), 0, policy)
+    core = build_core(StageConfig(pipeline=PIPELINE, stage="a", replica=0, policy=policy))
     core.assign(0, 0)
     for offset in range(60):
         kind, way = (("s", "slow"), ("f", "fast"))[offset % 2]
@@ -51,7 +52,7 @@ def test_without_foretelling_the_worst_way_counts():
 
 def test_an_oracle_cannot_be_had_live():
     with pytest.raises(UsageError, match="paths=oracle works only in the simulator"):
-        build_core(PIPELINE, PIPELINE.spec.stage("a"), 0, "pard:paths=oracle")
+        build_core(StageConfig(pipeline=PIPELINE, stage="a", replica=0, policy="pard:paths=oracle"))
 
 
 def test_the_class_is_what_the_sender_says_in_a_header():

@@ -44,16 +44,10 @@ class Cluster:
     def close(self):
         pass
 
-    def write(self, turn, _group, _within):
-        self._end("stand", turn)
-
-    def withdraw(self, turn, _group, _within):
-        self._end("fall", turn)
-
-    def _end(self, how, turn):
+    def write(self, turn, _group, _within, *, stand=True):
         places = {(record.topic, record.partition) for record in turn.records}
         offsets = {place.partition for place in turn.positions}
-        self.ended.append((how, places, offsets))
+        self.ended.append(("stand" if stand else "fall", places, offsets))
         if self.fails:
             self.fails -= 1
             raise AbortedError("not this time")

@@ -14,7 +14,7 @@ from spillway.agents.live.stage.batch_work import BatchWork
 from spillway.agents.live.stage.guard import Guard, UnderWay, folder_of, of_the_dead
 from spillway.lineage import reasons
 from spillway.lineage.limits import Limits
-from tests.unit.live.test_batch_work import functions, request, square
+from tests.unit.live.test_batch_work import functions, request, square, stage_spec
 
 
 @pytest.fixture
@@ -26,7 +26,7 @@ def clock(monkeypatch):
 
 def run(guard, predict, count):
     work = BatchWork(
-        "s", [SimpleNamespace(predict=predict)], functions(), joins=False, model_name="m", version="", signature=None,
+        stage_spec(), [SimpleNamespace(predict=predict)], functions(), joins=False, version="", signature=None,
         limits=Limits(), guard=guard,
     )  # fmt: skip
     return work.run(0, SimpleNamespace(requests=[request(n) for n in range(count)])).results

@@ -20,6 +20,7 @@ from spillway.lineage.values import codec
 from spillway.producers import published
 from spillway.producers.published import Row, encode_row, key_of_shared
 from spillway.topology.load import parse
+from tests.unit.live.test_batch_work import stage_spec
 
 PIPELINE = """
 name: p
@@ -149,7 +150,7 @@ def test_of_its_own_partitions_alone_a_front_finds_what_is_in_them(tables):
     lookups.own([own])
     assert tables.followed[2:] == [{own, own % 2}]  # the shard's shared row is in the partition of its number
     lookups.read()
-    lookups.read_own()
+    lookups.read(own=True)
     assert len(tables.waits) == 2
     tables.put(b"ada", 1, 2, 7)
     tables.put(other.encode(), 1, 2, 7)
@@ -172,7 +173,7 @@ def test_an_outcome_tells_the_version_that_its_own_answer_was_made_of(copy_last)
 
     functions = UserFunctions(SimpleNamespace(coding=None, name="s", join=None, split=None, choose=None), ())
     work = BatchWork(
-        "s", [], functions, joins=False, model_name="m", version="1", signature=None, limits=Limits(),
+        stage_spec(), [], functions, joins=False, version="1", signature=None, limits=Limits(),
         lookups=SimpleNamespace(add=add),
     )  # fmt: skip
     carried = Carried(SimpleNamespace(key=b"ada", topic="in"), None, Query({"x": 1}))

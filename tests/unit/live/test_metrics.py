@@ -14,7 +14,7 @@ from spillway.agents.core.actions import DROPPED, Emit, EmitKind, Executed, Loss
 from spillway.agents.core.request import Request
 from spillway.agents.core.workers import Batch
 from spillway.agents.live.gate.metrics import GateMetrics
-from spillway.agents.live.registry import LOOPBACK, Address, MetricsServer, serve_metrics, turns
+from spillway.agents.live.registry import LOOPBACK, Address, MetricsServer, Registration, turns
 from spillway.agents.metrics import BELIEVED_SECONDS, Distribution, StageMetrics, StateFigures, WaitsTold
 from spillway.agents.run.tally import Tally
 from spillway.agents.supervise.registry import Entry
@@ -89,7 +89,7 @@ def test_buckets_are_cumulative_and_bounds_belong_below():
 
 def test_a_live_process_is_found_by_its_file_and_served_on_loopback(tmp_path):
     metrics = StageMetrics("p", "s", 1)
-    registration = serve_metrics(tmp_path, metrics)
+    registration = Registration(tmp_path, metrics)
     entry = json.loads((tmp_path / "p" / "s.1.json").read_text())
     assert (entry["pid"], entry["role"], entry["stage"], entry["replica"]) == (os.getpid(), "stage", "s", 1)
     with urllib.request.urlopen(f"http://127.0.0.1:{entry['port']}/metrics", timeout=5) as answer:
@@ -99,7 +99,7 @@ def test_a_live_process_is_found_by_its_file_and_served_on_loopback(tmp_path):
 
 
 def test_a_successors_entry_is_left_alone(tmp_path):
-    registration = serve_metrics(tmp_path, StageMetrics("p", "s", 1))
+    registration = Registration(tmp_path, StageMetrics("p", "s", 1))
     registration.path.write_text(json.dumps({"pid": 1}))
     registration.close()
     assert registration.path.exists()
@@ -220,7 +220,7 @@ def test_all_addresses_are_reached_by_loopback():
 
 def test_a_process_is_ready_once_it_serves_and_while_no_partition_is_stopped(tmp_path):
     metrics = StageMetrics("p", "s", 0)
-    registration = serve_metrics(tmp_path, metrics, Address(), str)
+    registration = Registration(tmp_path, metrics, Address(), str)
     address = Address(port=registration.port)
     try:
         assert get(address, "/readyz") == (503, "it has not started serving\n")

@@ -8,12 +8,12 @@ from spillway.agents.live.operator.changes import check_rewind
 from spillway.agents.live.operator.histories import (
     Histories,
     Kept,
-    Standing,
     kept_version,
     place_of,
     stage_of,
     version_of,
 )
+from spillway.checkpoint.logs import Fate
 from spillway.checkpoint.version_log import key
 from spillway.lineage.errors import CheckpointError, UsageError
 from spillway.lineage.marks import INITIAL, Version
@@ -96,7 +96,7 @@ def test_what_is_no_version(text):
 
 def test_the_newest_durable_version_is_meant_where_none_is_named(histories):
     assert kept_version(histories, LEARN, None).version == Version(1, 3)
-    assert kept_version(histories, LEARN, "1.2").standing is Standing.DURABLE
+    assert kept_version(histories, LEARN, "1.2").standing is Fate.DURABLE
     with pytest.raises(UsageError, match=r"it has e1\.v1 \(durable\), e1\.v2 \(durable\), e1\.v3"):
         kept_version(histories, LEARN, "1.4")
     with pytest.raises(UsageError, match="no version yet"):
@@ -129,7 +129,7 @@ def test_a_damaged_record_is_told_of_and_gone_back_behind_only_on_purpose(histor
     assert histories.logs.candidate(LEARN) == Version(1, 3)
 
 
-KEPT = Kept(LEARN, Manifest(Version(1, 2), digest=b"d" * 16), Standing.DURABLE)
+KEPT = Kept(LEARN, Manifest(Version(1, 2), digest=b"d" * 16), Fate.DURABLE)
 
 
 MODELS = """

@@ -5,6 +5,7 @@ import pytest
 from spillway.agents.core.actions import Ok
 from spillway.agents.core.lanes import number_of
 from spillway.agents.core.routes.variants import Answered, Variants
+from spillway.agents.live.stage.config import StageConfig
 from spillway.agents.live.stage.parts import build_core
 from spillway.topology.load import parse
 from spillway.topology.variants.needs import Needs
@@ -27,7 +28,7 @@ def dropped(policy: str | None) -> list[int]:
     """Which of five queries that come at once are dropped, where one worker takes two at a time."""
     spec = PIPELINE.spec.stage("digit")
     route = Variants(variants_of(spec.variants), lambda _: Needs("digits"))
-    core = build_core(PIPELINE, spec, 0, policy, route=route)
+    core = build_core(StageConfig(pipeline=PIPELINE, stage="digit", replica=0, policy=policy), route=route)
     route.waits, route.ready = core.lanes.waits, core.lanes.ready
     core.assign(0, 0)
     core.attach(NOW, number_of(0, 0))

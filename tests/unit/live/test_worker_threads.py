@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from spillway.agents.core.pool import Pool
 from spillway.agents.live.clock import Clock
 from spillway.agents.live.stage import crew as crew_module
+from spillway.agents.live.stage.config import StageConfig
 from spillway.agents.live.stage.crew import Crew
 from spillway.agents.live.stage.parts import build_core, note_sizes
 from spillway.agents.live.stage.threads import Threads
@@ -206,6 +207,6 @@ def test_workers_are_counted_by_the_version_of_their_model_and_each_new_one_is_l
 
 def test_a_policy_hears_how_many_workers_each_stage_is_to_have():
     pipeline = parse("{name: p, slo: 1, stages: [{name: a, model: 'm:M'}, {name: b, after: a, model: 'm:M'}]}")
-    core = build_core(pipeline, pipeline.spec.stage("a"), 0, None)
+    core = build_core(StageConfig(pipeline=pipeline, stage="a", replica=0))
     note_sizes(core.view.facts, sized(pipeline.spec, {key_of("b"): Size(4, "me", "", 5.0, 1, "d")}))
     assert {name: facts.workers for name, facts in core.view.facts.items()} == {"a": 1, "b": 4}

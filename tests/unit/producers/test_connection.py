@@ -32,7 +32,6 @@ def test_a_plain_cluster_needs_only_its_address():
     assert max(confluent.values()) <= 500
     assert all(".backoff." in key for key in confluent)
     assert settings.aiokafka() == {"bootstrap_servers": ["localhost:9092"], "security_protocol": "PLAINTEXT"}
-    assert settings.faust() == {"broker": ["kafka://localhost:9092"]}
 
 
 def test_several_addresses_reach_every_client():
@@ -112,7 +111,6 @@ def test_every_file_form_gives_the_same_settings(tmp_path, name, text):
     assert settings.bootstrap == "f:1"
     assert settings.aiokafka()["sasl_plain_password"] == "a=#b\\"
     assert settings.confluent()["sasl.password"] == "a=#b\\"
-    assert settings.faust()["broker_credentials"].password == "a=#b\\"
     assert ClientSettings.load("other:2", file).bootstrap == "other:2"
 
 
@@ -177,7 +175,6 @@ def test_tls_reaches_every_client():
     settings = ClientSettings(bootstrap="a:1", properties={"security.protocol": "ssl"})
     context = settings.aiokafka()["ssl_context"]
     assert context.check_hostname
-    assert settings.faust()["broker_credentials"].protocol.value == "SSL"
     assert settings.confluent()["security.protocol"] == "SSL"
     lax = ClientSettings(
         bootstrap="a:1", properties={"security.protocol": "SSL", "enable.ssl.certificate.verification": "False"}

@@ -114,17 +114,17 @@ def trace(tmp_path):
 @pytest.mark.parametrize("name", ["trace.csv", "trace.csv.gz"])
 def test_counts_per_second(trace, name):
     file = trace("second,requests\n0,2\n1,0\n3,1\n", name)
-    times = traces.read_arrivals(file, seed=3)
+    times = traces.arrivals(file, seed=3)
     assert np.floor(times).tolist() == [0, 0, 3]
-    assert np.array_equal(times, traces.read_arrivals(file, seed=3))
-    assert len(traces.read_arrivals(file, scale=10)) == 30
+    assert np.array_equal(times, traces.arrivals(file, seed=3))
+    assert len(traces.arrivals(file, scale=10)) == 30
 
 
 @pytest.mark.parametrize("name", ["trace.csv", "trace.csv.gz"])
 def test_one_time_per_request(trace, name):
     file = trace("\ufefft,context_tokens\r\n0,374\r\n4.3146,396\r\n2.5,1\r\n", name)
-    assert traces.read_arrivals(file).tolist() == [0, 2.5, 4.3146]
-    assert traces.read_arrivals(file, speed=2, duration=2).tolist() == [0, 1.25]
+    assert traces.arrivals(file).tolist() == [0, 2.5, 4.3146]
+    assert traces.arrivals(file, speed=2, duration=2).tolist() == [0, 1.25]
 
 
 @pytest.mark.parametrize(
@@ -147,27 +147,27 @@ def test_one_time_per_request(trace, name):
 def test_what_is_no_trace_is_refused_by_line(trace, text, message):
     file = trace(text)
     with pytest.raises(UsageError, match=message) as refused:
-        traces.read_arrivals(file)
+        traces.arrivals(file)
     assert str(file) in str(refused.value)
 
 
 def test_files_that_cannot_be_read_are_named(tmp_path, trace):
     with pytest.raises(UsageError, match="no trace or recording"):
-        traces.read_arrivals(tmp_path / "none.csv")
+        traces.arrivals(tmp_path / "none.csv")
     broken = trace("t\n0\n")
     for content in (b"no gzip", gzip.compress(b"t\n1\n")[:-9]):
         packed = broken.with_suffix(".csv.gz")
         packed.write_bytes(content)
         with pytest.raises(UsageError, match="cannot read trace"):
-            traces.read_arrivals(packed)
+            traces.arrivals(packed)
     broken.write_bytes(b"t\n\xff\xfe\n")
     with pytest.raises(UsageError, match="cannot read trace"):
-        traces.read_arrivals(broken)
+        traces.arrivals(broken)
 
 
 def test_nothing_left_is_said(trace):
     with pytest.raises(UsageError, match="no request is left"):
-        traces.read_arrivals(trace("t\n5\n"), duration=1)
+        traces.arrivals(trace("t\n5\n"), duration=1)
 
 
 def test_a_process_is_named_instead_of_a_file():

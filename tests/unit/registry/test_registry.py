@@ -4,6 +4,7 @@ import hashlib
 import json
 import pickle
 import zipfile
+from dataclasses import asdict
 from types import SimpleNamespace
 
 import numpy as np
@@ -237,4 +238,4 @@ def test_status_has_a_row_for_each_variant_those_with_workers_first():
         ("b", "active", 1, 2, 7),
         ("a", "", 0, 0, 0),
     ]
-    assert json.dumps(rows[0].as_json())
+    assert json.dumps(asdict(rows[0]))

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from spillway import Pipeline
 from spillway.agents.live.clock import Clock
+from spillway.agents.live.stage.config import StageConfig
 from spillway.agents.live.stage.guard import Guard
 from spillway.agents.live.stage.parts import build_core, build_work, known_of
 from spillway.agents.metrics import StageMetrics
@@ -84,9 +85,10 @@ class Counter:
 
 
 def build(ports):
-    spec, limits, model, clock = PIPELINE.spec.stage("b"), PIPELINE.spec.limits.merged(), Echo(), Clock()
+    limits, model, clock = PIPELINE.spec.limits.merged(), Echo(), Clock()
+    config = StageConfig(pipeline=PIPELINE, stage="b", replica=0, policy="naive", plan_period=1.0)
     guard, metrics = Guard("b"), StageMetrics("p", "b", 0)
-    ports.work = build_work(PIPELINE, spec, {0: model}, known_of(model), limits, guard)
+    ports.work = build_work(config, {0: model}, known_of(model), guard)
     intake = Intake(predecessors=("a",), decoder=Decoder(limits), signature=None, slo=0.5, metrics=metrics)
     context = Context(
         intake=intake,
@@ -100,7 +102,7 @@ def build(ports):
         remembered=ports.work.remembered,
         reload_schemas=bool,
     )
-    stage = Stage(build_core(PIPELINE, spec, 0, "naive", period=1.0, threads=1), clock, context)
+    stage = Stage(build_core(config, threads=1), clock, context)
     stage.start(ports, ports, ports)
     return stage
 

@@ -85,7 +85,7 @@ def test_features_whose_warming_raises_are_tried_again_after_a_pause(monkeypatch
     pauses = []
     monkeypatch.setattr(time, "sleep", pauses.append)
     made = thetas.Thetas(SimpleNamespace(dimension=2, regularization=1.0, prior=None), SimpleNamespace(theta="own"))
-    made._load = lambda _theta: (SimpleNamespace(warm=Fails(bool)), np.zeros(2))
+    made._load = lambda _theta: (SimpleNamespace(known=Fails(bool)), np.zeros(2))
     made._load_beside("new", [])
     assert pauses == [thetas._AGAIN]
     assert "nobody foresaw this" in caplog.text

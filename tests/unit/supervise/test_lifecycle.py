@@ -92,7 +92,7 @@ def die_and_return(life, now, served):
 
 def test_one_that_was_ready_with_all_others_is_started_again_for_ever_with_delays_that_grow_to_the_longest():
     life, now, delays = born(RestartPolicy(jitter=0.0)), 1.0, []
-    life.established()
+    life.established = True
     for _ in range(2000):
         died = now + 0.5
         now = die_and_return(life, now, served=0.5)
@@ -104,7 +104,7 @@ def test_one_that_was_ready_with_all_others_is_started_again_for_ever_with_delay
 
 def test_long_service_between_two_deaths_keeps_the_delay_short():
     life, now = born(RestartPolicy(jitter=0.0)), 1.0
-    life.established()
+    life.established = True
     for _ in range(50):
         died = now + 20.0
         now = die_and_return(life, now, served=20.0)
@@ -113,7 +113,7 @@ def test_long_service_between_two_deaths_keeps_the_delay_short():
 
 def test_give_up_ends_it_at_that_death_in_a_row():
     life, now = born(RestartPolicy(give_up=7, jitter=0.0)), 1.0
-    life.established()
+    life.established = True
     for n in range(6):
         now = die_and_return(life, now, served=0.5)
         assert life.deaths_left == 6 - n
@@ -125,7 +125,7 @@ def test_give_up_ends_it_at_that_death_in_a_row():
 def test_one_of_a_pipeline_that_has_served_before_is_tried_for_ever():
     """A gate that was killed five times after its supervisor was restarted had ended the pipeline."""
     life, now = born(), 0.0
-    life.served_before()
+    life.served_before = True
     for _ in range(20):
         look(life, now, exit_code=-9)
         assert life.state is State.BACKING_OFF
@@ -137,7 +137,7 @@ def test_one_of_a_pipeline_that_has_served_before_is_tried_for_ever():
 
 def test_a_place_flaps_from_the_third_death_until_service_has_made_it_good():
     life, now = born(), 1.0
-    life.established()
+    life.established = True
     for n in range(3):
         assert not life.flaps(now), n
         now = die_and_return(life, now, served=0.5)
@@ -259,7 +259,7 @@ def test_a_standby_that_went_has_a_successor_later_and_has_not_died():
 def test_one_that_reads_a_large_state_as_it_starts_is_not_late():
     life = born()
     for now in range(1, 200):
-        life.progressed(float(now))
+        life.progressed = float(now)
         assert look(life, float(now)) is Action.NOTHING
     assert look(life, 199.0 + POLICY.start_timeout - 0.1) is Action.NOTHING
     assert look(life, 199.0 + POLICY.start_timeout) is Action.KILL

@@ -71,7 +71,7 @@ def ends(manager, *each):
 
 
 def train(manager, shards, log):
-    manager._train(shards, log, log.now, log.now.open, threading.Event())
+    manager._train(shards, log, log.now, log.now.open.number, threading.Event())
 
 
 def test_a_stale_model_is_retrained_and_only_so_much_later_again(manager):
@@ -127,7 +127,7 @@ def test_a_learner_that_cannot_hold_new_features_ends_their_generation(manager):
     for event, told in (("asked", {}), ("trained", {"generation": 1, "theta": "new"})):
         log.now.take({"event": event, **told})
     shards.refuses = "there is no file"
-    manager._fill(shards, log, log.now, log.now.open, threading.Event())
+    manager._fill(shards, log, log.now, log.now.open.number, threading.Event())
     assert log.appended == [("failed", True)]
     assert log.now.held == (0,)
 

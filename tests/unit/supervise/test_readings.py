@@ -25,6 +25,7 @@ from spillway.agents.supervise import table as tables
 from spillway.agents.supervise.registry import Entry, ServeEntry, entries, with_learners
 from spillway.agents.supervise.scrape import Distribution, Snapshot, figures, scrape
 from spillway.agents.supervise.table import Row, cells, details, line, plan_rows, plan_table, plan_title, table
+from spillway.agents.supervise.view import finite
 from spillway.lineage import metric_names as names
 from spillway.lineage.message import PlanWord
 from spillway.topology.sizes import FROM_FILE
@@ -129,7 +130,7 @@ def test_what_members_caches_answered_is_shown():
     members = SimpleNamespace(wanted=dict, troubles={}, record=None)
     metrics.lanes = MemberFigures(lanes, Shares(asked={"forest": 8}), members)
     shown = figures(STAGE, reading(metrics, 1.0), None)
-    assert shown.as_json()["caches"] == {"forest": {"hits": 6, "misses": 2}, "linear": {"hits": 0, "misses": 0}}
+    assert asdict(shown)["caches"] == {"forest": {"hits": 6, "misses": 2}, "linear": {"hits": 0, "misses": 0}}
     assert "detect.0: forest's cache: 6 hits, 2 misses" in details(shown)
 
 
@@ -172,7 +173,7 @@ def test_what_was_aborted_defaulted_and_combined_in_part_is_counted():
     shown = figures(STAGE, reading(metrics, 1.0), None)
     assert "detect.0: 3 queries got the default outputs" in details(shown)
     assert "detect.0: 4 of 9 combined without all members" in details(shown)
-    told = shown.as_json()
+    told = asdict(shown)
     assert (told["defaults"], told["partial"], told["combined"]) == (3, 4, 9)
 
 
@@ -180,7 +181,7 @@ def test_the_versions_of_a_model_are_shown_with_their_workers():
     metrics = a_stage()
     metrics.versions = lambda: {"1": 0, "2": 3, "": 1}
     shown = figures(STAGE, reading(metrics, 1.0), None)
-    assert shown.as_json()["versions"] == {"1": 0, "2": 3, "": 1}
+    assert asdict(shown)["versions"] == {"1": 0, "2": 3, "": 1}
     assert "detect.0: version of its model, and workers that have it: 1 (0), 2 (3), none (1)" in details(shown)
     metrics.versions = lambda: {"": 1}
     assert not any("version" in line for line in details(figures(STAGE, reading(metrics, 1.0), None)))
@@ -209,7 +210,7 @@ def test_what_is_not_known_is_a_dash_and_null():
     shown = figures(STAGE, Snapshot(1.0), None)
     assert cells(None) == ("-",) * 10
     assert cells(shown)[:2] == ("-", "-")
-    assert json.loads(json.dumps(shown.as_json()))["rate"] is None
+    assert finite(asdict(shown))["rate"] is None
     assert line(Row("detect.0", "failed", None, 2)) == "detect.0: failed (2 restarts)"
     assert line(Row("detect.0", "failed", None, 1)) == "detect.0: failed (1 restart)"
     assert "0 restarts" not in line(Row("detect.0", "running", shown))
@@ -317,7 +318,7 @@ def test_of_each_replica_the_newest_word_that_any_process_knows():
     assert (second.stage, second.queueing, second.high_first) == ("b", pytest.approx(0.04), True)
     assert (first.profile, first.duration) == (0.02, 0.0)
     assert first.age == pytest.approx(0.5, abs=0.4)
-    assert second.as_json()["drops"] == 0.25
+    assert asdict(second)["drops"] == 0.25
 
 
 def test_the_load_is_that_of_the_whole_stage_by_what_its_workers_can_take():

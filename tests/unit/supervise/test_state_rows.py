@@ -4,6 +4,7 @@ import io
 import json
 import os
 import time
+from dataclasses import asdict
 
 import pytest
 from rich.console import Console
@@ -49,7 +50,7 @@ def test_every_number_of_a_member_is_found_again():
     assert (rows[0].durable_lag, rows[0].backup_lag, rows[0].written) == (pytest.approx(0.012), 0, 5_000_000)
     assert rows[0].capture == pytest.approx(0.004)
     assert (rows[1].role, rows[1].backup_lag) == ("backup", 1)
-    assert json.dumps([row.as_json() for row in rows])
+    assert json.dumps([asdict(row) for row in rows])
     console = Console(file=io.StringIO(), width=80)
     console.print(state_table(rows))
     assert "lag ms" in console.file.getvalue()

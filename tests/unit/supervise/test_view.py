@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from spillway.agents.live.gate.metrics import GateMetrics
-from spillway.agents.live.registry import serve_metrics
+from spillway.agents.live.registry import Registration
 from spillway.agents.metrics import StageMetrics
 from spillway.agents.supervise import view
 from spillway.agents.supervise.scrape import Snapshot, figures
@@ -51,8 +51,8 @@ def test_the_gate_and_the_stages_of_the_pipelines_that_are_named(tmp_path, monke
     gate.note(5.0, "q-1", Outcome("failed", reason="model-raised", stage="detect", text="<script>"))
     stage = StageMetrics("p", "detect", 0)
     stage.words = list
-    registrations = [serve_metrics(tmp_path, gate, recent=gate.recent)]
-    registrations += [serve_metrics(tmp_path, each) for each in (stage, GateMetrics("other"))]
+    registrations = [Registration(tmp_path, gate, recent=gate.recent)]
+    registrations += [Registration(tmp_path, each) for each in (stage, GateMetrics("other"))]
     try:
         gather = View(tmp_path, ["p"]).gather
         gather()

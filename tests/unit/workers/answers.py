@@ -12,6 +12,7 @@ from spillway.agents.run.emission import Carried
 from spillway.agents.workers import frames, shim
 from spillway.lineage.limits import Limits
 from spillway.lineage.message import Query
+from tests.unit.live.test_batch_work import stage_spec
 from tests.unit.odd_values import NAMES
 
 RECORD = SimpleNamespace(key=b"k", topic="in")
@@ -34,7 +35,7 @@ def request(number, inputs):
 def work(served, functions=None):
     spec = SimpleNamespace(coding=None, name="s", join=None, split=None, choose=None)
     return BatchWork(
-        "s", [served], functions or UserFunctions(spec, ()), joins=False, model_name="m", version="1", signature=None,
+        stage_spec(), [served], functions or UserFunctions(spec, ()), joins=False, version="1", signature=None,
         limits=Limits(),
     )  # fmt: skip
 

@@ -36,7 +36,13 @@ def data_of(fields):
 def read(data, reader=None, step=None):
     reader = reader or FrameReader()
     for at in range(0, len(data), step or len(data)):
-        reader.feed(data[at : at + (step or len(data))])
+        view = memoryview(data[at : at + (step or len(data))])
+        while view:
+            room = reader.wanted()
+            part = view[: len(room)]
+            room[: len(part)] = part
+            reader.received(len(part))
+            view = view[len(part) :]
     return list(reader.frames())
 
 

@@ -15,6 +15,7 @@ from spillway.agents.run.intake import Signature
 from spillway.lineage import reasons
 from spillway.lineage.limits import Limits
 from spillway.lineage.values import codec
+from tests.unit.live.test_batch_work import stage_spec
 from tests.unit.odd_values import Panic, SilentError
 from tests.unit.workers.answers import Worker, in_thread, request, shown
 
@@ -125,8 +126,9 @@ def test_what_an_authors_function_changes_is_its_own():
         split=spoiling(lambda outputs: {"a": {"y": outputs["y"]}}),
     )
     work = BatchWork(
-        "s", [SimpleNamespace(predict=lambda batch: [{"y": [[1], np.zeros(2)]} for _ in batch])], made, joins=False,
-        model_name="m", version="1", signature=None, limits=Limits(), caches=True, default={"y": [[1], np.zeros(2)]},
+        stage_spec(cache=True, default_outputs={"y": [[1], np.zeros(2)]}),
+        [SimpleNamespace(predict=lambda batch: [{"y": [[1], np.zeros(2)]} for _ in batch])], made, joins=False,
+        version="1", signature=None, limits=Limits(),
     )  # fmt: skip
     (first,) = work.run(0, SimpleNamespace(requests=[request(1, {})])).results
     seen = [DECODER.query(first.payloads["a"]).inputs]
@@ -169,9 +171,9 @@ class Haunted:
 def test_a_join_may_return_what_raises_when_it_is_read():
     for signature in (None, Signature({"x": {"dtype": "float32", "shape": [2]}})):
         work = BatchWork(
-            "s", [SimpleNamespace(predict=lambda batch: [{"y": 1} for _ in batch])],
+            stage_spec(), [SimpleNamespace(predict=lambda batch: [{"y": 1} for _ in batch])],
             functions(join=lambda parts: {"x": Haunted() if parts[""]["n"] else np.zeros(2, np.float32)}), joins=True,
-            model_name="m", version="1", signature=signature, limits=Limits(),
+            version="1", signature=signature, limits=Limits(),
         )  # fmt: skip
         odd, fine = work.run(0, SimpleNamespace(requests=[request(1, {"n": 1}), request(2, {"n": 0})])).results
         assert odd.reason == reasons.BAD_ROUTE

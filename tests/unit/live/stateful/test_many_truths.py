@@ -20,6 +20,7 @@ from spillway.lineage.limits import Limits
 from spillway.lineage.message import PREDICTION, Query
 from spillway.lineage.ports import Record
 from spillway.lineage.values.codec import Decoder, encode_query
+from tests.unit.live.test_batch_work import stage_spec
 
 
 class Sums:
@@ -71,7 +72,7 @@ def made():
 def make(limits):
     spec = SimpleNamespace(name="s", coding=None, join=None, split=None, choose=None)
     functions = UserFunctions(spec, ())
-    work = StatefulWork("s", [], functions, joins=False, model_name="m", version="1", signature=None, limits=limits)
+    work = StatefulWork(stage_spec(), [], functions, joins=False, version="1", signature=None, limits=limits)
     model = Sums()
     return work, Machine("s", model), model
 

@@ -27,6 +27,7 @@ from spillway.lineage.limits import DEFAULT_LIMITS, Limits
 from spillway.lineage.message import Query
 from spillway.producers.published import Row, encode_row
 from tests.unit.core.test_odd_answers import ERRORS, ODD, answers, sound
+from tests.unit.live.test_batch_work import stage_spec
 
 MEMBERS = ["a", "b"]
 DOES = {}
@@ -91,9 +92,7 @@ class Shard:
         spec = SimpleNamespace(name="s", coding=None, join=None, split=None, choose=None)
         functions = UserFunctions(spec, ())
         self.make, self.results, self.recorded, self.ended = make, {}, [], False
-        self.work = StatefulWork(
-            "s", [], functions, joins=False, model_name="m", version="1", signature=None, limits=Limits()
-        )
+        self.work = StatefulWork(stage_spec(), [], functions, joins=False, version="1", signature=None, limits=Limits())
         self.machine, self.suspects = Machine("s", make()), Suspects()
 
     def take(self, requests):

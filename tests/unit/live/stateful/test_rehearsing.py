@@ -17,6 +17,7 @@ from spillway.lineage import reasons
 from spillway.lineage.errors import BrokerError, WireError
 from spillway.lineage.limits import Limits
 from spillway.lineage.message import Query
+from tests.unit.live.test_batch_work import stage_spec
 
 
 def one_of(query):
@@ -65,8 +66,7 @@ def make():
     def made(parts=1, join=None):
         spec = SimpleNamespace(name="s", coding=None, join=None, split=None, choose=None)
         work = StatefulWork(
-            "s", [], UserFunctions(spec, ()), joins=parts > 1, model_name="m", version="1", signature=None,
-            limits=Limits(),
+            stage_spec(), [], UserFunctions(spec, ()), joins=parts > 1, version="1", signature=None, limits=Limits(),
         )  # fmt: skip
         model = Counts()
         means = SimpleNamespace(intake=SimpleNamespace(delivery=delivered), models=Thread(), work=work)

@@ -18,6 +18,7 @@ from spillway.lineage import reasons
 from spillway.lineage.limits import Limits
 from spillway.lineage.message import Query
 from spillway.lineage.values import codec
+from tests.unit.live.test_batch_work import stage_spec
 
 DECODER = codec.Decoder()
 
@@ -68,7 +69,7 @@ def request(number, **inputs):
 def made():
     spec = SimpleNamespace(name="s", coding=None, join=None, split=None, choose=None)
     work = StatefulWork(
-        "s", [], UserFunctions(spec, ()), joins=False, model_name="m", version="1", signature=None, limits=Limits()
+        stage_spec(), [], UserFunctions(spec, ()), joins=False, version="1", signature=None, limits=Limits()
     )
     model = Adds()
     return work, Machine("s", model), model
