@@ -16,8 +16,7 @@ formula, which was fixed before any contest and is not tuned:
   on a V100 to it.
 * Memory: so that 6.2's cost per GB and second (.031, .190, .498) gives Table 2's costs 1 : 3 : 16, with 1 GB for
   ResNet50 on CPUs. Half of it is the runtime's, half grows with the parameters; a batch takes 2 MB more for each query
-  beyond the build's that the paper names (batch-1 is 1.4 % cheaper than batch-8 in 6.2). 6.2's own ratio for the same
-  pair is 21.6, so at most 16 can come out of these figures where the paper has 21.6.
+  beyond the build's that the paper names (batch-1 is 1.4 % cheaper than batch-8 in 6.2).
 * Hardware: prices of an hour by section 1 (.096 of 2 vCPUs, 3.06 of a V100); an Inferentia chip at Table 2's 3 to 1.
 """
 
@@ -29,7 +28,6 @@ from typing import Final, NamedTuple
 from spillway.topology.variant_sections import HostKind
 from spillway.topology.variants.variant import Variant
 
-SOURCE: Final = "emulated: INFaaS, Tables 2 and 8, by the formula of benchmarks.infaas.family"
 _GB: Final = 1_000_000_000
 _CHEAP: Final = 0.031  # per GB and second of CPU memory, as 6.2 has it
 
@@ -47,7 +45,6 @@ class _Architecture(NamedTuple):
         return float(self.layers * self.parameters)
 
 
-# Table 8.
 ARCHITECTURES: Final = (
     _Architecture("MobileNetV1", 0.704, 10, 30, 4_253_864),
     _Architecture("MobileNetV2", 0.713, 3, 30, 3_538_984),
@@ -127,10 +124,12 @@ HOSTS: Final = {
 
 
 @cache
-def family() -> tuple[Variant, ...]:
-    """All 175 variants."""
+def family(slow: float = 1.0) -> tuple[Variant, ...]:
+    """All 175 variants; `slow`: times as long that queries take, though not loading."""
     return tuple(
-        _variant(architecture, *build) for architecture in ARCHITECTURES for build in _BUILDS[: architecture.variants]
+        _variant(architecture, slow, *build)
+        for architecture in ARCHITECTURES
+        for build in _BUILDS[: architecture.variants]
     )
 
 
@@ -139,10 +138,10 @@ def of(architecture: str) -> tuple[Variant, ...]:
     return tuple(each for each in family() if each.architecture == architecture)
 
 
-def _variant(of: _Architecture, hardware: str, framework: str, batch: int) -> Variant:
+def _variant(of: _Architecture, slow: float, hardware: str, framework: str, batch: int) -> Variant:
     on = _ON[hardware]
     ratio = of.work / _MIDDLE.work
-    slower = ratio ** (_ABOVE if ratio > 1 else _BELOW)
+    slower = slow * ratio ** (_ABOVE if ratio > 1 else _BELOW)
     framed = slower * _SLOWER[hardware][framework]
     loading = _LOADING * on.loading * (of.parameters / _BY_NAME["MobileNetV2"].parameters) ** _LOADING_GROWS
     grown = 0.5 + 0.5 * of.parameters / _MIDDLE.parameters
@@ -161,5 +160,4 @@ def _variant(of: _Architecture, hardware: str, framework: str, batch: int) -> Va
         takes={size: (on.alpha + on.beta * size) * framed for size in sizes},
         overhead=on.overhead * slower,
         cost=memory / _GB * on.per_gb / _CHEAP,
-        source=SOURCE,
     )

@@ -6,10 +6,9 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
+from benchmarks.inferline.coarse import coarse
 from benchmarks.inferline.live import live
-from benchmarks.inferline.planning import against_coarse, sensitivity
-from benchmarks.inferline.recorded import recorded
-from benchmarks.inferline.tuning import changes, social
+from benchmarks.inferline.traffic import changes, recorded
 from benchmarks.output import fill_in, markdown_option, show
 
 if TYPE_CHECKING:
@@ -19,11 +18,9 @@ if TYPE_CHECKING:
     from benchmarks.output import Table
 
 
-SECTIONS: Final[dict[str, Callable[[int], list[Table]]]] = {
-    "coarse": against_coarse,
-    "social": social,
+SECTIONS: Final[dict[str, Callable[[int], Table]]] = {
+    "coarse": coarse,
     "changes": changes,
-    "sensitivity": sensitivity,
     "recorded": recorded,
     "live": live,
 }
@@ -31,10 +28,10 @@ SECTIONS: Final[dict[str, Callable[[int], list[Table]]]] = {
 
 @click.command()
 @click.option("--only", multiple=True, type=click.Choice(list(SECTIONS)), help="May be repeated.")
-@click.option("--repeats", type=click.IntRange(1), default=3, show_default=True, help="Traces of each kind; 1 live.")
+@click.option("--repeats", type=click.IntRange(1), default=5, show_default=True, help="Traces of each kind; 1 live.")
 @markdown_option
 def inferline(*, only: tuple[str, ...], repeats: int, markdown: Path | None) -> None:
-    """Show what plans cost and how many queries miss the SLO, beside coarse-grained sizes, DS2 and scaling by lag.
+    """Show what plans cost and how many queries miss the SLO, beside coarse-grained sizes and AutoScale's rule.
 
     \b
     Example:
@@ -42,4 +39,4 @@ def inferline(*, only: tuple[str, ...], repeats: int, markdown: Path | None) -> 
     """  # noqa: D301 - click's own marks
     for name in only or SECTIONS:
         click.echo(f"## {name}\n")
-        fill_in(markdown, {name: show(SECTIONS[name](repeats))})
+        fill_in(markdown, {name: show([SECTIONS[name](repeats)])})

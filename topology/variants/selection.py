@@ -18,7 +18,7 @@ needs, the least loaded of them is, for they serve. `on_miss` says who answers w
 `remaining`, ours, its latency and the wait in its lane, with what is left of the latency. An accuracy is a minimum.
 
 A pool sorts an application's variants by latency, so a bisection leaves those that are fast enough, and one pass in
-numpy the rest. `python -m benchmarks infaas --only selection` has its times.
+numpy the rest.
 """
 
 from __future__ import annotations
