@@ -1,4 +1,4 @@
-"""Random sequences of what may happen to a log and to a group, compared step by step between memory and Kafka."""
+"""Random sequences of what may happen to a log and to a group, compared step by step between the worlds."""
 
 import os
 from random import Random
@@ -6,9 +6,10 @@ from random import Random
 import pytest
 
 from spillway.lineage.ports import Commit
+from tests.mock_cluster import available
 
 from .test_input import Owner
-from .worlds import KafkaWorld, MemoryWorld
+from .worlds import KafkaWorld, MemoryWorld, MockWorld
 
 SEEDS = range(int(os.environ.get("SPILLWAY_CONTRACT_SEEDS", "1")))
 STEPS = 12
@@ -81,6 +82,13 @@ class LogSequence:
             await self.world.delete_before(self.topic, partition, self.random.randint(0, self.written[partition]))
             start = self.random.choice([None, self.written[partition]])
             self.begin(partition, start, None)
+
+
+class WholeLogSequence(LogSequence):
+    """A log of which nothing is deleted."""
+
+    async def delete(self, partition):
+        pass
 
 
 class GroupSequence:
@@ -161,10 +169,21 @@ class GroupSequence:
             await self.members.pop(name).input.close(leave=True)
 
 
+def compare(kind, topic, seed, world):
+    in_memory = MemoryWorld(seed).run(lambda world: kind(world, topic, seed).run())
+    there = world.run(lambda world: kind(world, topic, seed).run())
+    for step, (one, other) in enumerate(zip(in_memory, there, strict=True)):
+        assert one == other, f"step {step}"
+
+
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("kind", [LogSequence, GroupSequence])
 def test_what_is_seen_in_memory_is_what_is_seen_on_kafka(broker, unique_name, kind, seed):
-    in_memory = MemoryWorld(seed).run(lambda world: kind(world, unique_name, seed).run())
-    on_kafka = KafkaWorld(broker).run(lambda world: kind(world, unique_name, seed).run())
-    for step, (one, other) in enumerate(zip(in_memory, on_kafka, strict=True)):
-        assert one == other, f"step {step}"
+    compare(kind, unique_name, seed, KafkaWorld(broker))
+
+
+@pytest.mark.skipif(not available(), reason="this system does not tell which libraries are loaded")
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("kind", [WholeLogSequence, pytest.param(GroupSequence, marks=pytest.mark.nightly)])
+def test_what_is_seen_in_memory_is_what_is_seen_on_librdkafkas_mock(unique_name, kind, seed):
+    compare(kind, unique_name, seed, MockWorld())

@@ -24,6 +24,7 @@ from spillway.producers.connection import ClientSettings
 from spillway.producers.kafka.log import KafkaLog
 from spillway.producers.patience import patiently
 from tests.made_topics import make_all
+from tests.mock_cluster import MockCluster
 from tests.waiting import PATIENT_SECONDS
 
 
@@ -210,6 +211,17 @@ class KafkaWorld:
     async def join(self, topic, group, instance, owner):
         made = owner.input = KafkaInput(self.settings, topic, group, instance, owner)
         return made
+
+
+class MockWorld(KafkaWorld):
+    """The same on librdkafka's mock of a cluster, which deletes no records and knows no static members."""
+
+    def __init__(self):
+        self._mock = MockCluster()
+        super().__init__(self._mock.bootstrap)
+
+    async def create(self, topic, partitions):
+        self._mock.topic(topic, partitions)
 
 
 class KafkaOutput:
