@@ -73,9 +73,9 @@ def prove(
 ) -> None:
     """Play random failures of random pipelines in virtual time, and check every run.
 
-    Stages without states and the gate are those that ship, over a model of Kafka. Of stages with states the members
-    and logs are the real code. The broker, the network and the clock are simulated. The same seed (and --topology and
-    --mode, where given) always gives the same run.
+    Stages, the members of shards and the gate are those that ship. The broker, the network, the clock, and the threads
+    that write a state's versions and send heartbeats are simulated. The same seed (and --topology and --mode, where
+    given) always gives the same run.
 
     \b
     Example:

@@ -15,6 +15,7 @@ def rows(text):
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines() if line[:1] == "|"]
 
 
+@pytest.mark.nightly
 def test_all_sections_are_told_and_what_is_learned_is_as_the_thesis_says(monkeypatch, capsys):
     monkeypatch.setattr(latency, "DIMENSIONS", (16,))
     monkeypatch.setattr(latency, "SETS", (20, 40))
