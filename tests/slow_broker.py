@@ -26,7 +26,7 @@ class SlowBroker:
 def slow_broker(folder, cache_dir=None, **settings):
     """Start one; `settings` with underscores for dots override Kafka's."""
     port = free_port()
-    slow = free_port(but_not=port)
+    slow = free_port(but_not={port})
     controller = free_port(but_not=slow)
     with Throttle(slow) as link:
         extra = {
