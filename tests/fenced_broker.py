@@ -58,7 +58,7 @@ class FencedBroker:
 @contextmanager
 def fenced_broker(folder):
     port = free_port()
-    controller = free_port(but_not=port)
+    controller = free_port(but_not={port})
     with Throttle(controller) as link:
         extra = {
             "listeners": f"BROKER://{HOST}:{port},CONTROLLER://{HOST}:{controller}",

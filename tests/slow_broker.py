@@ -27,7 +27,7 @@ def slow_broker(folder, cache_dir=None, **settings):
     """Start one; `settings` with underscores for dots override Kafka's."""
     port = free_port()
     slow = free_port(but_not={port})
-    controller = free_port(but_not=slow)
+    controller = free_port(but_not={port, slow})
     with Throttle(slow) as link:
         extra = {
             "listeners": f"BROKER://{HOST}:{port},SLOW://{HOST}:{slow},CONTROLLER://{HOST}:{controller}",

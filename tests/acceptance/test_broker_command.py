@@ -37,7 +37,7 @@ def test_start_use_stop_and_reset(spillway, tmp_path):
     assert bootstrap.stdout == f"127.0.0.1:{port}\n", bootstrap.stderr
     assert AdminClient({"bootstrap.servers": bootstrap.stdout.strip()}).list_topics(timeout=90).brokers
     assert spillway("start", "--print-bootstrap").stdout == bootstrap.stdout
-    assert spillway("start", "--port", str(free_port(but_not=port))).returncode == 2
+    assert spillway("start", "--port", str(free_port(but_not={port}))).returncode == 2
     status = spillway("status", "--json")
     assert status.returncode == 0
     told = json.loads(status.stdout)
