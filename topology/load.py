@@ -141,10 +141,9 @@ def parse(text: str, path: Path | str = "pipeline.yaml", *, profiled: bool = Tru
     findings = document.findings
     problems: list[Problem] = []
     fields = read_fields(document.value, problems)
-    check_structure(fields, problems)
-    check_learners(fields, problems)
+    problems += [*check_structure(fields), *check_learners(fields)]
     for learner in fields.learners:
-        check_structure(fields.of_learner(learner), problems)
+        problems += check_structure(fields.of_learner(learner))
     findings += map(document.finding, problems)
     if findings:
         raise InvalidPipelineError(document.file, findings)

@@ -101,8 +101,8 @@ def test_choosers_within_one_another():
 def test_a_join_may_choose():
     spec = pipeline(*DIAMOND, "e:d", "f:d", "g:ef", choosers="ad")
     problems = []
-    check_structure(fields := read_fields(spec.model_dump(mode="json"), problems), problems)
-    assert (problems, fields.spec()) == ([], spec)
+    fields = read_fields(spec.model_dump(mode="json"), problems)
+    assert (problems, [*check_structure(fields)], fields.spec()) == ([], [], spec)
     graph = Graph(spec)
     assert graph.expected("g", {"a": ("b",), "d": ("f",)}) == ("f",)
     assert graph.terminals({"a": ("b",), "d": ()}) == ("d",)
