@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 from pydantic import Field, TypeAdapter
 
 from spillway.topology.load import without_ensembles
-from spillway.topology.sections import EnsembleSpec, selection_family
+from spillway.topology.sections import EnsembleSpec, selection_family, with_counts
 from spillway.topology.sizes import FROM_FILE, Epoch, Moment, Words, decoded, key_of, ordered_text
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ class Served:
     @property
     def effective(self) -> EnsembleSpec:
         """The section with as many workers as members were scaled to."""
-        return with_counts(self.section, self.counts)
+        return self.section.model_copy(update={"members": with_counts(self.section.members, self.counts)})
 
     @property
     def text(self) -> str:
@@ -89,16 +89,6 @@ def section_digest(section: EnsembleSpec) -> str:
 
 def _said(section: EnsembleSpec) -> dict[str, Any]:
     return section.model_dump(mode="json", exclude_defaults=True)
-
-
-def with_counts(section: EnsembleSpec, counts: Mapping[str, int]) -> EnsembleSpec:
-    members = {
-        name: member.model_copy(update={"workers": member.workers.model_copy(update={"count": counts[name]})})
-        if name in counts
-        else member
-        for name, member in section.members.items()
-    }
-    return section.model_copy(update={"members": members})
 
 
 def from_file(

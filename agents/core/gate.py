@@ -31,7 +31,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from spillway.agents.core.joins import NEVER, PAYLOAD_BYTES, REUSE_SECONDS, JoinTable, PayloadRoom, Rule, Verdict
-from spillway.agents.core.outcomes import RELEASED_LIMIT, RELEASED_SECONDS, GateStats, Release, ReleasedMemory, merged
+from spillway.agents.core.outcomes import GateStats, Release, ReleasedMemory, merged
 from spillway.agents.core.request import Taken
 from spillway.agents.core.share import Share, Waits
 from spillway.checkpoint.durability import Stateless
@@ -161,8 +161,6 @@ class GateCore(GateGauges):
         *,
         sinks: Literal["any", "all"] | None,
         durability: Durability | None = None,
-        released_seconds: float = RELEASED_SECONDS,
-        released_limit: int = RELEASED_LIMIT,
         payload_bytes: int = PAYLOAD_BYTES,
         held_limit: int = HELD_LIMIT,
     ) -> None:
@@ -176,8 +174,6 @@ class GateCore(GateGauges):
         self._merges = sinks == "all"
         self._stateful = durability is not None
         self._durability: Durability = durability if durability is not None else Stateless()
-        self._released_seconds = released_seconds
-        self._released_limit = released_limit
         self._payloads = PayloadRoom(payload_bytes)
 
     # Partitions come and go ------------------------------------------------------------------------------------
@@ -193,7 +189,7 @@ class GateCore(GateGauges):
         joins = None
         if self._rule is not None:
             joins = self.joins_type(self._rule, self._expected, self._payloads)
-        released = self.released_type(egress, self._released_seconds, self._released_limit)
+        released = self.released_type(egress)
         share = self.share_type(partition, committed, joins, released, settled=bool(note))
         if self._stateful:
             share.speculate(self._durability)

@@ -6,20 +6,16 @@ from itertools import combinations, product
 from typing import TYPE_CHECKING, Final
 
 from spillway.topology.capacity.forecast import Forecast
-from spillway.topology.capacity.planner import Choice
+from spillway.topology.capacity.planner import Choice, Planner
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from spillway.topology.capacity.planner import Config, Found, Planner, Step
+    from spillway.topology.capacity.planner import Config, Found, Step
 
 _TOGETHER: Final = 2  # stages whose hardware changes at once
 _BELOW: Final = 1 - 1e-9  # of a cost: what is lower is cheaper
 _CLOSE: Final = 1.02  # two budgets between which no other is tried
-
-
-def greedy(planner: Planner) -> Found:
-    return planner.cheapest()
 
 
 def shares(planner: Planner) -> Found:
@@ -124,8 +120,7 @@ def exact(planner: Planner, below: Found) -> Found:
     for lane in planner.lanes:
         mine = []
         for option in lane.options:
-            batches = sorted({min(1 << power, option.largest) for power in range(option.largest.bit_length() + 1)})
-            for batch in batches:
+            for batch in option.batches:
                 count = planner.least(lane, option, batch)
                 while count <= planner.most_workers and lane.units(count) * option.price < below.cost:
                     mine.append(Choice(option, count, batch))
@@ -142,5 +137,5 @@ def exact(planner: Planner, below: Found) -> Found:
     return below
 
 
-SEARCHES: Final[dict[str, Callable[[Planner], Found]]] = {"shares": shares, "greedy": greedy}
+SEARCHES: Final[dict[str, Callable[[Planner], Found]]] = {"shares": shares, "greedy": Planner.cheapest}
 DEFAULT: Final = "shares"

@@ -11,7 +11,7 @@ from spillway.agents.sim.estimator import Estimator
 from spillway.topology.capacity.hardware import Option
 from spillway.topology.capacity.planner import Lane, NoPlanError, Planner
 from spillway.topology.capacity.provisioning import first_sizes
-from spillway.topology.capacity.search import SEARCHES, exact, greedy, shares
+from spillway.topology.capacity.search import SEARCHES, exact, shares
 from spillway.topology.load import parse
 
 KINDS = {"slow": 1.0, "middle": 3.0, "fast": 8.0}
@@ -101,7 +101,7 @@ def test_a_plan_keeps_the_slo_and_no_action_lowers_its_cost_or_smaller_batches_c
 def test_shares_find_a_plan_wherever_greedy_does_and_again_the_same():
     pytest.importorskip("numba")
     cheaper = 0
-    for seed, _, found in solved(range(25), greedy, queries=600):
+    for seed, _, found in solved(range(25), Planner.cheapest, queries=600):
         first, second = (shares(problem(seed, queries=600)) for _ in range(2))
         assert first.config == second.config, seed
         assert [step.text for step in first.steps] == [step.text for step in second.steps], seed
@@ -129,7 +129,7 @@ def chain(slo, *stages):
 def test_two_stages_get_the_slack_though_one_action_on_another_saves_more_than_on_either():
     pytest.importorskip("numba")
     one, other = {"fast": 0.01, "slow": 0.12}, {"fast": 0.01, "middle": 0.06}
-    assert greedy(chain(0.145, one, other, other)).cost == 1 + 8 + 8
+    assert Planner.cheapest(chain(0.145, one, other, other)).cost == 1 + 8 + 8
     assert shares(chain(0.145, one, other, other)).cost == 8 + 3 + 3
 
 
@@ -143,7 +143,7 @@ def test_of_equal_costs_the_smaller_batch_is_taken(search):
 @pytest.mark.nightly
 def test_the_gaps_of_both_searches_from_the_cheapest_plan(capsys):
     gaps = {name: [] for name in SEARCHES}
-    for seed, planner, found in solved(range(1_000, 1_200), greedy, queries=600, bounded=False):
+    for seed, planner, found in solved(range(1_000, 1_200), Planner.cheapest, queries=600, bounded=False):
         best = exact(planner, found)
         for name, search in SEARCHES.items():
             cost = search(planner).cost
