@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final
 
-from spillway.agents.core.request import Loss, Request
+from spillway.agents.core.request import Loss, Received, Request
 from spillway.lineage.message import DROPPED, FAILED, StageTiming
 
 if TYPE_CHECKING:
@@ -145,13 +145,9 @@ class Emit:
 
 
 @dataclass(slots=True)
-class StageStats:
+class StageStats(Received):
     """What a stage's core counted since it began."""
 
-    received: int = 0  # records, repetitions included
-    duplicates: int = 0  # repetitions, by the hop or by the id, and parts that came late to their join
-    stray: int = 0  # of a partition that is not ours (any more), or taken before: not counted as received
-    dead: int = 0  # records that rest on a state which no recovery reproduces, whenever that was found
     dropped: dict[str, int] = field(default_factory=dict)  # by reason
     failed: dict[str, int] = field(default_factory=dict)
     dead_letters: dict[str, int] = field(default_factory=dict)
