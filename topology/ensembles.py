@@ -13,15 +13,13 @@ from __future__ import annotations
 import hashlib
 import json
 from dataclasses import asdict, dataclass, field, replace
-from datetime import datetime
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
-from pydantic import ValidationError
+from pydantic import Field, TypeAdapter
 
-from spillway.lineage.errors import CheckpointError
 from spillway.topology.load import without_ensembles
-from spillway.topology.sections import EnsembleSpec, selection_family
-from spillway.topology.sizes import FROM_FILE, key_of, record_fields
+from spillway.topology.sections import EnsembleSpec, selection_family, with_counts
+from spillway.topology.sizes import FROM_FILE, Epoch, Moment, Words, decoded, key_of, ordered_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -30,7 +28,6 @@ if TYPE_CHECKING:
     from spillway.topology.spec import PipelineSpec
 
 POOL: Final = ".ensemble"  # no member can be called so
-_KINDS: Final[dict[str, type[Any]]] = {"who": str, "why": str, "at": float, "epoch": int, "digest": str, "file": str}
 _SHORT: Final = 8  # hexadecimal digits
 
 
@@ -39,15 +36,15 @@ class Served:
     """An ensemble from some moment on; `at` is in unix seconds."""
 
     section: EnsembleSpec
-    who: str
-    why: str
-    at: float
-    epoch: int
+    who: Words
+    why: Words
+    at: Moment
+    epoch: Epoch
     digest: str
     file: str
-    parts: Mapping[str, str] = field(default_factory=dict)
+    parts: dict[str, str] = field(default_factory=dict)
     """Short digests of what else the file says (`parts_of`)."""
-    counts: Mapping[str, int] = field(default_factory=dict)
+    counts: dict[str, Annotated[int, Field(ge=1)]] = field(default_factory=dict)
     """Workers of members that were scaled, over all fronts."""
 
     @property
@@ -57,14 +54,12 @@ class Served:
     @property
     def effective(self) -> EnsembleSpec:
         """The section with as many workers as members were scaled to."""
-        return with_counts(self.section, self.counts)
+        return self.section.model_copy(update={"members": with_counts(self.section.members, self.counts)})
 
     @property
     def text(self) -> str:
-        since = datetime.fromtimestamp(self.at).astimezone()
-        why = f": {self.why}" if self.why else ""
         told = f"{self.section.selection['name']} of {', '.join(self.section.members)}"
-        return f"{told} (epoch {self.epoch}, {self.who}, {since:%Y-%m-%d %H:%M:%S %z}{why})"
+        return f"{told} {ordered_text(self.epoch, self.who, self.at, self.why)}"
 
 
 def record_key(stage: str) -> bytes:
@@ -80,22 +75,12 @@ def encode(served: Served) -> bytes:
     return json.dumps({"section": _said(served.section), **told}).encode()
 
 
+_SERVED: Final = TypeAdapter(Served)
+
+
 def decode(value: bytes) -> Served:
     """Read a record's value. Raises CheckpointError that says what is wrong with it."""
-    fields, told = record_fields(value, _KINDS)
-    try:
-        section = EnsembleSpec.model_validate(fields.get("section"))
-    except ValidationError as error:
-        raise CheckpointError(f"its section is none: {error}") from error
-    counts = fields.get("counts")
-    if not isinstance(counts, dict) or any(type(n) is not int or n < 1 for n in counts.values()):
-        raise CheckpointError(f"'counts' must have a number of workers by member, not {counts!r:.80}")
-    parts = fields.get("parts")
-    if not isinstance(parts, dict) or any(type(each) is not str for each in parts.values()):
-        raise CheckpointError(f"'parts' must have a digest by part, not {parts!r:.80}")
-    if told["epoch"] < 1 or not 0 <= told["at"] < float(1 << 33):
-        raise CheckpointError(f"epoch {told['epoch']}, at {told['at']}: at least 1, and unix seconds")
-    return Served(section, counts=counts, parts=parts, **told)
+    return decoded(_SERVED, value)
 
 
 def section_digest(section: EnsembleSpec) -> str:
@@ -104,16 +89,6 @@ def section_digest(section: EnsembleSpec) -> str:
 
 def _said(section: EnsembleSpec) -> dict[str, Any]:
     return section.model_dump(mode="json", exclude_defaults=True)
-
-
-def with_counts(section: EnsembleSpec, counts: Mapping[str, int]) -> EnsembleSpec:
-    members = {
-        name: member.model_copy(update={"workers": member.workers.model_copy(update={"count": counts[name]})})
-        if name in counts
-        else member
-        for name, member in section.members.items()
-    }
-    return section.model_copy(update={"members": members})
 
 
 def from_file(

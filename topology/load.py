@@ -11,8 +11,9 @@ from spillway.lineage.errors import SpecError
 from spillway.topology import names
 from spillway.topology.problems import InvalidPipelineError, Problem
 from spillway.topology.quantities import show_duration
-from spillway.topology.reading.document import MAX_BYTES, Document
+from spillway.topology.reading.document import Document
 from spillway.topology.reading.fields import read_fields
+from spillway.topology.reading.models import read_bytes
 from spillway.topology.routing import Graph
 from spillway.topology.rules.structure import check_structure
 from spillway.topology.rules.tables import check_learners
@@ -120,13 +121,7 @@ def unchecked(path: Path | str) -> tuple[Any, Callable[[FieldPath, str], Finding
 
 
 def _text(file: Path) -> str:
-    try:
-        with file.open("rb") as stream:
-            data = stream.read(MAX_BYTES + 1)
-    except OSError as error:
-        raise SpecError(f"cannot read the pipeline file {file}: {error.strerror or error}") from error
-    if len(data) > MAX_BYTES:
-        raise SpecError(f"{file} is larger than {MAX_BYTES} bytes; is it a pipeline file?")
+    data = read_bytes(file, "pipeline file")
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -141,10 +136,9 @@ def parse(text: str, path: Path | str = "pipeline.yaml", *, profiled: bool = Tru
     findings = document.findings
     problems: list[Problem] = []
     fields = read_fields(document.value, problems)
-    check_structure(fields, problems)
-    check_learners(fields, problems)
+    problems += [*check_structure(fields), *check_learners(fields)]
     for learner in fields.learners:
-        check_structure(fields.of_learner(learner), problems)
+        problems += check_structure(fields.of_learner(learner))
     findings += map(document.finding, problems)
     if findings:
         raise InvalidPipelineError(document.file, findings)

@@ -23,10 +23,8 @@ _HOUR: Final = 3_600
 
 def duration(value: Any) -> float:
     """Seconds, from a number of seconds or from text with a unit. Raises ValueError that says what would do."""
-    if isinstance(value, str):
-        match = _DURATION.fullmatch(value.strip())
-        if match is None:
-            raise ValueError(f"must be a duration, such as 0.4, '400ms', '2s' or '500us', not {value!r:.60}")
+    match = _DURATION.fullmatch(value.strip()) if isinstance(value, str) else None
+    if match is not None:
         return float(Decimal(match[1]) * _UNITS[match[2]])
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise ValueError(f"must be a duration, such as 0.4, '400ms', '2s' or '500us', not {shown(value)}")  # noqa: TRY004
@@ -37,10 +35,8 @@ def duration(value: Any) -> float:
 
 def size(value: Any) -> int:
     """Bytes, from a whole number or from text with a unit. Raises ValueError that says what would do."""
-    if isinstance(value, str):
-        match = _SIZE.fullmatch(value.strip())
-        if match is None:
-            raise ValueError(f"must be a number of bytes, such as 8388608 or '8MiB', not {value!r:.60}")
+    match = _SIZE.fullmatch(value.strip()) if isinstance(value, str) else None
+    if match is not None:
         return int(match[1]) * _BYTES[match[2]]
     if isinstance(value, bool) or not isinstance(value, int):
         raise ValueError(f"must be a number of bytes, such as 8388608 or '8MiB', not {shown(value)}")  # noqa: TRY004

@@ -20,6 +20,7 @@ one thing from each sender that it expects, a result of its own or a loss that s
 
 from __future__ import annotations
 
+from functools import cache, lru_cache, partial
 from typing import TYPE_CHECKING, Final
 
 from spillway.lineage.errors import SpecError
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from spillway.topology.spec import PipelineSpec
 
     Path = Mapping[str, tuple[str, ...]]
+    Choices = tuple[tuple[str, tuple[str, ...]], ...]
     Losses = tuple[tuple[str | None, tuple[str, ...]], ...]
 
 _CACHED: Final = 1_024
@@ -59,9 +61,9 @@ class Graph:
             stage: tuple(name for name in self.order if stage in behind.get(name, ())) for stage in self.order
         }
         self._rests_on[None] = tuple(name for name in self.order if name in behind)
-        self._whole = _Routes(self, {})
-        self._by_path: dict[tuple[tuple[str, tuple[str, ...]], ...], _Routes] = {}
-        self._by_choices: dict[tuple[tuple[str, tuple[str, ...]], ...], _Routes] = {}
+        self._whole = _Routes(self, ())
+        self._of_path = lru_cache(_CACHED)(self._resolve)
+        self._of_choices = lru_cache(_CACHED)(partial(_Routes, self))
 
     def is_join(self, stage: str) -> bool:
         return len(self.predecessors[stage]) > 1
@@ -88,47 +90,33 @@ class Graph:
         return (self._routes(path) if path else self._whole).losses(stage)
 
     def _routes(self, path: Path) -> _Routes:
-        key = tuple(path.items())
-        routes = self._by_path.get(key)
-        if routes is None:
-            routes = self._resolve(path)
-            _remember(self._by_path, key, routes)
-        return routes
+        return self._of_path(tuple(path.items()))
 
-    def _resolve(self, path: Path) -> _Routes:
-        """The answers for what is a choice in `path`: it comes off the wire, so it may hold anything."""
-        choices = {
-            name: tuple(successor for successor in self.successors[name] if successor in path[name])
-            for name in self.order
-            if name in self._choosers and name in path
-        }
-        key = tuple(choices.items())
-        routes = self._by_choices.get(key)
-        if routes is None:
-            routes = _Routes(self, choices)
-            _remember(self._by_choices, key, routes)
-        return routes
+    def _resolve(self, told: Choices) -> _Routes:
+        """The answers for what is a choice in a path: it comes off the wire, so it may hold anything."""
+        path = dict(told)
+        return self._of_choices(
+            tuple(
+                (name, tuple(successor for successor in self.successors[name] if successor in path[name]))
+                for name in self.order
+                if name in self._choosers and name in path
+            )
+        )
 
 
 class _Routes:
     """The answers for one set of choices."""
 
-    def __init__(self, graph: Graph, choices: Mapping[str, tuple[str, ...]]) -> None:
+    def __init__(self, graph: Graph, choices: Choices) -> None:
         self._graph = graph
-        self._sends = {name: choices.get(name, successors) for name, successors in graph.successors.items()}
-        self._losses: dict[str, Losses] = {}
+        self._sends = {**graph.successors, **dict(choices)}
+        self.losses = cache(self._spread)
         reached = dag.reach(graph.roots, self._sends)
         self.expected: dict[str, tuple[str, ...]] = {
             stage: tuple(name for name in before if name in reached and stage in self._sends[name])
             for stage, before in graph.predecessors.items()
         }
         self.terminals = tuple(name for name in graph.order if name in reached and not self._sends[name])
-
-    def losses(self, stage: str) -> Losses:
-        found = self._losses.get(stage)
-        if found is None:
-            found = self._losses[stage] = self._spread(stage)
-        return found
 
     def _spread(self, stage: str) -> Losses:
         graph = self._graph
@@ -150,13 +138,3 @@ class _Routes:
         ]
         at_end = tuple(name for name in graph.order if name in silent.get(None, ()))
         return (*told, (None, at_end)) if at_end else tuple(told)
-
-
-def _remember(
-    cache: dict[tuple[tuple[str, tuple[str, ...]], ...], _Routes],
-    key: tuple[tuple[str, tuple[str, ...]], ...],
-    routes: _Routes,
-) -> None:
-    if len(cache) >= _CACHED:
-        cache.clear()  # a hostile sender's paths must not keep ours out for good
-    cache[key] = routes

@@ -5,11 +5,14 @@ A stage that says nothing of a section has the section's defaults, and no state.
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, StrictBool
 
 from spillway.topology import names, quantities
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 Mode = Literal["nspb", "remus", "lineage-stash", "s1", "s2", "kafka-eos", "none"]
 
@@ -151,7 +154,7 @@ class CodingSpec(Section):
     """The parity workers load the model, too, and run its batches before parity batches."""
 
 
-def _in_processes(value: Any) -> Any:
+def in_processes(value: Any) -> Any:
     return {"where": "process"} | value if isinstance(value, dict) else value
 
 
@@ -161,7 +164,7 @@ class MemberSpec(Section):
     model: ModelReference
     arguments: dict[str, Any] = Field(default_factory=dict)
     version: str | None = None
-    workers: Annotated[WorkersSpec, BeforeValidator(_in_processes)] = Field(
+    workers: Annotated[WorkersSpec, BeforeValidator(in_processes)] = Field(
         default_factory=lambda: WorkersSpec(where="process")
     )
     batching: BatchingSpec | None = None
@@ -245,6 +248,16 @@ class StateSpec(Section):
     def members(self) -> int:
         """Processes of each shard."""
         return 1 + self.backups if self.replicated else 1
+
+
+def with_counts(lanes: Mapping[str, Any], counts: Mapping[str, int]) -> dict[str, Any]:
+    """Return the members, or variants, some of them with so many workers."""
+    return {
+        name: lane.model_copy(update={"workers": lane.workers.model_copy(update={"count": counts[name]})})
+        if name in counts
+        else lane
+        for name, lane in lanes.items()
+    }
 
 
 def kind_alone(value: Any) -> Any:

@@ -15,41 +15,48 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Annotated, Final, TypeVar
+
+from pydantic import AfterValidator, Field, TypeAdapter, ValidationError
 
 from spillway.lineage.errors import CheckpointError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from spillway.topology.load import Pipeline
     from spillway.topology.spec import PipelineSpec
 
 MAIN: Final = "main"
 FROM_FILE: Final = "the pipeline file"  # why a size is that of the file
-_LARGEST: Final = 1_000_000  # as a pipeline file may say
 MOST_TEXT: Final = 1_000  # characters of `who` and of `why`
-_KINDS: Final[dict[str, type[Any]]] = {"count": int, "who": str, "why": str, "at": float, "epoch": int, "digest": str}
+
+_Record = TypeVar("_Record")
+Words = Annotated[str, AfterValidator(lambda text: text[:MOST_TEXT])]
+Moment = Annotated[float, Field(ge=0, lt=1 << 33, allow_inf_nan=False)]
+Epoch = Annotated[int, Field(ge=1)]
 
 
 @dataclass(frozen=True, slots=True)
 class Size:
     """How many workers a stage is to have, over all its fronts; `at` is in unix seconds."""
 
-    count: int
-    who: str
-    why: str
-    at: float
-    epoch: int
+    count: Annotated[int, Field(ge=0, le=1_000_000)]
+    who: Words
+    why: Words
+    at: Moment
+    epoch: Epoch
     digest: str
     held: bool = False
 
     @property
     def text(self) -> str:
-        since = datetime.fromtimestamp(self.at).astimezone()
-        why = f": {self.why}" if self.why else ""
-        held = ", held" if self.held else ""
-        return f"{self.count} (epoch {self.epoch}, {self.who}, {since:%Y-%m-%d %H:%M:%S %z}{held}{why})"
+        return f"{self.count} {ordered_text(self.epoch, self.who, self.at, self.why, held=self.held)}"
+
+
+def ordered_text(epoch: int, who: str, at: float, why: str, *, held: bool = False) -> str:
+    """Return who wanted what a record says, since when, and why, for people."""
+    since = datetime.fromtimestamp(at).astimezone()
+    words = f"{', held' if held else ''}{f': {why}' if why else ''}"
+    return f"(epoch {epoch}, {who}, {since:%Y-%m-%d %H:%M:%S %z}{words})"
 
 
 def claimed_as(stage: str) -> str:
@@ -70,41 +77,21 @@ def encode(size: Size) -> bytes:
     return json.dumps(asdict(size)).encode()
 
 
-def record_fields(value: bytes, kinds: Mapping[str, type]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """All fields of a record's value, and those of `kinds` once their types are checked and their texts cut.
-
-    Raises CheckpointError that says what is wrong with them.
-    """
+def decoded(kind: TypeAdapter[_Record], value: bytes) -> _Record:
+    """Read a record's value. Raises CheckpointError that says what is wrong with it."""
     try:
-        fields = json.loads(value)
-    except (ValueError, RecursionError) as error:
-        raise CheckpointError(f"it is not JSON: {error}") from error
-    if not isinstance(fields, dict):
-        raise CheckpointError("it is not a JSON object")
-    checked: dict[str, Any] = {}
-    for name, kind in kinds.items():
-        given = fields.get(name)
-        if kind is float and type(given) is int:
-            given = float(given)
-        if type(given) is not kind:
-            raise CheckpointError(f"{name!r} must be {kind.__name__}, not {given!r:.80}")
-        checked[name] = given[:MOST_TEXT] if isinstance(given, str) else given
-    return fields, checked
+        return kind.validate_json(value, strict=True)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        where = ".".join(map(str, first["loc"])) or "the record"
+        raise CheckpointError(f"{where}: {first['msg']}, not {first['input']!r:.80}") from error
+
+
+_SIZE: Final = TypeAdapter(Size)
 
 
 def decode(value: bytes) -> Size:
-    """Read a record's value. Raises CheckpointError that says what is wrong with it."""
-    fields, told = record_fields(value, _KINDS)
-    held = fields.get("held", False)
-    if type(held) is not bool:
-        raise CheckpointError(f"'held' must be bool, not {held!r:.80}")
-    size = Size(**told, held=held)
-    if not 0 <= size.count <= _LARGEST or size.epoch < 1 or not 0 <= size.at < float(1 << 33):
-        raise CheckpointError(
-            f"count {size.count}, epoch {size.epoch}, at {size.at}: a count is 0 to {_LARGEST}, an epoch at least 1, "
-            "a time in unix seconds"
-        )
-    return size
+    return decoded(_SIZE, value)
 
 
 def from_file(

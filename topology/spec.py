@@ -25,6 +25,7 @@ from spillway.topology.sections import (
     CopiesSpec,
     Count,
     EnsembleSpec,
+    MemberSpec,
     ModelReference,
     Positive,
     Reference,
@@ -36,7 +37,7 @@ from spillway.topology.sections import (
     WorkersSpec,
     kind_alone,
 )
-from spillway.topology.variant_sections import VariantsSpec  # noqa: TC001 - pydantic needs it
+from spillway.topology.variant_sections import VariantSpec, VariantsSpec  # noqa: TC001 - pydantic needs it
 
 DEFAULT_PARTITIONS = 12
 DEFAULT_QUEUE = 4_096
@@ -274,32 +275,19 @@ class StageSpec(Section):
         assert self.variants is not None  # it has some
         spec = self.variants.of[name]
         batching = self.batching.model_copy(update={"limit": "fixed", "size": None, "max": spec.batch})
-        return self.model_copy(
-            update={
-                "model": spec.model,
-                "arguments": spec.arguments,
-                "version": spec.version,
-                "workers": spec.workers,
-                "batching": batching,
-                "variants": None,
-            }
-        )
+        return self._lane(spec, workers=spec.workers, batching=batching, variants=None)
 
     def member(self, name: str) -> StageSpec:
         """A member of its ensemble as a stage by itself, dealt out to as many fronts."""
         assert self.ensemble is not None  # it has members
         spec = self.ensemble.members[name]
-        return self.model_copy(
-            update={
-                "model": spec.model,
-                "arguments": spec.arguments,
-                "version": spec.version,
-                "workers": spec.workers.model_copy(update={"fronts": self.fronts}),
-                "batching": spec.batching or self.batching,
-                "cache": spec.cache,
-                "ensemble": None,
-            }
-        )
+        workers = spec.workers.model_copy(update={"fronts": self.fronts})
+        batching = spec.batching or self.batching
+        return self._lane(spec, workers=workers, batching=batching, cache=spec.cache, ensemble=None)
+
+    def _lane(self, of: MemberSpec | VariantSpec, **changes: Any) -> StageSpec:
+        own = {"model": of.model, "arguments": of.arguments, "version": of.version}
+        return self.model_copy(update=own | changes)
 
     def with_batching(self, **changes: Any) -> StageSpec:
         return self.model_copy(update={"batching": self.batching.model_copy(update=changes)})

@@ -16,7 +16,7 @@ from spillway.topology import names
 from spillway.topology.quantities import show_duration
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from spillway.topology.spec import PipelineSpec
 
@@ -110,8 +110,26 @@ class ActualTopic:
     replicas: int = 1  # of the partition that has the fewest
 
 
-def ingress(pipeline: str) -> str:
-    return f"{pipeline}.ingress"
+def _of(what: str) -> Callable[[str], str]:
+    """Return what gives a pipeline's topic of that name."""
+    return lambda pipeline: f"{pipeline}.{what}"
+
+
+ingress: Final = _of("ingress")
+outcomes: Final = _of("outcomes")
+egress: Final = _of("egress")
+replies: Final = _of("replies")
+"""The consumer group that says which client reads which partitions of the egress, where clients share them."""
+dead: Final = _of("dead")
+schemas: Final = _of("schemas")
+plan: Final = _of("plan")
+control: Final = _of("control")
+beat: Final = _of("beat")
+"""The members' heartbeats, and reports that one is dead."""
+owners: Final = _of("owners")
+sizes: Final = _of("sizes")
+generations: Final = _of("generations")
+"""Which generation of a Velox model is current, and how it came to that."""
 
 
 def stage_input(pipeline: str, stage: str) -> str:
@@ -119,34 +137,9 @@ def stage_input(pipeline: str, stage: str) -> str:
     return f"{pipeline}.{stage}"
 
 
-def outcomes(pipeline: str) -> str:
-    return f"{pipeline}.outcomes"
-
-
 def onward(pipeline: str, successors: Iterable[str]) -> tuple[str, ...]:
     """Where a stage's results and losses go: the inputs of its `successors`, and the outcomes."""
     return (*(stage_input(pipeline, successor) for successor in successors), outcomes(pipeline))
-
-
-def egress(pipeline: str) -> str:
-    return f"{pipeline}.egress"
-
-
-def replies(pipeline: str) -> str:
-    """The consumer group that says which client reads which partitions of the egress, where clients share them."""
-    return f"{pipeline}.replies"
-
-
-def dead(pipeline: str) -> str:
-    return f"{pipeline}.dead"
-
-
-def schemas(pipeline: str) -> str:
-    return f"{pipeline}.schemas"
-
-
-def plan(pipeline: str) -> str:
-    return f"{pipeline}.plan"
 
 
 def versions(pipeline: str, stage: str) -> str:
@@ -168,28 +161,6 @@ def table_of(spec: PipelineSpec, of: str) -> str:
     """Where the learner, or the stage of this pipeline, that is called `of` publishes."""
     learns = any(learner.name == of for learner in spec.learners)
     return table(names.learner(spec.name, of) if learns else spec.name, of)
-
-
-def control(pipeline: str) -> str:
-    return f"{pipeline}.control"
-
-
-def beat(pipeline: str) -> str:
-    """The topic of the members' heartbeats, and of reports that one is dead."""
-    return f"{pipeline}.beat"
-
-
-def owners(pipeline: str) -> str:
-    return f"{pipeline}.owners"
-
-
-def sizes(pipeline: str) -> str:
-    return f"{pipeline}.sizes"
-
-
-def generations(pipeline: str) -> str:
-    """The topic that says which generation of a Velox model is current, and how it came to that."""
-    return f"{pipeline}.generations"
 
 
 def generations_of(spec: PipelineSpec, of: str) -> str | None:

@@ -17,7 +17,17 @@ from pydantic import AfterValidator, BeforeValidator, Field, StrictBool, model_v
 
 from spillway.topology import names
 from spillway.topology.quantities import size
-from spillway.topology.sections import Count, ModelReference, Positive, Seconds, Section, Size, Some, WorkersSpec
+from spillway.topology.sections import (
+    Count,
+    ModelReference,
+    Positive,
+    Seconds,
+    Section,
+    Size,
+    Some,
+    WorkersSpec,
+    in_processes,
+)
 
 Name = Annotated[str, AfterValidator(names.stage_name)]
 Text = Annotated[str, Field(min_length=1, max_length=200)]
@@ -70,10 +80,6 @@ class VariantWorkers(WorkersSpec):
     """None: one; 0: it is loaded when somebody wants it."""
 
 
-def _in_processes(value: Any) -> Any:
-    return {"where": "process"} | value if isinstance(value, dict) else value
-
-
 class VariantSpec(Figures):
     """One variant of a stage, with workers of its own."""
 
@@ -87,7 +93,7 @@ class VariantSpec(Figures):
     """What a worker takes; by default it is not counted."""
     cost: Figure | None = None
     """Of one worker, a second; None: as much as it has units."""
-    workers: Annotated[VariantWorkers, BeforeValidator(_in_processes)] = Field(
+    workers: Annotated[VariantWorkers, BeforeValidator(in_processes)] = Field(
         default_factory=lambda: VariantWorkers(where="process")
     )
 

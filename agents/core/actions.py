@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final
 
-from spillway.agents.core.request import Loss, Request
+from spillway.agents.core.request import Loss, Received, Request
 from spillway.lineage.message import DROPPED, FAILED, StageTiming
 
 if TYPE_CHECKING:
@@ -116,32 +116,19 @@ class Work(Request):
         )  # fmt: skip
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Emit:
     """One message to produce. The driver encodes it, sends it to `partition`, and calls `acked` with it."""
 
-    __slots__ = ("destination", "hop", "kind", "loss", "lost", "path", "payload", "source", "work")
-
-    def __init__(
-        self,
-        kind: EmitKind,
-        destination: str | None,
-        hop: Hop,
-        path: Path,
-        payload: Any,
-        source: Request | Delivery,
-        work: Work,
-        lost: tuple[str, ...] = (),
-        loss: Loss | None = None,
-    ) -> None:
-        self.kind = kind
-        self.destination = destination  # the successor, None for the gate (and for a dead letter)
-        self.hop = hop
-        self.path = path
-        self.payload = payload  # a result: as the execution gave it; a loss passed on: the tombstone's payload
-        self.source = source  # whose headers go on: the request, or the record that was never made one
-        self.lost = lost
-        self.loss = loss  # of this stage's own making; None where another stage's loss is passed on
-        self.work: Work | None = work  # None once acknowledged
+    kind: EmitKind
+    destination: str | None  # the successor, None for the gate (and for a dead letter)
+    hop: Hop
+    path: Path
+    payload: Any  # a result: as the execution gave it; a loss passed on: the tombstone's payload
+    source: Request | Delivery  # whose headers go on: the request, or the record that was never made one
+    work: Work | None  # None once acknowledged
+    lost: tuple[str, ...] = ()
+    loss: Loss | None = None  # of this stage's own making; None where another stage's loss is passed on
 
     @property
     def request_id(self) -> str:
@@ -158,13 +145,9 @@ class Emit:
 
 
 @dataclass(slots=True)
-class StageStats:
+class StageStats(Received):
     """What a stage's core counted since it began."""
 
-    received: int = 0  # records, repetitions included
-    duplicates: int = 0  # repetitions, by the hop or by the id, and parts that came late to their join
-    stray: int = 0  # of a partition that is not ours (any more), or taken before: not counted as received
-    dead: int = 0  # records that rest on a state which no recovery reproduces, whenever that was found
     dropped: dict[str, int] = field(default_factory=dict)  # by reason
     failed: dict[str, int] = field(default_factory=dict)
     dead_letters: dict[str, int] = field(default_factory=dict)

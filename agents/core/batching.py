@@ -44,44 +44,6 @@ class Batcher:
     drains both. `now` must not decrease. Requests come with `arrived` set; `entered` and `started` are set here.
     """
 
-    __slots__ = (
-        "_active",
-        "_admit",
-        "_alone",
-        "_began",
-        "_delay",
-        "_duration",
-        "_expires",
-        "_fill",
-        "_judge",
-        "_limits",
-        "_max_batch",
-        "_measured",
-        "_observe",
-        "_overhead",
-        "_policy",
-        "_profile",
-        "_target",
-        "_told",
-        "_wakes",
-        "_workers",
-        "arrived",
-        "batches",
-        "busy",
-        "completed",
-        "drops",
-        "lost",
-        "offline",
-        "profiled",
-        "removed",
-        "reports",
-        "requeued",
-        "started",
-        "starts",
-        "timed",
-        "total_drops",
-    )
-
     def __init__(
         self,
         policy: Policy,
@@ -254,8 +216,7 @@ class Batcher:
         if slot is None or slot.draining or slot.running is not None or slot.forming:
             return False
         slot.ends = now + slot.duration(1) + self._overhead
-        slot.running = Batch(worker, [], now, slot.ends)
-        slot.running.offline = True
+        slot.running = Batch(worker, [], now, slot.ends, offline=True)
         self._retarget(now)
         return True
 
@@ -466,8 +427,7 @@ class Batcher:
     def _start_offline(self, now: float, slot: Worker) -> None:
         requests = self.offline.take(now, slot.limit)
         slot.ends = now + slot.duration(len(requests)) + self._overhead
-        slot.running = Batch(slot.number, requests, now, slot.ends)
-        slot.running.offline = True
+        slot.running = Batch(slot.number, requests, now, slot.ends, offline=True)
         self.starts.append(slot.running)
 
     def _take(self, now: float, starts: float, room: int, slot: Worker) -> None:

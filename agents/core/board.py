@@ -16,7 +16,7 @@ Memory is bounded by the stages and the replicas that they may have.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from math import isfinite
 from typing import TYPE_CHECKING, Final
 
@@ -71,6 +71,9 @@ _AMOUNTS: Final = (
 )
 
 
+_SAID: Final = {each.name for each in fields(StageState)} - {"at"}  # by the same names in both
+
+
 @dataclass(frozen=True, slots=True)
 class Heard:
     """A replica's newest word."""
@@ -90,54 +93,12 @@ def silence_of(period: float) -> float:
 
 def word_of(state: StageState, began_us: int) -> PlanWord:
     """Make the word that tells a replica's state; of its batch waits and hops goes a sketch."""
-    return PlanWord(
-        state.stage,
-        state.replica,
-        began_us,
-        round(state.at * 1e6),
-        state.span,
-        state.queueing,
-        state.entered,
-        sketch(state.waits),
-        state.waits_seen,
-        state.batch,
-        state.recent_batch,
-        state.duration,
-        state.recent_duration,
-        state.arrival_rate,
-        state.completion_rate,
-        state.drop_rate,
-        state.backlog,
-        state.hbf,
-        sketch(state.hops),
-        state.utilisation,
-        state.slower,
-    )
+    told = {name: getattr(state, name) for name in _SAID} | {"waits": sketch(state.waits), "hops": sketch(state.hops)}
+    return PlanWord(**told, began_us=began_us, at_us=round(state.at * 1e6))
 
 
 def state_of(word: PlanWord) -> StageState:
-    return StageState(
-        stage=word.stage,
-        replica=word.replica,
-        at=word.at_us / 1e6,
-        queueing=word.queueing,
-        entered=word.entered,
-        waits=word.waits,
-        waits_seen=word.waits_seen,
-        batch=word.batch,
-        recent_batch=word.recent_batch,
-        duration=word.duration,
-        recent_duration=word.recent_duration,
-        arrival_rate=word.arrival_rate,
-        completion_rate=word.completion_rate,
-        drop_rate=word.drop_rate,
-        backlog=word.backlog,
-        hbf=word.hbf,
-        span=word.span,
-        hops=word.hops,
-        utilisation=word.utilisation,
-        slower=word.slower,
-    )
+    return StageState(**{name: getattr(word, name) for name in _SAID}, at=word.at_us / 1e6)
 
 
 class Board:

@@ -30,10 +30,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from spillway.agents.core.joins import NEVER, PAYLOAD_BYTES, REUSE_SECONDS, JoinTable, PayloadRoom, Rule, Verdict
-from spillway.agents.core.outcomes import RELEASED_LIMIT, RELEASED_SECONDS, GateStats, Release, ReleasedMemory, merged
+from spillway.agents.core.joins import PAYLOAD_BYTES, REUSE_SECONDS, JoinTable, PayloadRoom, Rule, Verdict
+from spillway.agents.core.outcomes import GateStats, Release, ReleasedMemory, merged
 from spillway.agents.core.request import Taken
-from spillway.agents.core.share import Share, Waits
+from spillway.agents.core.share import Partitions, Share
 from spillway.checkpoint.durability import Stateless
 from spillway.checkpoint.notes import decode
 from spillway.lineage import reasons
@@ -55,47 +55,6 @@ HELD_LIMIT = 20_000
 HELD_BYTES = 32 << 20  # of the reports that those were made from
 
 
-class GateGauges:
-    """The readings of one gate."""
-
-    def __init__(self, held_limit: int) -> None:
-        self._held_limit = held_limit
-        self.stats = GateStats()
-        self._shares: dict[int, GateShare] = {}
-        self._waits = Waits()
-        self._decided: list[Release] = []  # not collected: new, or held for no version
-
-    @property
-    def pending(self) -> int:
-        return len(self._decided) + self.held
-
-    @property
-    def decided(self) -> bool:
-        """Whether there is something to `collect`, as far as is known before it is asked for."""
-        return bool(self._decided)
-
-    @property
-    def held(self) -> int:
-        return sum(share.held for share in self._shares.values())
-
-    @property
-    def waiting(self) -> int:
-        return sum(share.waiting for share in self._shares.values())
-
-    @property
-    def room(self) -> bool:
-        """Whether more reports should be delivered. Waiting for a sink takes no room: only reading ends it."""
-        shares = self._shares.values()
-        if self.pending + sum(len(share.refetch) for share in shares) >= self._held_limit:
-            return False
-        held = sum(share.held_bytes + share.refetch.held for share in shares)
-        return held + sum(release.size for release in self._decided) < HELD_BYTES
-
-    def waits(self) -> frozenset[int]:
-        """The partitions that have stood still for other stages' versions since this was asked before."""
-        return self._waits.look(self._shares, room=self.room)
-
-
 # One egress partition as the gate knows it: a share of the reports, what was decided of it, and what is held.
 #
 # Invariant: what is held is decided, and never released before all that it was decided by is durable. A query that is
@@ -114,6 +73,12 @@ class GateShare(Share):
         self.held = 0  # outcomes that are decided and rest on what is not durable
         self.held_bytes = 0  # of the reports that they were made from
         self._queries: dict[str, Release] = {}  # the same, the newest of an id
+
+    def take(self, delivery: Delivery) -> Taken:
+        taken = super().take(delivery)
+        if taken is not Taken.STRAY:
+            self.released.taken(delivery.offset, delivery.appended)
+        return taken
 
     def confirm(self, offset: int) -> bool:
         """Note that the broker has the commit of `offset`; False if that is no news."""
@@ -148,7 +113,7 @@ GATE = "gate"
 _TEXTS = {Verdict.TIMEOUT: (reasons.JOIN_TIMEOUT, "not all sinks reported in time")}
 
 
-class GateCore(GateGauges):
+class GateCore(Partitions[GateShare]):
     """One gate."""
 
     share_type = GateShare
@@ -161,8 +126,6 @@ class GateCore(GateGauges):
         *,
         sinks: Literal["any", "all"] | None,
         durability: Durability | None = None,
-        released_seconds: float = RELEASED_SECONDS,
-        released_limit: int = RELEASED_LIMIT,
         payload_bytes: int = PAYLOAD_BYTES,
         held_limit: int = HELD_LIMIT,
     ) -> None:
@@ -170,15 +133,37 @@ class GateCore(GateGauges):
 
         `durability`: None where no stage has a state. `held_limit`: decided outcomes beyond which there is no room.
         """
-        super().__init__(held_limit)
+        super().__init__(GateStats())
+        self._held_limit = held_limit
+        self._decided: list[Release] = []  # not collected: new, or held for no version
         self._graph = graph
         self._rule = None if sinks is None else Rule(sinks)
         self._merges = sinks == "all"
         self._stateful = durability is not None
         self._durability: Durability = durability if durability is not None else Stateless()
-        self._released_seconds = released_seconds
-        self._released_limit = released_limit
         self._payloads = PayloadRoom(payload_bytes)
+
+    @property
+    def pending(self) -> int:
+        return len(self._decided) + self.held
+
+    @property
+    def decided(self) -> bool:
+        """Whether there is something to `collect`, as far as is known before it is asked for."""
+        return bool(self._decided)
+
+    @property
+    def held(self) -> int:
+        return sum(share.held for share in self._shares.values())
+
+    @property
+    def room(self) -> bool:
+        """Whether more reports should be delivered. Waiting for a sink takes no room: only reading ends it."""
+        shares = self._shares.values()
+        if self.pending + sum(len(share.refetch) for share in shares) >= self._held_limit:
+            return False
+        held = sum(share.held_bytes + share.refetch.held for share in shares)
+        return held + sum(release.size for release in self._decided) < HELD_BYTES
 
     # Partitions come and go ------------------------------------------------------------------------------------
 
@@ -193,7 +178,7 @@ class GateCore(GateGauges):
         joins = None
         if self._rule is not None:
             joins = self.joins_type(self._rule, self._expected, self._payloads)
-        released = self.released_type(egress, self._released_seconds, self._released_limit)
+        released = self.released_type(egress)
         share = self.share_type(partition, committed, joins, released, settled=bool(note))
         if self._stateful:
             share.speculate(self._durability)
@@ -202,10 +187,6 @@ class GateCore(GateGauges):
 
     def recall(self, partition: int, offset: int, request_id: str, sent: float, appended: float) -> None:
         self._shares[partition].released.recall(offset, request_id, sent, appended)
-
-    def remember(self, delivery: Delivery) -> None:
-        """Take note of an input record below the committed offset; its query is decided."""
-        self._shares[delivery.partition].remember(delivery)
 
     def revoke(self, partition: int) -> None:
         share = self._shares.pop(partition, None)
@@ -218,19 +199,9 @@ class GateCore(GateGauges):
 
     def deliver(self, now: float, delivery: Delivery) -> None:
         """Take one report; its payload is a `Report`. One that cannot be decoded comes as a failed outcome."""
-        share = self._shares.get(delivery.partition)
-        taken = Taken.STRAY if share is None else share.take(delivery)
-        if share is None or taken is Taken.STRAY:
-            self.stats.stray += 1
-            return
-        self.stats.received += 1
-        share.released.taken(delivery.offset, delivery.appended)
-        if taken is Taken.FIRST:
+        share = self._take(delivery)
+        if share is not None:
             self._hear(now, share, delivery)
-        elif taken is Taken.REPEATED:
-            self.stats.duplicates += 1
-        elif taken is Taken.DEAD:
-            self.stats.dead += 1
 
     def skip(self, partition: int, offset: int) -> None:
         """Take a record that belongs to no query, as it cannot be read; its dead letter goes with the next turn."""
@@ -245,25 +216,20 @@ class GateCore(GateGauges):
 
     def durability_changed(self, now: float) -> None:
         """Do what follows from what the version logs have learned: let what is held leave, or await the live one."""
-        found = []
-        for share in self._shares.values():
-            changes = share.speculation.look() if share.speculation is not None else None
-            if changes is not None:
-                found.append((share, changes))
-                self.stats.dead += changes.dead
-                for release in changes.settled:
-                    share.let_go(release)
-                    self._decided.append(release)
-                for release in changes.cancelled:
-                    share.let_go(release)
-                    share.released.undecide(release.request_id, release.source.sent)
+        found = self._learned()
+        for share, changes in found:
+            for release in changes.settled:
+                share.let_go(release)
+                self._decided.append(release)
+            for release in changes.cancelled:
+                share.let_go(release)
+                share.released.undecide(release.request_id, release.source.sent)
         for share, changes in found:
             for copy in changes.again:
                 self._again(now, share, copy)
 
     def next_wake(self) -> float | None:
-        expiry = min((share.next_expiry() for share in self._shares.values()), default=NEVER)
-        return None if expiry == NEVER else expiry
+        return self._next_expiry()
 
     # Outcomes leave --------------------------------------------------------------------------------------------
 
@@ -307,11 +273,6 @@ class GateCore(GateGauges):
         share = self._shares.get(partition)
         if share is not None:
             share.released.written(offset, request_id, sent, appended)
-
-    def committed(self, partition: int, offset: int) -> None:
-        share = self._shares.get(partition)
-        if share is not None:
-            share.confirm(offset)
 
     # Inside ----------------------------------------------------------------------------------------------------
 
@@ -357,13 +318,10 @@ class GateCore(GateGauges):
         if not share.refetch.park(verdict, entry):
             self._go_on(share, verdict, entry)
 
-    def take_fetches(self) -> list[Fetch]:
-        return [fetch for share in self._shares.values() for fetch in share.refetch.take()]
-
     def fetched(self, fetch: Fetch, payload: Any, loss: Loss | None = None) -> None:
-        share = self._shares.get(fetch.partition)
-        parked = None if share is None else share.refetch.fetched(fetch.offset, payload, loss)
-        if share is not None and parked is not None:
+        found = self._parked(fetch, payload, loss)
+        if found is not None:
+            share, parked = found
             self._go_on(share, parked.verdict, parked.entry, parked.loss)
 
     def _go_on(self, share: GateShare, verdict: Verdict, entry: Entry, gone: Loss | None = None) -> None:

@@ -15,42 +15,49 @@ from typing import TYPE_CHECKING, Any
 from spillway.agents.core.actions import FAILED, Loss, Work
 from spillway.agents.core.joins import PAYLOAD_BYTES, Verdict
 from spillway.agents.core.request import Taken
-from spillway.agents.core.share import Waits
+from spillway.agents.core.share import Partitions, Share
 from spillway.lineage import reasons
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Container
+    from collections.abc import Callable
 
     from spillway.agents.core.batching import Batcher
-    from spillway.agents.core.deaths import Place
     from spillway.agents.core.joins import Entry, Fetch
     from spillway.agents.core.outbox import Outbox
     from spillway.agents.core.policy import Load, StageView
     from spillway.agents.core.request import Delivery, Path
-    from spillway.agents.core.share import Share
-    from spillway.agents.core.speculation import Changes, Copy
+    from spillway.agents.core.speculation import Copy
     from spillway.checkpoint.durability import Durability
 
-
-# What can be seen of a stage's core from outside: how much waits and is under way. Looking changes nothing.
-#
-# The driver reads it for back-pressure, metrics and what is told to the other stages.
-
 _UNSETTLED_PER_QUEUED = 4  # requests that may be under way in all, per place in the queue
+_ENDS = {Verdict.TIMEOUT: Loss(FAILED, reasons.JOIN_TIMEOUT, "not all parts came in time")}
 
 
-class Gauges:
-    """The readings of one replica of one stage."""
+class Intake(Partitions[Share]):
+    """The way in of one replica of one stage, and its readings."""
 
-    def __init__(self, batcher: Batcher, outbox: Outbox, shares: dict[int, Share], queue_limit: int) -> None:
-        """Look at these parts, which the core goes on to use. `queue_limit`: requests that may wait."""
+    _enter: Callable[[float, Work], object]  # the way to the queue, or to an answer
+
+    def __init__(
+        self,
+        batcher: Batcher,
+        outbox: Outbox,
+        queue_limit: int,
+        expected: Callable[[Path], tuple[str, ...]],
+        durability: Durability | None,
+    ) -> None:
+        """`queue_limit`: requests that may wait. `expected` gives whom a request with that path is heard from.
+
+        `durability`: None with no state before it.
+        """
+        super().__init__(outbox.stats)
         self._batcher = batcher
         self._outbox = outbox
-        self._shares = shares
-        self._waits = Waits()
-        self._parks = True  # whether requests may wait for payloads that are read again: at a join alone
         self.queue_limit = queue_limit
-        self.stats = outbox.stats
+        self._expected = expected
+        self._durability = durability
+
+    # How much waits and is under way: for back-pressure, metrics, and what is told to the other stages ----------
 
     @property
     def room(self) -> bool:
@@ -93,16 +100,8 @@ class Gauges:
         return self._outbox.resting
 
     @property
-    def waiting(self) -> int:
-        return sum(share.waiting for share in self._shares.values())
-
-    @property
     def partitions(self) -> tuple[int, ...]:
         return tuple(self._shares)
-
-    def waits(self, busy: Container[Place] = ()) -> frozenset[int]:
-        """The partitions that have stood still by right since this was asked before; `busy`: what models run."""
-        return self._waits.look(self._shares, room=self.room, busy=busy)
 
     @property
     def reports(self) -> bool:
@@ -115,27 +114,7 @@ class Gauges:
     def load(self) -> Load:
         return self._batcher.load()
 
-
-_ENDS = {Verdict.TIMEOUT: Loss(FAILED, reasons.JOIN_TIMEOUT, "not all parts came in time")}
-
-
-class Intake(Gauges):
-    """The way in of one replica of one stage."""
-
-    _enter: Callable[[float, Work], object]  # the way to the queue, or to an answer
-
-    def __init__(
-        self,
-        batcher: Batcher,
-        outbox: Outbox,
-        queue_limit: int,
-        expected: Callable[[Path], tuple[str, ...]],
-        durability: Durability | None,
-    ) -> None:
-        """`expected` gives whom a request with that path is heard from. `durability`: None with no state before it."""
-        super().__init__(batcher, outbox, {}, queue_limit)
-        self._expected = expected
-        self._durability = durability
+    # Records come ------------------------------------------------------------------------------------------------
 
     def deliver(self, now: float, delivery: Delivery) -> None:
         share = self._take(delivery)
@@ -154,16 +133,12 @@ class Intake(Gauges):
         """Do what follows from what the version logs have learned. Deadness is learned here, or as a record comes."""
         if self._durability is None:
             return
-        found: list[tuple[Share, Changes]] = []
-        for share in self._shares.values():
-            changes = share.speculation.look() if share.speculation is not None else None
-            if changes is not None:
-                found.append((share, changes))
-                self.stats.dead += changes.dead
-                for work in changes.settled:
-                    self._outbox.durable(work)
-                for work in changes.cancelled:
-                    self._outbox.recalled(work)
+        found = self._learned()
+        for _, changes in found:
+            for work in changes.settled:
+                self._outbox.durable(work)
+            for work in changes.cancelled:
+                self._outbox.recalled(work)
         if any(changes.cancelled for _, changes in found):
             self._outbox.unsettled -= self.take_out(now, lambda work: work.dead)
         for share, changes in found:
@@ -171,36 +146,15 @@ class Intake(Gauges):
                 self._again(now, share, copy)
         self._drain(now)
 
-    def take_fetches(self) -> list[Fetch]:
-        """Give the records that are to be read again; every one is answered by `fetched`."""
-        return [fetch for share in self._shares.values() for fetch in share.refetch.take()] if self._parks else []
-
     def fetched(self, now: float, fetch: Fetch, payload: Any, loss: Loss | None = None) -> None:
         """Take the payload of a record that was read again; with `loss`, a stand-in for one that is gone."""
-        share = self._shares.get(fetch.partition)
-        parked = None if share is None else share.refetch.fetched(fetch.offset, payload, loss)
-        if share is not None and parked is not None:
+        found = self._parked(fetch, payload, loss)
+        if found is not None:
+            share, parked = found
             self._go_on(now, share, parked.verdict, parked.entry, parked.loss)
             self._drain(now)
 
     # Inside ----------------------------------------------------------------------------------------------------
-
-    def _take(self, delivery: Delivery) -> Share | None:
-        """Take a record if it is ours and the first copy; a repetition is done at once."""
-        share = self._shares.get(delivery.partition)
-        taken = Taken.STRAY if share is None else share.take(delivery)
-        stats = self.stats
-        if taken is Taken.STRAY:
-            stats.stray += 1
-            return None
-        stats.received += 1
-        if taken is Taken.FIRST:
-            return share
-        if taken is Taken.REPEATED:
-            stats.duplicates += 1
-        elif taken is Taken.DEAD:
-            stats.dead += 1
-        return None
 
     def _accept(self, now: float, share: Share, delivery: Delivery) -> None:
         if share.joins is not None:

@@ -166,37 +166,22 @@ class Refetch:
         return len(self._parked)
 
 
+@dataclass(slots=True, eq=False)
 class Entry:
     """What was heard of one request."""
 
-    __slots__ = (
-        "case",
-        "deadline",
-        "expected",
-        "first",
-        "held",
-        "last",
-        "losses",
-        "offsets",
-        "path",
-        "request_id",
-        "results",
-        "sent",
-    )
-
-    def __init__(self, delivery: Delivery, expected: set[str]) -> None:
-        self.request_id = delivery.request_id
-        self.sent = delivery.sent
-        self.deadline = delivery.deadline
-        self.path: Path = dict(delivery.path)
-        self.expected = expected  # those not heard yet
-        self.first = delivery.offset
-        self.last = delivery.offset
-        self.offsets: list[int] = []  # of the parts, until it closes; then nothing more is added
-        self.results: list[Delivery] = []
-        self.losses: list[tuple[Delivery, Loss | None]] = []
-        self.held = 0  # bytes of payloads that it keeps while it waits
-        self.case: Any = None  # what of it is not durable (`spillway.agents.core.speculation`)
+    request_id: str
+    sent: float
+    deadline: float
+    path: Path
+    expected: set[str]  # those not heard yet
+    first: int
+    last: int
+    offsets: list[int] = field(default_factory=list)  # of the parts, until it closes; then nothing more is added
+    results: list[Delivery] = field(default_factory=list)
+    losses: list[tuple[Delivery, Loss | None]] = field(default_factory=list)
+    held: int = 0  # bytes of payloads that it keeps while it waits
+    case: Any = None  # what of it is not durable (`spillway.agents.core.speculation`)
 
     def hand_over(self) -> tuple[list[Delivery], list[tuple[Delivery, Loss | None]]]:
         """Give the results and losses of a closed request away; only who was heard is remembered, no payloads."""
@@ -328,7 +313,7 @@ class JoinTable:
             self._forget(entry)
             entry = None
         if entry is None:
-            entry = Entry(delivery, set(self._expected(delivery.path)))
+            entry = self._entry(delivery)
             self._entries[entry.request_id] = entry
             self._keep(entry)
         self._note(entry, delivery)
@@ -369,7 +354,7 @@ class JoinTable:
     # Inside ----------------------------------------------------------------------------------------------------
 
     def _open(self, now: float, delivery: Delivery) -> Entry:
-        entry = Entry(delivery, set(self._expected(delivery.path)))
+        entry = self._entry(delivery)
         # A sender that its own path does not announce is one all the same.
         entry.expected.update(delivery.lost or (delivery.predecessor,))
         self._entries[entry.request_id] = self._waiting[entry.request_id] = entry
@@ -380,6 +365,10 @@ class JoinTable:
         self._expiries = self._cleared(self._expiries)
         self._first(entry)
         return entry
+
+    def _entry(self, of: Delivery) -> Entry:
+        expected = set(self._expected(of.path))
+        return Entry(of.request_id, of.sent, of.deadline, dict(of.path), expected, of.offset, of.offset)
 
     def _first(self, entry: Entry) -> None:
         self._serial += 1

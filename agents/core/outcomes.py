@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 from spillway.agents.core.joins import REUSE_SECONDS
+from spillway.agents.core.request import Received
 from spillway.lineage.flags import bounded, merge
 from spillway.lineage.message import PREDICTION, Outcome
 
@@ -148,13 +149,9 @@ class Release:
 
 
 @dataclass(slots=True)
-class GateStats:
+class GateStats(Received):
     """What a gate's core counted since it began."""
 
-    received: int = 0
-    duplicates: int = 0  # repetitions, and reports of queries that were decided before
-    stray: int = 0
-    dead: int = 0  # reports that rest on a state which no recovery reproduces, whenever that was found
     outcomes: dict[tuple[OutcomeKind, str], int] = field(default_factory=dict)  # by kind and reason
     good: int = 0
     late: int = 0  # predictions after their deadline

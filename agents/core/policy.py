@@ -9,7 +9,7 @@ it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict
@@ -45,6 +45,7 @@ class Refusal:
         return f"{type(self).__name__}({self.reason!r}, {self.text!r})"
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Shortfall(Refusal):
     """A request that is estimated to miss its deadline, with the terms of PARD's eq. 3; all in seconds.
 
@@ -52,31 +53,19 @@ class Shortfall(Refusal):
     made only when asked for: a simulation drops many requests and reads none of them.
     """
 
-    __slots__ = ("deadline", "duration", "execution", "now", "queueing", "sent", "stage", "starts", "waits")
+    stage: str
+    _: KW_ONLY
+    now: float  # t_b
+    starts: float  # t_e
+    sent: float  # t_s
+    deadline: float
+    duration: float  # d_k
+    queueing: float = 0.0  # the sum of q_i over the later stages
+    execution: float = 0.0  # the sum of d_i over them
+    waits: float = 0.0  # w_k, with the hops to the later stages and out
 
-    def __init__(
-        self,
-        stage: str,
-        *,
-        now: float,  # t_b
-        starts: float,  # t_e
-        sent: float,  # t_s
-        deadline: float,
-        duration: float,  # d_k
-        queueing: float = 0.0,  # the sum of q_i over the later stages
-        execution: float = 0.0,  # the sum of d_i over them
-        waits: float = 0.0,  # w_k, with the hops to the later stages and out
-    ) -> None:
-        super().__init__(reasons.TOO_LATE)
-        self.stage = stage
-        self.now = now
-        self.starts = starts
-        self.sent = sent
-        self.deadline = deadline
-        self.duration = duration
-        self.queueing = queueing
-        self.execution = execution
-        self.waits = waits
+    def __post_init__(self) -> None:
+        Refusal.__init__(self, reasons.TOO_LATE)
 
     @property
     def remaining(self) -> float:

@@ -33,6 +33,16 @@ class Taken(Enum):
     KEPT = "kept"  # a later copy of one that may turn out dead: it comes again, or is done, when that is known
 
 
+@dataclass(slots=True)
+class Received:
+    """What a core counted of the records that came to it."""
+
+    received: int = 0  # repetitions included
+    duplicates: int = 0  # repetitions, by the hop or by the id, and what came too late to count
+    stray: int = 0  # of a partition that is not ours (any more), or taken before: not counted as received
+    dead: int = 0  # records that rest on a state which no recovery reproduces, whenever that was found
+
+
 # The choices made so far: chooser stage -> the successors it chose (empty: the request ends there).
 Path = dict[str, tuple[str, ...]]
 _SUSPECT = 2  # deaths

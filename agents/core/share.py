@@ -7,7 +7,7 @@ offset that the broker has confirmed, never by how far reading has come.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from spillway.agents.core.joins import NEVER, Refetch, Verdict
 from spillway.agents.core.request import Taken
@@ -20,12 +20,13 @@ if TYPE_CHECKING:
     from collections.abc import Container, Mapping
 
     from spillway.agents.core.deaths import Place
-    from spillway.agents.core.joins import Entry, JoinTable
-    from spillway.agents.core.request import Delivery, Loss
+    from spillway.agents.core.joins import Entry, Fetch, JoinTable, Parked
+    from spillway.agents.core.request import Delivery, Loss, Received
+    from spillway.agents.core.speculation import Changes
     from spillway.checkpoint.dedup import Span
     from spillway.checkpoint.durability import Durability
 
-__all__ = ["Share", "Taken", "Waits"]
+__all__ = ["Partitions", "Share", "Taken", "Waits"]
 
 # Which partitions stand still by right: what holds their commit back waits for versions, or is in a long batch.
 #
@@ -183,3 +184,76 @@ class Share:
         return self.memory.fresh(
             delivery.request_id, delivery.offset, delivery.predecessor, delivery.hop, delivery.appended, delivery.lost
         )
+
+
+S = TypeVar("S", bound=Share)
+
+
+class Partitions(Generic[S]):
+    """The partitions that a core is assigned: what a stage's and the gate's do alike with them."""
+
+    def __init__(self, stats: Received) -> None:
+        self.stats: Any = stats
+        self._shares: dict[int, S] = {}
+        self._waits = Waits()
+        self._parks = True  # whether requests may wait for payloads that are read again: at a join alone
+
+    @property
+    def room(self) -> bool:
+        """Whether more records should be delivered."""
+        raise NotImplementedError
+
+    @property
+    def waiting(self) -> int:
+        return sum(share.waiting for share in self._shares.values())
+
+    def waits(self, busy: Container[Place] = ()) -> frozenset[int]:
+        """The partitions that have stood still by right since this was asked before; `busy`: what models run."""
+        return self._waits.look(self._shares, room=self.room, busy=busy)
+
+    def remember(self, delivery: Delivery) -> None:
+        """Take note of a record below the committed offset; its request is done."""
+        self._shares[delivery.partition].remember(delivery)
+
+    def committed(self, partition: int, offset: int) -> None:
+        share = self._shares.get(partition)
+        if share is not None:
+            share.confirm(offset)
+
+    def take_fetches(self) -> list[Fetch]:
+        """Give the records that are to be read again; every one is answered by `fetched`."""
+        return [fetch for share in self._shares.values() for fetch in share.refetch.take()] if self._parks else []
+
+    def _take(self, delivery: Delivery) -> S | None:
+        """Take a record if it is ours and the first copy; a repetition is done at once."""
+        share = self._shares.get(delivery.partition)
+        taken = Taken.STRAY if share is None else share.take(delivery)
+        stats = self.stats
+        if taken is Taken.STRAY:
+            stats.stray += 1
+            return None
+        stats.received += 1
+        if taken is Taken.FIRST:
+            return share
+        if taken is Taken.REPEATED:
+            stats.duplicates += 1
+        elif taken is Taken.DEAD:
+            stats.dead += 1
+        return None
+
+    def _learned(self) -> list[tuple[S, Changes]]:
+        """What follows from what the version logs have learned, by partition of which anything is decided."""
+        found = [(share, share.speculation.look()) for share in self._shares.values() if share.speculation is not None]
+        learned = [(share, changes) for share, changes in found if changes is not None]
+        self.stats.dead += sum(changes.dead for _, changes in learned)
+        return learned
+
+    def _parked(self, fetch: Fetch, payload: Any, loss: Loss | None) -> tuple[S, Parked] | None:
+        """Take the payload of a record that was read again; gives the request that goes on with it."""
+        share = self._shares.get(fetch.partition)
+        parked = None if share is None else share.refetch.fetched(fetch.offset, payload, loss)
+        return None if share is None or parked is None else (share, parked)
+
+    def _next_expiry(self) -> float | None:
+        expiry = min((share.next_expiry() for share in self._shares.values()), default=NEVER)
+        return None if expiry == NEVER else expiry

@@ -34,7 +34,7 @@ from typing import TYPE_CHECKING, Any
 
 from spillway.agents.core.actions import DROPPED, Failed, Loss, Ok, Work
 from spillway.agents.core.intake import Intake
-from spillway.agents.core.joins import NEVER, JoinTable, PayloadRoom, Rule
+from spillway.agents.core.joins import JoinTable, PayloadRoom, Rule
 from spillway.agents.core.outbox import Outbox
 from spillway.agents.core.policy import Shortfall
 from spillway.agents.core.share import Share
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from spillway.agents.core.actions import Emit, Result
     from spillway.agents.core.batching import Batch, Batcher
     from spillway.agents.core.policy import Refusal, StageState
-    from spillway.agents.core.request import Delivery, Request
+    from spillway.agents.core.request import Request
     from spillway.agents.core.step import Enter, Step
     from spillway.checkpoint.dedup import Span
     from spillway.checkpoint.durability import Durability
@@ -113,10 +113,6 @@ class StageCore(Intake):
             share.speculate(self._durability)
         return decode(note, committed).spans
 
-    def remember(self, delivery: Delivery) -> None:
-        """Take note of a record below the committed offset; its request is done."""
-        self._shares[delivery.partition].remember(delivery)
-
     def revoke(self, now: float, partition: int) -> None:
         """Let a partition go. What was taken and not committed is its next owner's to repeat."""
         share = self._shares.pop(partition, None)
@@ -128,11 +124,6 @@ class StageCore(Intake):
         self._outbox.unsettled -= self.take_out(now, lambda work: work.share is share)
         self._outbox.resting -= share.resting
         self._drain(now)
-
-    def committed(self, partition: int, offset: int) -> None:
-        share = self._shares.get(partition)
-        if share is not None:
-            share.confirm(offset)
 
     def commits(self) -> dict[int, tuple[int, str]]:
         """Give what can be committed and is not yet: the offset and the note to commit with it, by partition."""
@@ -159,10 +150,8 @@ class StageCore(Intake):
             wake = now + _LOOK_SECONDS if wake is None else min(wake, now + _LOOK_SECONDS)
         for step in self._steps:
             wake = _sooner(now, wake, step.next_wake(now))
-        if self._rule is None:
-            return wake
-        expiry = min((share.next_expiry() for share in self._shares.values()), default=NEVER)
-        return wake if expiry == NEVER else expiry if wake is None else min(wake, expiry)
+        expiry = None if self._rule is None else self._next_expiry()
+        return wake if expiry is None else expiry if wake is None else min(wake, expiry)
 
     # Executions and acknowledgements ---------------------------------------------------------------------------
 

@@ -6,6 +6,7 @@ the loading ones, too.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final
 
@@ -46,25 +47,16 @@ LIFE: Final[dict[tuple[Phase, str], Phase]] = {
 }
 
 
+@dataclass(slots=True, eq=False)
 class Batch:
-    """Requests that one worker runs together, from `started` to, as far as is known then, `expected_end`.
+    """Requests that one worker runs together, from `started` to, as far as is known then, `expected_end`."""
 
-    `outputs` is the driver's: what the model made of the requests, where a dispatch may need it. A batch that is
-    `offline` has nothing but offline queries (`spillway.agents.core.offline`).
-    """
-
-    __slots__ = ("expected_end", "offline", "outputs", "requests", "started", "worker")
-
-    def __init__(self, worker: int, requests: list[Request], started: float, expected_end: float) -> None:
-        self.worker = worker
-        self.requests = requests
-        self.started = started
-        self.expected_end = expected_end
-        self.outputs: Any = None
-        self.offline = False
-
-    def __repr__(self) -> str:
-        return f"Batch({self.worker}, {len(self.requests)} requests, {self.started} to {self.expected_end})"
+    worker: int
+    requests: list[Request]
+    started: float
+    expected_end: float
+    outputs: Any = None  # the driver's: what the model made of the requests, where a dispatch may need it
+    offline: bool = False  # it has nothing but offline queries (`spillway.agents.core.offline`)
 
 
 BATCH_BYTES: Final = 256 << 20  # of what its requests came in: half of what a frame to a worker process may have

@@ -68,17 +68,11 @@ def load_model(stage: str, name: str, arguments: Mapping[str, Any], device: str 
     return model  # type: ignore[no-any-return]
 
 
-def load_stateful_model(stage: str, name: str, arguments: Mapping[str, Any], device: str = "cpu") -> StatefulModel:
-    """Construct the stateful model `module:Class` (or what the function `module:function` returns) and check its form.
-
-    Raises ModelError that names the stage, the model and the cause. A model with a method `to(device)`, as the adapters
-    of torch modules have, is moved there.
-    """
+def load_stateful_model(stage: str, name: str, arguments: Mapping[str, Any]) -> StatefulModel:
+    """Construct a stateful model on the CPU, and check its form. Raises ModelError that names the stage and cause."""
     place = f"stage {stage!r}: model {name!r}"
     model = construct(place, name, arguments)
     check_model(place, model)
-    if device != "cpu" and callable(getattr(model, "to", None)):
-        model.to(device)
     return model  # type: ignore[no-any-return]
 
 

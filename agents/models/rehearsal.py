@@ -54,9 +54,9 @@ def rehearse(
     _begin_alike(name, first, make())
     half = len(batches) // 2
     machine = Machine(place, first, verify=True)
-    _play(machine, batches[:half])
+    machine.play(batches[:half])
     middle, version = copy_states(kind, machine.state), machine.version
-    ending = _play(machine, batches[half:])
+    ending = _prints(machine.play(batches[half:]))
     final = fingerprints(kind, machine.state)
     repeats = True
     for model, who in ((make(), "a model built anew"), (first, "the same model, rolled back")):
@@ -80,14 +80,6 @@ def copy_states(kind: Kind, state: State) -> dict[str, Any]:
 def _begin_alike(name: str, first: StatefulModel, second: StatefulModel) -> None:
     if fingerprint(first_state(first)) != fingerprint(first_state(second)):
         raise ModelError(f"{name}.initialize returns a different state in every process; seed its random numbers")
-
-
-def _play(machine: Machine, batches: Sequence[Batch]) -> list[list[str]]:
-    played = []
-    for batch in batches:
-        played.append(machine.compute(batch))
-        machine.update()
-    return _prints(played)
 
 
 def _prints(outputs: Sequence[Sequence[Mapping[str, Any]]]) -> list[list[str]]:

@@ -225,6 +225,14 @@ class Machine:
         self.version += 1
         return touched
 
+    def play(self, batches: Iterable[Batch]) -> list[list[Mapping[str, Any]]]:
+        """Compute and update batch by batch; gives the outputs of each."""
+        outputs = []
+        for batch in batches:
+            outputs.append(self.compute(batch))
+            self.update()
+        return outputs
+
     def discard(self) -> None:
         """Forget the batch that was computed: it never was."""
         self._pending = None
@@ -346,11 +354,7 @@ def run(
     in another order with another number). Raises ModelError as `Machine` does, with `verify` as it does then.
     """
     machine = Machine("replay", model, state, version, verify=verify)
-    outputs = []
-    for batch in batches:
-        outputs.append(machine.compute(batch))
-        machine.update()
-    return Run(outputs, machine.state, machine.version)
+    return Run(machine.play(batches), machine.state, machine.version)
 
 
 def fingerprints(kind: Kind, state: State) -> dict[str, str]:

@@ -62,8 +62,6 @@ class Traveller(Request):
 class Station(Batcher):
     """One queue of a stage, with the instances that it feeds."""
 
-    __slots__ = ("run", "wakes")
-
     def __init__(self, run: StageRun, policy: Policy) -> None:
         plan = run.plan
         super().__init__(policy, plan.batch, plan.delay, plan.instances, run.durations.__getitem__, plan.limits)
@@ -73,28 +71,6 @@ class Station(Batcher):
 
 class StageRun:
     """One stage: its stations, where its results go, and what it did so far."""
-
-    __slots__ = (
-        "batches",
-        "dropped",
-        "durations",
-        "executed",
-        "facts",
-        "finished",
-        "foresight",
-        "name",
-        "next",
-        "owners",
-        "plan",
-        "queued",
-        "shared",
-        "shares",
-        "single",
-        "stations",
-        "successors",
-        "waited",
-        "whole",
-    )
 
     def __init__(
         self,
@@ -109,14 +85,11 @@ class StageRun:
         `shared` is common to the policies of all stages, and so is `foresight`.
         """
         self.plan = plan
-        self.whole = whole
-        self.facts = facts
-        self.shared = shared
-        self.foresight = foresight
         self.name = plan.name
         self.durations = [0.0, *(plan.duration(n) for n in range(1, plan.batch + 1))]
         self.shares = [0.0, *(seconds / n for n, seconds in enumerate(self.durations[1:], start=1))]
-        self.stations = [self._open(number) for number in range(plan.queues)]
+        views = (whole.view(plan, number, facts, shared, foresight) for number in range(plan.queues))
+        self.stations = [Station(self, make(plan.policy, view)) for view in views]
         self.next: Callable[[], Station] = cycle(self.stations).__next__  # round-robin
         # By partition, the station that owns it; None where requests are dispatched in another way.
         self.owners = [self.stations[queue] for queue in plan.owners] if plan.owners else None
@@ -129,10 +102,6 @@ class StageRun:
     def station(self, partition: int) -> Station:
         """Say which queue the next request joins: its partition's owner, or the next in turn."""
         return self.next() if self.owners is None else self.owners[partition]
-
-    def _open(self, number: int) -> Station:
-        view = self.whole.view(self.plan, number, self.facts, self.shared, self.foresight)
-        return Station(self, make(self.plan.policy, view))
 
 
 # Where the branches of a simulated request meet again: the joins, and the gate at the end.

@@ -118,15 +118,10 @@ class Estimator:
     def _planned(self, sizes: Mapping[str, Sizing]) -> Plan:
         return plan_of(
             self.pipeline,
-            workers=None,
-            dispatch="partition",
             policy=POLICY,
-            slo=None,
             seed=self._seed,
             choices=self._choices or {},
             durations={name: size.duration for name, size in sizes.items()},
-            hop_delay=0.0,
-            period=None,
             batches={name: size.batch for name, size in sizes.items()},
         )
 

@@ -89,16 +89,16 @@ class Plan:
 def plan_of(
     pipeline: Pipeline,
     *,
-    workers: Sequence[int] | None,
-    dispatch: Dispatch,
-    policy: str | None,
-    slo: float | None,
-    seed: int,
+    workers: Sequence[int] | None = None,
+    dispatch: Dispatch = "partition",
+    policy: str | None = None,
+    slo: float | None = None,
+    seed: int = 0,
     choices: Mapping[str, Chances],
     durations: Mapping[str, Callable[[int], float]],
-    hop_delay: float,
-    period: float | None,
-    batches: Mapping[str, int] | None = None,
+    hop_delay: float = 0.0,
+    period: float | None = None,
+    batches: Mapping[str, int],
 ) -> Plan:
     spec, graph = pipeline.spec, pipeline.graph
     if workers is not None and len(workers) != len(spec.stages):
@@ -109,7 +109,7 @@ def plan_of(
         period = period_of((policy or stage.policy for stage in spec.stages), load_policy)
     if not (objective > 0 and 0 < period < inf and 0 <= hop_delay < inf):
         raise UsageError(f"SLO {objective} and period {period} must be above 0, hop delay {hop_delay} at least 0")
-    for name in {*choices, *durations, *(batches or {})} - {stage.name for stage in spec.stages}:
+    for name in {*choices, *durations, *batches} - {stage.name for stage in spec.stages}:
         raise UsageError(f"{spec.name} has no stage {name!r}")
     partitions = spec.partitions if dispatch == "partition" else 0
     stages = []
@@ -118,14 +118,16 @@ def plan_of(
         stages.append(
             StagePlan(
                 name=stage.name,
-                batch=_batch(stage, batches or {}),
+                batch=_batch(stage, batches),
                 delay=stage.batching.delay,
                 duration=durations.get(stage.name) or _profile(pipeline, stage.name),
                 queues=queues,
                 instances=instances,
                 owners=tuple(partition % queues for partition in range(partitions)),
                 policy=selected(policy or stage.policy or DEFAULT, load_policy),
-                limits=None if stage.name in (batches or {}) else _limits(stage),
+                limits=None
+                if stage.name in batches
+                else limits(stage.batching.limit, stage.batching.objective, stage.batching.most),
                 choose=chooser(stage, tuple(graph.successors[stage.name]), choices.get(stage.name)),
             )
         )
@@ -140,10 +142,6 @@ def plan_of(
         hop_delay=hop_delay,
         period=period,
     )
-
-
-def _limits(stage: StageSpec) -> Callable[[], Limit] | None:
-    return limits(stage.batching.limit, stage.batching.objective, stage.batching.most)
 
 
 def _batch(stage: StageSpec, batches: Mapping[str, int]) -> int:

@@ -98,11 +98,10 @@ def of(
         dispatch="shared",
         policy="naive",
         slo=slo,
-        seed=0,
         choices={},
         durations={},
         hop_delay=hop,
-        period=None,
+        batches={},
     )
     servers = [Server(stage.name, stage.batch, stage.queues * stage.instances, stage.duration) for stage in plan.stages]
     # Whether a request is good only if every stage served it.

@@ -117,7 +117,7 @@ class Forecast:
     def _sizes(self, lane: Lane, option: Option) -> list[Point]:
         """One for each number of workers, with the best batch limit for it."""
         workers = np.arange(self._planner.least(lane, option, option.largest), self._planner.most_workers + 1)
-        sizes = sorted({min(1 << power, option.largest) for power in range(option.largest.bit_length() + 1)})
+        sizes = option.batches
         seconds = np.array([self._seconds(lane, option, workers, size) for size in sizes])
         best = seconds.argmin(axis=0)
         return [

@@ -78,6 +78,11 @@ class Option:
     def largest(self) -> int:
         return len(self.durations)
 
+    @property
+    def batches(self) -> list[int]:
+        """The batch limits to try: powers of two, and the largest."""
+        return sorted({min(1 << power, self.largest) for power in range(self.largest.bit_length() + 1)})
+
     def duration(self, count: int) -> float:
         return self.durations[count - 1]
 

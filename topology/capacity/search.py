@@ -1,4 +1,4 @@
-"""Ways to look for a plan: by shares of the SLO; the thesis' greedy one; and all plans, for small pipelines."""
+"""Ways to look for a plan: by shares of the SLO, and the thesis' greedy one."""
 
 from __future__ import annotations
 
@@ -6,20 +6,16 @@ from itertools import combinations, product
 from typing import TYPE_CHECKING, Final
 
 from spillway.topology.capacity.forecast import Forecast
-from spillway.topology.capacity.planner import Choice
+from spillway.topology.capacity.planner import Planner
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from spillway.topology.capacity.planner import Config, Found, Planner, Step
+    from spillway.topology.capacity.planner import Config, Found, Step
 
 _TOGETHER: Final = 2  # stages whose hardware changes at once
 _BELOW: Final = 1 - 1e-9  # of a cost: what is lower is cheaper
 _CLOSE: Final = 1.02  # two budgets between which no other is tried
-
-
-def greedy(planner: Planner) -> Found:
-    return planner.cheapest()
 
 
 def shares(planner: Planner) -> Found:
@@ -118,29 +114,5 @@ def _fewer(planner: Planner, config: Config) -> Iterator[tuple[str, Config]]:
             yield f"RemoveReplica {name}: {choice.text} to {new[name].text}", new
 
 
-def exact(planner: Planner, below: Found) -> Found:
-    """The cheapest plan of all: those cheaper than `below` are estimated, the cheapest first. For small pipelines."""
-    ways = []
-    for lane in planner.lanes:
-        mine = []
-        for option in lane.options:
-            batches = sorted({min(1 << power, option.largest) for power in range(option.largest.bit_length() + 1)})
-            for batch in batches:
-                count = planner.least(lane, option, batch)
-                while count <= planner.most_workers and lane.units(count) * option.price < below.cost:
-                    mine.append(Choice(option, count, batch))
-                    count += 1
-        ways.append(mine)
-    configs: list[Config] = [
-        dict(zip((lane.name for lane in planner.lanes), each, strict=True)) for each in product(*ways)
-    ]
-    cheaper = [config for config in configs if planner.cost(config) < below.cost * (1 - 1e-9)]
-    for config in sorted(cheaper, key=planner.cost):
-        within = all(planner.left(config, choice.option.kind) >= 0 for choice in config.values())
-        if within and planner.p99(config) is not None:
-            return planner.found(config, [planner.step("the cheapest of all plans", config)])
-    return below
-
-
-SEARCHES: Final[dict[str, Callable[[Planner], Found]]] = {"shares": shares, "greedy": greedy}
+SEARCHES: Final[dict[str, Callable[[Planner], Found]]] = {"shares": shares, "greedy": Planner.cheapest}
 DEFAULT: Final = "shares"

@@ -6,7 +6,7 @@ A field that is not as it must be is a problem; it is then left out, so that wha
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, get_args
 
 from pydantic import BaseModel, ValidationError
 
@@ -19,14 +19,12 @@ from spillway.topology.sections import (
     CodingSpec,
     CopiesSpec,
     EnsembleSpec,
-    MemberSpec,
     StateSpec,
-    TableSpec,
     WorkersSpec,
     kind_alone,
 )
-from spillway.topology.spec import EmulatedSpec, InputSpec, JoinSpec, LimitsSpec, PipelineSpec, StageSpec
-from spillway.topology.variant_sections import VariantSpec, VariantsSpec
+from spillway.topology.spec import PipelineSpec, StageSpec
+from spillway.topology.variant_sections import VariantsSpec
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -88,16 +86,6 @@ _BOUNDS = {
     "less_than_equal": ("at most", "le"),
     "less_than": ("less than", "lt"),
 }
-_BELOW: dict[str, type[BaseModel]] = {
-    "emulated": EmulatedSpec,
-    "join": JoinSpec,
-    "limits": LimitsSpec,
-    "inputs": InputSpec,
-    "outputs": InputSpec,
-    "members": MemberSpec,
-    "of": VariantSpec,
-    "tables": TableSpec,
-}
 _SECTIONS: dict[str, type[BaseModel]] = {
     "workers": WorkersSpec,
     "batching": BatchingSpec,
@@ -145,6 +133,10 @@ class StageFields:
 
     def usable(self, *fields: str) -> bool:
         return self.bad.isdisjoint({*fields, *(each.partition(".")[0] for each in fields)})
+
+    def read(self, field: str) -> Any:
+        """Return a field's value; None where there is none, or it could not be read."""
+        return getattr(self.spec, field) if self.usable(field) else None
 
     def predecessors(self) -> Iterator[tuple[Path, str]]:
         for position, name in enumerate(self.spec.after):
@@ -297,7 +289,14 @@ def _text(kind: str, context: Mapping[str, Any], given: Any) -> str:
 
 
 def _owner(model: type[BaseModel], steps: Sequence[str | int]) -> type[BaseModel]:
-    named = [step for step in steps[:-1] if isinstance(step, str)]
-    if len(named) > 2 and named[0] in _BELOW and named[-1] in _SECTIONS:  # noqa: PLR2004 - as members, a, cache
-        return _SECTIONS[named[-1]]
-    return next((_BELOW[step] for step in named if step in _BELOW), model)
+    """Return the model whose field the last of these steps is; a step may be one of the author's names."""
+    for step in steps[:-1]:
+        if step in model.model_fields:
+            model = _model_in(model.model_fields[str(step)].annotation) or model
+    return model
+
+
+def _model_in(annotation: Any) -> type[BaseModel] | None:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation
+    return next((found for each in get_args(annotation) if (found := _model_in(each)) is not None), None)

@@ -16,14 +16,21 @@ if TYPE_CHECKING:
 _Model = TypeVar("_Model", bound=BaseModel)
 
 
-def read_model(path: Path, kind: type[_Model], what: str, fix: str) -> _Model:
-    """What a `what` (a profile file, say) holds. Raises SpecError that ends with `fix`."""
+def read_bytes(path: Path, what: str) -> bytes:
+    """Return what a `what` holds. Raises SpecError where it cannot be read, or is too large to be one."""
     try:
-        data = path.read_bytes()
+        with path.open("rb") as stream:
+            data = stream.read(MAX_BYTES + 1)
     except OSError as error:
         raise SpecError(f"cannot read the {what} {path}: {error.strerror or error}") from error
     if len(data) > MAX_BYTES:
         raise SpecError(f"{path} is larger than {MAX_BYTES} bytes; is it a {what}?")
+    return data
+
+
+def read_model(path: Path, kind: type[_Model], what: str, fix: str) -> _Model:
+    """What a `what` (a profile file, say) holds. Raises SpecError that ends with `fix`."""
+    data = read_bytes(path, what)
     document = Document(str(path), data.decode("utf-8", "replace"))
     if document.findings:
         raise InvalidPipelineError(str(path), document.findings)

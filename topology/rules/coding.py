@@ -10,32 +10,30 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from spillway.topology.reading.fields import PipelineFields, StageFields
+    from spillway.topology.sections import CodingSpec
 
 
-def check_coding(fields: PipelineFields, stage: StageFields, problems: list[Problem]) -> None:
-    """Add what does not fit together; what the parity models are for, agents check, who can read their cards."""
-    if stage.spec.coding is not None and stage.usable("coding"):
-        problems += [Problem(stage.path("coding"), text, on_key=True) for text in _wrong(fields, stage)]
+def check_coding(fields: PipelineFields, stage: StageFields) -> Iterator[Problem]:
+    """Find what does not fit together; what the parity models are for, agents check, who can read their cards."""
+    if coding := stage.read("coding"):
+        for text in _wrong(fields, stage, coding):
+            yield Problem(stage.path("coding"), text, on_key=True)
 
 
-def _wrong(fields: PipelineFields, stage: StageFields) -> Iterator[str]:
-    spec, coding = stage.spec, stage.spec.coding
-    if spec.state is not None and stage.usable("state"):
-        yield "a model with a state answers from that state, which a parity model does not have; drop 'coding'"
-    elif stage.usable("model") and (spec.model is None or spec.model.startswith(("sklearn:", "onnx:", "function:"))):
+def _wrong(fields: PipelineFields, stage: StageFields, coding: CodingSpec) -> Iterator[str]:
+    model = stage.spec.model
+    if stage.usable("model") and (model is None or model.startswith(("sklearn:", "onnx:", "function:"))):
         yield "a parity model has a torch module's architecture; give the stage one as its 'model', or drop 'coding'"
-    for name, said in (spec.inputs or {}).items():
+    for name, said in (stage.spec.inputs or {}).items():
         if said.dtype is not None and not said.dtype.startswith("float"):
             yield f"input {name!r} is {said.dtype}, and only floats can be summed; send float32"
-    if spec.copies is not None and stage.usable("copies"):
-        yield "a batch can be copied or coded, not both; drop 'copies' or 'coding'"
     before = _stateful_before(fields, stage)
     if before is not None:
         yield (
             f"a reconstructed answer depends on the other queries of its group, and behind stage {before!r}, which "
             "keeps a state, also on the state's versions that they saw; drop 'coding'"
         )
-    if coding is not None and coding.encoder == "concatenation" and coding.rows > 1:
+    if coding.encoder == "concatenation" and coding.rows > 1:
         yield "encoder 'concatenation' has one row; write 'rows: 1', or 'encoder: sum'"
 
 

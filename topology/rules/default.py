@@ -17,14 +17,15 @@ if TYPE_CHECKING:
     from spillway.topology.spec import InputSpec
 
 
-def check_default(fields: PipelineFields, stage: StageFields, problems: list[Problem]) -> None:
-    """Add what is wrong with the outputs; with those of a coded stage, agents check, who can read its cards."""
-    if stage.spec.default is not None and stage.usable("default"):
-        problems += [Problem(stage.path("default"), text, on_key=True) for text in _wrong(fields, stage)]
+def check_default(fields: PipelineFields, stage: StageFields) -> Iterator[Problem]:
+    """Find what is wrong with the outputs; with those of a coded stage, agents check, who can read its cards."""
+    if stage.read("default") is not None:
+        for text in _wrong(fields, stage):
+            yield Problem(stage.path("default"), text, on_key=True)
 
 
 def _wrong(fields: PipelineFields, stage: StageFields) -> Iterator[str]:
-    if stage.spec.state is not None and stage.usable("state"):
+    if stage.read("state"):
         yield "a model with a state must process every query, so the stage always waits for it; drop 'default'"
         return
     try:

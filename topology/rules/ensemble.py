@@ -12,41 +12,18 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from spillway.topology.reading.fields import PipelineFields, StageFields
-    from spillway.topology.sections import WorkersSpec
-
-_CLASHES = {
-    "model": "the models belong to the members",
-    "emulated": "the models belong to the members",
-    "arguments": "each member has its own 'arguments'",
-    "version": "each member has its own 'version'",
-    "profile": "members are not measured beforehand",
-    "state": "its members keep no state, and its weights belong to a learner",
-    "cache": "a combined answer cannot be cached, so give each member its own 'cache'",
-    "tables": "its members do not report what their answers depend on",
-    "copies": "the stage does not wait for a slow member",
-    "coding": "the stage does not wait for a slow member",
-}
+    from spillway.topology.sections import EnsembleSpec, WorkersSpec
 
 
-def check_ensemble(fields: PipelineFields, stage: StageFields, problems: list[Problem]) -> None:
-    """Add what does not fit together; the selection and the loss, agents check, who know which there are."""
-    if stage.spec.ensemble is None or not stage.usable("ensemble"):
-        return
-    for name, why in _CLASHES.items():
-        if name in stage.given:
-            text = f"does not apply to a stage with an ensemble: {why}; drop {name!r}"
-            problems.append(Problem(stage.path(name), text, on_key=True))
-    for name in ("count", "where", "timeout", "device", "threads", "python", "listen", "tls"):
-        if f"workers.{name}" in stage.given:
-            text = f"each member has workers of its own; write {name!r} there, as in 'members: {{a: {{workers: ...}}}}'"
-            problems.append(Problem(stage.path(f"workers.{name}"), text, on_key=True))
-    problems += [Problem(stage.path("ensemble", *path), text) for path, text in _wrong(fields, stage)]
+def check_ensemble(fields: PipelineFields, stage: StageFields) -> Iterator[Problem]:
+    """Find what does not fit together; the selection and the loss, agents check, who know which there are."""
+    if ensemble := stage.read("ensemble"):
+        for path, text in _wrong(fields, stage, ensemble):
+            yield Problem(stage.path("ensemble", *path), text)
 
 
-def _wrong(fields: PipelineFields, stage: StageFields) -> Iterator[tuple[tuple[str, ...], str]]:
+def _wrong(fields: PipelineFields, stage: StageFields, ensemble: EnsembleSpec) -> Iterator[tuple[tuple[str, ...], str]]:
     spec = stage.spec
-    ensemble = spec.ensemble
-    assert ensemble is not None  # it was looked at
     if not ensemble.members:
         yield ("members",), "is empty; name at least one model, as in 'members: {linear: {model: models:Linear}}'"
     if len(ensemble.members) > MOST_MEMBERS:

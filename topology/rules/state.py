@@ -13,35 +13,31 @@ from spillway.topology.problems import Problem
 from spillway.topology.sections import StateSpec
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from spillway.topology.reading.fields import PipelineFields, StageFields
 
 _OF_LOGS: Final = ("backups", "lease")
 _PROCESSES: Final = "shards and backups set the number of processes of a stage with a state"
 
 
-def check_state(fields: PipelineFields, stage: StageFields, problems: list[Problem]) -> None:
-    """Add what does not fit together in what this stage says of its state."""
-    state = stage.spec.state
-    if state is None or not stage.usable("state"):
+def check_state(fields: PipelineFields, stage: StageFields) -> Iterator[Problem]:
+    """Find what does not fit together in what this stage says of its state."""
+    state = stage.read("state")
+    if state is None:
         return
-    _check_workers(stage, problems)
-    _check_replication(stage, state, problems)
+    yield from _check_workers(stage)
+    yield from _check_replication(stage, state)
     partitions = fields.head.partitions
     if fields.usable("partitions") and stage.usable("state.shards") and state.shards > partitions:
         text = (
             f"there are more shards ({state.shards}) than partitions ({partitions}), so some would have nothing to "
             "do; raise 'partitions', or use fewer shards"
         )
-        problems.append(Problem(stage.path("state.shards"), text))
-    if stage.spec.emulated is not None and stage.usable("emulated"):
-        text = (
-            "the stage has a state and is emulated, but an emulated model has no state; give it a 'model' with "
-            "initialize, compute and update, or drop 'state'"
-        )
-        problems.append(Problem(stage.path("emulated"), text, on_key=True))
+        yield Problem(stage.path("state.shards"), text)
 
 
-def _check_workers(stage: StageFields, problems: list[Problem]) -> None:
+def _check_workers(stage: StageFields) -> Iterator[Problem]:
     workers = stage.spec.workers
     for field, number in (("fronts", workers.fronts), ("count", workers.total)):
         path = f"workers.{field}"
@@ -51,19 +47,19 @@ def _check_workers(stage: StageFields, problems: list[Problem]) -> None:
                 "drop "
                 f"'{field}', or say 'state: {{shards: {number}}}'"
             )
-            problems.append(Problem(stage.path(path), text))
+            yield Problem(stage.path(path), text)
     if stage.usable("workers.where") and workers.where != "thread":
         text = f"a state is copied where its model runs, in the stage's own process; drop 'where: {workers.where}'"
-        problems.append(Problem(stage.path("workers.where"), text))
+        yield Problem(stage.path("workers.where"), text)
     if stage.usable("workers.standby") and workers.standby:
         text = (
             f"only stages without a state have standbys; {_PROCESSES}: drop 'standby', or say 'state: {{backups: "
             f"{workers.standby}}}'"
         )
-        problems.append(Problem(stage.path("workers.standby"), text))
+        yield Problem(stage.path("workers.standby"), text)
 
 
-def _check_replication(stage: StageFields, state: StateSpec, problems: list[Problem]) -> None:
+def _check_replication(stage: StageFields, state: StateSpec) -> Iterator[Problem]:
     if not stage.usable("state.replication"):
         return
     replication = state.replication
@@ -73,11 +69,11 @@ def _check_replication(stage: StageFields, state: StateSpec, problems: list[Prob
             "or say "
             "'replication: lineage-stash'"
         )
-        problems.append(Problem(stage.path("state.checkpoint_every"), text, on_key=True))
+        yield Problem(stage.path("state.checkpoint_every"), text, on_key=True)
     for field in _OF_LOGS:
         if replication == "none" and _says(stage, state, field) and getattr(state, field):
             text = f"has no effect with 'replication: none', where no member takes the state over; drop '{field}'"
-            problems.append(Problem(stage.path(f"state.{field}"), text, on_key=True))
+            yield Problem(stage.path(f"state.{field}"), text, on_key=True)
 
 
 def _says(stage: StageFields, state: StateSpec, field: str) -> bool:

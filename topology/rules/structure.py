@@ -1,4 +1,4 @@
-"""What has to fit together in a pipeline: names, edges, joins, ends. Each rule adds what it finds to `problems`."""
+"""What has to fit together in a pipeline: names, edges, joins, ends."""
 
 from __future__ import annotations
 
@@ -10,15 +10,12 @@ from spillway.topology.problems import Problem
 from spillway.topology.rules.stage_rules import check_limits, check_stage
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Generator, Iterable, Iterator, Mapping
 
     from spillway.topology.reading.fields import PipelineFields, StageFields
 
     Stages = Mapping[str, StageFields]
     Edges = Mapping[str, tuple[str, ...]]
-    from collections.abc import Iterable, Mapping
-
-    from spillway.topology.reading.fields import StageFields
 
 
 # Whether every message knows the choices that bear on it: what lets joins and the gate know whom to wait for.
@@ -31,8 +28,8 @@ if TYPE_CHECKING:
 # must come after the other.
 
 
-def check_choices(stages: Stages, edges: Edges, problems: list[Problem]) -> None:
-    """Add the conditional edges that a join, or the gate, cannot complete; `edges` are predecessors without a cycle."""
+def check_choices(stages: Stages, edges: Edges) -> Iterator[Problem]:
+    """Find conditional edges that a join, or the gate, cannot complete; `edges` are predecessors without a cycle."""
     successors = dag.reverse(edges)
     choosers = [name for name, stage in stages.items() if successors[name] and stage.spec.choose is not None]
     # A chooser is behind itself here: what it sends knows what it chose.
@@ -40,7 +37,7 @@ def check_choices(stages: Stages, edges: Edges, problems: list[Problem]) -> None
     for name in choosers:
         for join in stages:
             if join != name and len(edges[join]) > 1 and join in behind[name]:
-                _check_join(stages[join], name, behind[name], problems)
+                yield from _check_join(stages[join], name, behind[name])
     terminals = [name for name in stages if not successors[name] or name in behind]
     for name in choosers:
         beside = [other for other in terminals if other not in behind[name] and name not in behind.get(other, ())]
@@ -50,11 +47,11 @@ def check_choices(stages: Stages, edges: Edges, problems: list[Problem]) -> None
                 f"it: {beside[0]!r} cannot know what {name!r} chose, so the gate cannot tell when a request is "
                 f"complete; join both branches in one last stage, or put {beside[0]!r} after {name!r}"
             )
-            problems.append(Problem(stages[name].path("choose"), text))
-    _check_headers(stages, edges, successors, problems)
+            yield Problem(stages[name].path("choose"), text)
+    yield from _check_headers(stages, edges, successors)
 
 
-def _check_join(join: StageFields, chooser: str, behind: set[str], problems: list[Problem]) -> None:
+def _check_join(join: StageFields, chooser: str, behind: set[str]) -> Iterator[Problem]:
     for path, name in join.predecessors():
         if name not in behind:
             text = (
@@ -62,10 +59,10 @@ def _check_join(join: StageFields, chooser: str, behind: set[str], problems: lis
                 f"does not come after it, so a message from {name!r} cannot say which other messages to wait for; put "
                 f"{name!r} after {chooser!r}, or join without the stages that {chooser!r} chooses"
             )
-            problems.append(Problem(path, text))
+            yield Problem(path, text)
 
 
-def _check_headers(stages: Stages, edges: Edges, successors: Edges, problems: list[Problem]) -> None:
+def _check_headers(stages: Stages, edges: Edges, successors: Edges) -> Iterator[Problem]:
     choosers = [name for name, stage in stages.items() if stage.spec.choose is not None]
     lists = {
         "all choices of a request": sum(_length((name, *successors[name])) for name in choosers),
@@ -75,45 +72,37 @@ def _check_headers(stages: Stages, edges: Edges, successors: Edges, problems: li
     for what, length in lists.items():
         if length > MAX_PATH_BYTES:
             text = f"{what} may take {length} bytes in a header, over the limit of {MAX_PATH_BYTES}; use shorter names"
-            problems.append(Problem(("stages",), text, on_key=True))
+            yield Problem(("stages",), text, on_key=True)
 
 
 def _length(found: Iterable[str]) -> int:
     return sum(len(name) + 1 for name in found)
 
 
-def check_structure(fields: PipelineFields, problems: list[Problem]) -> None:
+def check_structure(fields: PipelineFields) -> Iterator[Problem]:
     """Check what `fields` could be read of a pipeline; what a bad field bears on is not judged."""
     for stage in fields.stages:
-        check_stage(fields, stage, problems)
-    if not check_limits(fields, problems):
+        yield from check_stage(fields, stage)
+    if not (yield from check_limits(fields)):
         return
-    stages = _by_name(fields, problems)
-    _check_topics(fields, stages, problems)
-    edges, certain = _edges(fields, stages, problems)
-    acyclic = _check_cycles(stages, edges, problems)
-    if not certain:  # with an edge missing, what follows would name its consequences
-        return
-    _check_joins(stages, problems)
-    _check_ends(stages, edges, problems)
-    if acyclic:
-        _check_sinks(fields, stages, edges, problems)
-        check_choices(stages, edges, problems)
-
-
-def _by_name(fields: PipelineFields, problems: list[Problem]) -> dict[str, StageFields]:
     stages: dict[str, StageFields] = {}
     for stage in fields.stages:
-        if stage.name is None:
-            continue
-        first = stages.setdefault(stage.name, stage)
-        if first is not stage:
+        if stage.name is not None and stages.setdefault(stage.name, stage) is not stage:
             text = f"an earlier stage is also called {stage.name!r}; give each stage its own name"
-            problems.append(Problem(stage.path("name"), text))
-    return stages
+            yield Problem(stage.path("name"), text)
+    yield from _check_topics(fields, stages)
+    edges, certain = yield from _edges(fields, stages)
+    acyclic = yield from _check_cycles(stages, edges)
+    if not certain:  # with an edge missing, what follows would name its consequences
+        return
+    yield from _check_joins(stages)
+    yield from _check_ends(stages, edges)
+    if acyclic:
+        yield from _check_sinks(fields, stages, edges)
+        yield from check_choices(stages, edges)
 
 
-def _check_topics(fields: PipelineFields, stages: Stages, problems: list[Problem]) -> None:
+def _check_topics(fields: PipelineFields, stages: Stages) -> Iterator[Problem]:
     """Topics that are too long, and topics that Kafka's metrics cannot tell apart, as they write '.' as '_'."""
     for name, stage in stages.items():
         longest = f"{fields.head.name}.{name}.{max(names.STAGE_SUFFIXES, key=len)}"
@@ -122,17 +111,17 @@ def _check_topics(fields: PipelineFields, stages: Stages, problems: list[Problem
             text = (
                 f"topics of this stage would have {len(longest)} characters; shorten its name, or the pipeline's, by "
             )
-            problems.append(Problem(stage.path("name"), f"{text}{over}: Kafka allows {names.MAX_TOPIC}"))
+            yield Problem(stage.path("name"), f"{text}{over}: Kafka allows {names.MAX_TOPIC}")
         base, _, suffix = name.rpartition("_")
         if suffix in names.STAGE_SUFFIXES and base in stages:
             text = (
                 f"in Kafka's metrics, where '.' is written '_', its topic would be confused with {base}.{suffix}, a "
                 f"topic of stage {base!r}; rename one of the two"
             )
-            problems.append(Problem(stage.path("name"), text))
+            yield Problem(stage.path("name"), text)
 
 
-def _edges(fields: PipelineFields, stages: Stages, problems: list[Problem]) -> tuple[dict[str, tuple[str, ...]], bool]:
+def _edges(fields: PipelineFields, stages: Stages) -> Generator[Problem, None, tuple[dict[str, tuple[str, ...]], bool]]:
     certain = len(stages) == len(fields.stages)
     edges = {}
     misnamed = [stage.called for stage in fields.stages if stage.name is None]
@@ -143,17 +132,17 @@ def _edges(fields: PipelineFields, stages: Stages, problems: list[Problem]) -> t
             if name not in stages:
                 certain = False
                 if name not in misnamed:
-                    problems.append(Problem(path, f"there is no stage {name!r:.80}; {names.meant(name, stages)}"))
+                    yield Problem(path, f"there is no stage {name!r:.80}; {names.meant(name, stages)}")
             elif name in before:
-                problems.append(Problem(path, f"{name!r} is named twice; keep one"))
+                yield Problem(path, f"{name!r} is named twice; keep one")
             before[name] = None
         if stage.name is not None and stages[stage.name] is stage:
             edges[stage.name] = tuple(name for name in before if name in stages)
     return edges, certain
 
 
-def _check_cycles(stages: Stages, edges: Edges, problems: list[Problem]) -> bool:
-    """Cycles, and the stages that can be reached only through one."""
+def _check_cycles(stages: Stages, edges: Edges) -> Generator[Problem, None, bool]:
+    """Find cycles, and the stages that can be reached only through one; whether there is none."""
     found = dag.cycles(edges)
     knotted: set[str] = set()
     for cycle in found:
@@ -165,18 +154,18 @@ def _check_cycles(stages: Stages, edges: Edges, problems: list[Problem]) -> bool
         if len(cycle) == 1:
             text = f"stage {cycle[0]!r} comes after itself; take it out"
         position = edges[cycle[0]].index(cycle[-1])
-        problems.append(Problem(stages[cycle[0]].path("after", position), text))
+        yield Problem(stages[cycle[0]].path("after", position), text)
         knotted |= dag.reach(cycle, edges) & dag.reach(cycle, dag.reverse(edges))
     if found:
         reached = dag.reach([name for name in edges if not edges[name]], dag.reverse(edges))
         for name in edges:
             if name not in reached and name not in knotted:
                 text = "cannot be reached from the ingress: every path to it leads through a cycle; remove the cycle"
-                problems.append(Problem(stages[name].path("after"), text))
+                yield Problem(stages[name].path("after"), text)
     return not found
 
 
-def _check_joins(stages: Stages, problems: list[Problem]) -> None:
+def _check_joins(stages: Stages) -> Iterator[Problem]:
     for stage in stages.values():
         if stage.spec.join is None or not stage.usable("join", "after") or len(stage.spec.after) > 1:
             continue
@@ -186,20 +175,20 @@ def _check_joins(stages: Stages, problems: list[Problem]) -> None:
             )
         else:
             text = "there is nothing to join: no stage comes before; drop 'join', or name the stages in 'after'"
-        problems.append(Problem(stage.path("join"), text, on_key=True))
+        yield Problem(stage.path("join"), text, on_key=True)
 
 
-def _check_ends(stages: Stages, edges: Edges, problems: list[Problem]) -> None:
+def _check_ends(stages: Stages, edges: Edges) -> Iterator[Problem]:
     successors = dag.reverse(edges)
     for name, stage in stages.items():
         behind = successors[name]
         for field in ("choose", "split"):
             if getattr(stage.spec, field) is not None and not behind:
                 text = f"no stage comes after {name!r}, so there is nothing to {field}; drop it"
-                problems.append(Problem(stage.path(field), text, on_key=True))
+                yield Problem(stage.path(field), text, on_key=True)
 
 
-def _check_sinks(fields: PipelineFields, stages: Stages, edges: Edges, problems: list[Problem]) -> None:
+def _check_sinks(fields: PipelineFields, stages: Stages, edges: Edges) -> Iterator[Problem]:
     successors = dag.reverse(edges)
     sinks = [name for name in stages if not successors[name]]
     if len(sinks) > 1 and fields.head.sinks is None and fields.usable("sinks"):
@@ -207,4 +196,4 @@ def _check_sinks(fields: PipelineFields, stages: Stages, edges: Edges, problems:
             f"there are several sinks ({', '.join(sinks)}): write 'sinks: all' if a query is answered when all of "
             "them have answered, or 'sinks: any' if the first answer counts"
         )
-        problems.append(Problem(stages[sinks[1]].path("name"), text))
+        yield Problem(stages[sinks[1]].path("name"), text)

@@ -19,30 +19,17 @@ _NOT_OF_LEARNERS: Final = {
 }
 
 
-def check_tables(fields: PipelineFields, stage: StageFields, problems: list[Problem]) -> None:
-    """Add what does not fit together in what this stage publishes, and in the tables that it is given."""
+def check_tables(fields: PipelineFields, stage: StageFields) -> Iterator[Problem]:
+    """Find what does not fit together in what this stage publishes, and in the tables that it is given."""
     if stage.spec.publish and stage.usable("publish", "state"):
-        problems += [Problem(stage.path("publish"), text, on_key=True) for text in _unpublished(stage)]
-    if not stage.spec.tables or not stage.usable("tables"):
-        return
-    if stage.spec.state is not None and stage.usable("state"):
-        text = (
-            "lineage-stash recomputes batches, which must give the same state, but tables change; look them up in an "
-            "earlier stage without a state"
-        )
-        problems.append(Problem(stage.path("tables"), text, on_key=True))
-    if stage.spec.cache is not None and stage.usable("cache"):
-        text = "tables change, so answers cannot be cached; drop 'cache' or 'tables'"
-        problems.append(Problem(stage.path("cache"), text, on_key=True))
-    if stage.spec.coding is not None and stage.usable("coding"):
-        text = "a query with a table's row cannot be coded, as the row is no tensor of it; drop 'coding' or 'tables'"
-        problems.append(Problem(stage.path("coding"), text, on_key=True))
+        for text in _unpublished(stage):
+            yield Problem(stage.path("publish"), text, on_key=True)
     publishing = [each.spec.name for each in (*fields.learners, *fields.stages) if each.spec.publish]
-    for name, table in stage.spec.tables.items():
+    for name, table in (stage.read("tables") or {}).items():
         if table.of not in publishing:
             meant = names.meant(table.of, publishing)
             text = f"{table.of!r:.80} is not a learner or stage with 'publish: true'; {meant}"
-            problems.append(Problem(stage.path("tables", name, "of"), text))
+            yield Problem(stage.path("tables", name, "of"), text)
 
 
 def _unpublished(stage: StageFields) -> Iterator[str]:
@@ -56,33 +43,31 @@ def _unpublished(stage: StageFields) -> Iterator[str]:
         )
 
 
-def check_learners(fields: PipelineFields, problems: list[Problem]) -> None:
-    """Add what learners cannot be; each is checked as the one stage of a pipeline beside."""
+def check_learners(fields: PipelineFields) -> Iterator[Problem]:
+    """Find what learners cannot be; each is checked as the one stage of a pipeline beside."""
     taken = {stage.name for stage in fields.stages}
     for learner in fields.learners:
         if learner.name is not None and learner.name in taken:
             text = f"an earlier stage or learner is also called {learner.name!r}; give each its own name"
-            problems.append(Problem(learner.path("name"), text))
+            yield Problem(learner.path("name"), text)
         elif learner.name is not None and fields.usable("name"):
             try:
                 names.pipeline_name(names.learner(fields.head.name, learner.name))
             except ValueError as error:
-                problems.append(Problem(learner.path("name"), f"its pipeline's name: {error}"))
+                yield Problem(learner.path("name"), f"its pipeline's name: {error}")
         taken.add(learner.name)
-        _check_learner(learner, problems)
+        yield from _check_learner(learner)
 
 
-def _check_learner(learner: StageFields, problems: list[Problem]) -> None:
+def _check_learner(learner: StageFields) -> Iterator[Problem]:
     for field, why in _NOT_OF_LEARNERS.items():
         if field in learner.given and learner.usable(field) and getattr(learner.spec, field):
-            problems.append(Problem(learner.path(field), f"a learner {why}; drop {field!r}", on_key=True))
+            yield Problem(learner.path(field), f"a learner {why}; drop {field!r}", on_key=True)
     state = learner.spec.state
     if not learner.usable("state"):
         return
     if state is None:
-        problems.append(
-            Problem(learner.path(), "a learner needs a state to keep what it learns; add 'state: {kind: keyed}'")
-        )
+        yield Problem(learner.path(), "a learner needs a state to keep what it learns; add 'state: {kind: keyed}'")
     elif state.replication != "nspb" and learner.usable("state.replication"):
         text = f"a learner's state is replicated by nspb; drop 'replication: {state.replication}'"
-        problems.append(Problem(learner.path("state", "replication"), text))
+        yield Problem(learner.path("state", "replication"), text)

@@ -13,54 +13,37 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from spillway.topology.reading.fields import PipelineFields, StageFields
-    from spillway.topology.variant_sections import VariantSpec, VariantsSpec
+    from spillway.topology.variant_sections import EmulatedHosts, VariantSpec, VariantsSpec
+
+    Wrong = tuple[tuple[str, ...], str]  # a field of the section, and a text
 
 _MOST = 256
-_CLASHES = {
-    "model": "the models belong to the variants",
-    "emulated": "the models belong to the variants",
-    "arguments": "each variant has its own 'arguments'",
-    "version": "each variant has its own 'version'",
-    "profile": "each variant says what it 'takes'",
-    "ensemble": "a query is answered by one variant, not by several together",
-    "state": "variants keep no state",
-    "cache": "the answer depends on the variant, and queries ask for different variants",
-    "tables": "variants cannot look up tables",
-    "copies": "a query that its variant refuses is routed to another one",
-    "coding": "a query that its variant refuses is routed to another one",
-}
 
 
-def check_variants(fields: PipelineFields, stage: StageFields, problems: list[Problem]) -> None:
-    """Add what does not fit together."""
-    if stage.spec.variants is None or not stage.usable("variants"):
+def check_variants(fields: PipelineFields, stage: StageFields) -> Iterator[Problem]:
+    """Find what does not fit together."""
+    section = stage.read("variants")
+    if section is None:
         return
-    for name, why in _CLASHES.items():
-        if name in stage.given:
-            text = f"does not apply to a stage with variants: {why}; drop {name!r}"
-            problems.append(Problem(stage.path(name), text, on_key=True))
-    for name in ("count", "where", "timeout", "device", "threads", "python", "listen", "tls"):
-        if f"workers.{name}" in stage.given:
-            text = f"each variant has workers of its own; write {name!r} there, as in 'of: {{a: {{workers: ...}}}}'"
-            problems.append(Problem(stage.path(f"workers.{name}"), text, on_key=True))
     for name in ("fronts", "standby"):
         if f"workers.{name}" in stage.given and getattr(stage.spec.workers, name) != (name == "fronts"):
             text = f"a stage with variants has one front, because a variant may have only one worker; drop {name!r}"
-            problems.append(Problem(stage.path(f"workers.{name}"), text, on_key=True))
+            yield Problem(stage.path(f"workers.{name}"), text, on_key=True)
     for name in ("limit", "size", "max", "objective"):
         if f"batching.{name}" in stage.given:
             text = f"each variant has a 'batch' of its own; drop {name!r}"
-            problems.append(Problem(stage.path(f"batching.{name}"), text, on_key=True))
-    if stage.spec.variants.hosts is not None and stage.usable("variants.hosts"):
-        of = stage.spec.variants.of if stage.usable("variants.of") else {}
-        wrong = _of_hosts(stage.spec.variants, of)
-        problems += [Problem(stage.path("variants", *path), text) for path, text in wrong]
-    if "variants.of" in stage.given and stage.usable("variants.of"):
-        problems += [Problem(stage.path("variants", *path), text) for path, text in _wrong(fields, stage)]
+            yield Problem(stage.path(f"batching.{name}"), text, on_key=True)
+    listed = "variants.of" in stage.given and stage.usable("variants.of")
+    found = [*_wrong(fields, stage, section)] if listed else []
+    if section.hosts is not None and stage.usable("variants.hosts"):
+        found += _of_hosts(section, section.hosts, section.of if stage.usable("variants.of") else {})
+    for path, text in found:
+        yield Problem(stage.path("variants", *path), text)
 
 
-def _of_hosts(section: VariantsSpec, of: Mapping[str, VariantSpec]) -> Iterator[tuple[tuple[str, ...], str]]:
-    hosts = section.hosts or {}
+def _of_hosts(
+    section: VariantsSpec, hosts: Mapping[str, EmulatedHosts], of: Mapping[str, VariantSpec]
+) -> Iterator[Wrong]:
     if section.room is not None:
         yield ("room",), "does not apply beside 'hosts': each kind of host says what it 'has'; drop 'room'"
     if not section.scale:
@@ -75,9 +58,7 @@ def _of_hosts(section: VariantsSpec, of: Mapping[str, VariantSpec]) -> Iterator[
             yield ("of", name), f"no host has hardware {spec.hardware!r}; add it to what a kind of 'hosts' 'has'"
 
 
-def _wrong(fields: PipelineFields, stage: StageFields) -> Iterator[tuple[tuple[str, ...], str]]:
-    section = stage.spec.variants
-    assert section is not None  # it was looked at
+def _wrong(fields: PipelineFields, stage: StageFields, section: VariantsSpec) -> Iterator[Wrong]:
     if not section.of:
         yield ("of",), "is empty; list at least one variant, or leave it out to serve the registered ones"
         return

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from spillway.topology.sections import WorkersSpec
 
 
-def check_workers(fields: PipelineFields, stage: StageFields, problems: list[Problem]) -> None:
-    """Add what does not fit together in what this stage says of its workers; `topology.rules.state` has the rest."""
+def check_workers(fields: PipelineFields, stage: StageFields) -> Iterator[Problem]:
+    """Find what does not fit together in what this stage says of its workers; `topology.rules.state` has the rest."""
     workers = stage.spec.workers
     partitions = fields.head.partitions
     if fields.usable("partitions") and stage.usable("workers.fronts") and workers.fronts > partitions:
@@ -23,28 +23,28 @@ def check_workers(fields: PipelineFields, stage: StageFields, problems: list[Pro
             f"there are more fronts ({workers.fronts}) than partitions ({partitions}), so some would have nothing to "
             f"do; raise 'partitions', or write 'workers: {{count: {workers.total}, fronts: {partitions}}}'"
         )
-        problems.append(Problem(stage.path("workers.fronts"), text))
+        yield Problem(stage.path("workers.fronts"), text)
     if stage.usable("workers.fronts", "workers.count") and workers.total < workers.fronts:
         text = (
             f"{workers.total} workers are too few for {workers.fronts} fronts, as each needs one; raise 'count' or "
             "use fewer fronts"
         )
-        problems.append(Problem(stage.path("workers.count"), text))
+        yield Problem(stage.path("workers.count"), text)
     if stage.usable("workers.where"):
-        _check_where(stage, problems)
+        yield from _check_where(stage)
 
 
-def _check_where(stage: StageFields, problems: list[Problem]) -> None:
+def _check_where(stage: StageFields) -> Iterator[Problem]:
     workers = stage.spec.workers
     where = workers.where
-    if where != "thread" and stage.usable("emulated") and stage.spec.emulated is not None:
+    if where != "thread" and stage.read("emulated"):
         text = f"an emulated model is a timer and needs no process of its own; drop 'where: {where}'"
-        problems.append(Problem(stage.path("workers.where"), text))
+        yield Problem(stage.path("workers.where"), text)
     if workers.python is not None and stage.spec.model is not None and names.model_parts(stage.spec.model)[0]:
         text = "an interpreter without Spillway can load only classes, as in 'model: models:Detect'; drop 'python'"
-        problems.append(Problem(stage.path("workers.python"), text))
+        yield Problem(stage.path("workers.python"), text)
     found = _of_remote(stage) if where == "remote" else _of_local(workers)
-    problems += [Problem(stage.path(name), text) for name, text in found if stage.usable(name)]
+    yield from (Problem(stage.path(name), text) for name, text in found if stage.usable(name))
 
 
 def _of_remote(stage: StageFields) -> Iterator[tuple[str, str]]:

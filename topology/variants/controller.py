@@ -10,7 +10,7 @@ The variants of one application and architecture are a group with one load and o
   halfway, leaves like any surplus.
 * An interfered variant moves: one more worker on a host where it is not, and the one that shares a host goes first when
   there is one too many. Where no host has room it sheds, as no new query is sent to it, and a host may be added.
-* An order carries the epoch of the claim to order. A lower one than any that stands is void (`Standing`), and a
+* An order carries the epoch of the claim to order. A lower one than any that stands is void, and a
   controller that sees a higher one stand orders nothing more. A new controller begins with what stands, and says it
   again.
 * A variant that a query names, or that alone of its model is accurate enough for one, is loaded beside what serves
@@ -68,22 +68,6 @@ class Order(NamedTuple):
     workers: int
     why: str
     epoch: int
-
-
-class Standing:
-    """What stands, to whoever carries it out: an order of a lower epoch than any that was seen is void."""
-
-    def __init__(self) -> None:
-        self.epoch = 0
-        self.orders: dict[str, Order] = {}
-
-    def take(self, order: Order) -> bool:
-        """Whether an order, which comes behind all others that were taken, counts."""
-        if order.epoch < self.epoch:
-            return False
-        self.epoch = order.epoch
-        self.orders[order.variant] = order
-        return True
 
 
 class Report(NamedTuple):

@@ -17,7 +17,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, StrictBool, Validat
 from spillway.lineage.errors import SpecError
 from spillway.topology import names
 from spillway.topology.profiles import StageProfile  # noqa: TC001 - pydantic reads it
-from spillway.topology.sections import Count, Section, Size
+from spillway.topology.sections import Count, Section, Size, with_counts
 from spillway.topology.variant_sections import Figure, Name, Text, VariantSpec, VariantWorkers
 
 if TYPE_CHECKING:
@@ -170,17 +170,7 @@ def section_of(section: VariantsSpec, manifests: Iterable[Manifest]) -> Variants
             f"NAME MODEL --app {section.app} --validation SET', or list variants in 'of'"
         )
     first = min(of, key=lambda name: (of[name].takes[of[name].batch], name))
-    return section.model_copy(update={"of": with_workers(of, {first: 1})})
-
-
-def with_workers(of: Mapping[str, VariantSpec], counts: Mapping[str, int]) -> dict[str, VariantSpec]:
-    """The variants, some of them with so many workers."""
-    return {
-        name: spec.model_copy(update={"workers": spec.workers.model_copy(update={"count": counts[name]})})
-        if name in counts
-        else spec
-        for name, spec in of.items()
-    }
+    return section.model_copy(update={"of": with_counts(of, {first: 1})})
 
 
 def _spec(section: VariantsSpec, manifest: Manifest, variant: Generated) -> VariantSpec:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from spillway.topology.variants.manifest import with_workers
+from spillway.topology.sections import with_counts
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -52,7 +52,7 @@ class Renewal:
             needed = {first: 1} if first not in stay else {}
             stay |= {first: 1} if first in stay else {}
         counts = dict.fromkeys(target.of, 0) | stay | needed
-        self.coming = target.model_copy(update={"of": with_workers(target.of, counts)})
+        self.coming = target.model_copy(update={"of": with_counts(target.of, counts)})
         self.needed = needed
         return before - target.of.keys()
 

@@ -153,11 +153,7 @@ class Selection:
         asked = needs.latency
         left = asked if self.budget == "static" or remaining is None else remaining
         fast = len(app.names) if asked is None else bisect_right(app.sorted, asked + _EXACT)
-        meets = app.accuracy[:fast] >= needs.accuracy - _EXACT
-        if asked is not None:
-            meets &= app.latency[:fast] <= asked + _EXACT
-        if named is not None:
-            meets &= named[:fast]
+        meets = _meets(app, needs, named, fast)
         active = meets & app.clear[:fast]
         if left is not None and self.budget == "remaining":
             active &= app.latency[:fast] + app.wait[:fast] <= left + _EXACT
@@ -169,12 +165,7 @@ class Selection:
     def considered(self, needs: Needs, most: int) -> list[str]:
         """Some variants of the application: first those that meet the needs, of these first those that serve."""
         app = self._apps[needs.app]
-        named = _named(app, needs)
-        meets = app.accuracy >= needs.accuracy - _EXACT
-        if needs.latency is not None:
-            meets &= app.latency <= needs.latency + _EXACT
-        if named is not None:
-            meets &= named
+        meets = _meets(app, needs, _named(app, needs), len(app.names))
         order = np.lexsort((app.latency, ~app.serves, ~meets))
         return [app.names[place] for place in order[:most]]
 
@@ -221,6 +212,16 @@ def _named(app: _App, needs: Needs) -> NDArray[np.bool_] | None:
             raise UsageError(f"model: {needs.app!r} has no model {needs.model!r:.80}; {meant}")
         return app.models[needs.model]
     return None
+
+
+def _meets(app: _App, needs: Needs, named: NDArray[np.bool_] | None, fast: int) -> NDArray[np.bool_]:
+    """Which of the `fast` first meet a query's needs."""
+    meets: NDArray[np.bool_] = app.accuracy[:fast] >= needs.accuracy - _EXACT
+    if needs.latency is not None:
+        meets &= app.latency[:fast] <= needs.latency + _EXACT
+    if named is not None:
+        meets &= named[:fast]
+    return meets
 
 
 def _least(mask: NDArray[np.bool_], of: NDArray[np.float64]) -> int | None:

@@ -117,28 +117,6 @@ class Later:
 class Outlook:
     """What all stages last said, merged; see the module."""
 
-    __slots__ = (
-        "_anything",
-        "_drawn",
-        "_draws",
-        "_durations",
-        "_facts",
-        "_found",
-        "_heard",
-        "_hop_draws",
-        "_hops",
-        "_places",
-        "_quantile",
-        "_queueing",
-        "_recent",
-        "_sampler",
-        "_size",
-        "_speaking",
-        "_states",
-        "_successors",
-        "_waits",
-    )
-
     redrawn: ClassVar[float] = 1.0 - 1e-6  # seconds after which waits are drawn anew
 
     def __init__(self, view: StageView, share: float, draws: int, *, recent: bool = False) -> None:
@@ -153,7 +131,7 @@ class Outlook:
         self._states: Mapping[str, Sequence[StageState]] = {}
         self._heard = -1.0
         self._anything = False
-        self._found: dict[tuple[str, tuple[tuple[str, tuple[str, ...]], ...]], Later] = {}
+        self._found: dict[tuple[str, tuple[tuple[str, tuple[str, ...]], ...], float], Later] = {}
         self._queueing: dict[str, float] = {}
         self._durations: dict[str, float] = {}
         # Of the batch waits and hops: drawn anew after `redrawn`, or when a stage falls silent or speaks.
@@ -161,7 +139,7 @@ class Outlook:
         self._speaking: frozenset[str] = frozenset()
         self._draws: dict[str, NDArray[np.float64] | None] = {}
         self._hop_draws: dict[str, NDArray[np.float64] | None] = {}
-        self._waits: dict[tuple[str, ...], float] = {}
+        self._waits: dict[tuple[tuple[str, ...], float], float] = {}
         self._hops: dict[tuple[tuple[str, ...], float], float] = {}
 
     def hear(self, now: float, states: Mapping[str, Sequence[StageState]]) -> None:
@@ -235,25 +213,29 @@ class Outlook:
 
     # The stages behind one -------------------------------------------------------------------------------------
 
-    def later(self, stage: str, choices: Path = ANY) -> Later:
+    def later(self, stage: str, choices: Path = ANY, share: float | None = None) -> Later:
         """Give the terms for the stages behind `stage`, along the worst path that `choices` leave open."""
-        key = (stage, tuple(sorted(choices.items())) if choices else ())
+        share = self._quantile if share is None else share
+        key = (stage, tuple(sorted(choices.items())) if choices else (), share)
         found = self._found.get(key)
         if found is None:
-            found = max((self._along(path) for path in self.paths(stage, choices)), key=lambda later: later.total)
-            self._found[key] = found
+            along = (self._along(path, share) for path in self.paths(stage, choices))
+            found = self._found[key] = max(along, key=lambda later: later.total)
         return found
 
-    def _along(self, path: tuple[str, ...]) -> Later:
+    def _along(self, path: tuple[str, ...], share: float) -> Later:
         queueing = sum(self.queueing(stage) for stage in path)
-        execution = sum(self.duration(stage) for stage in path)
-        return Later(queueing, execution, self._waiting(path), path)
+        execution = sum(self._execution(stage) for stage in path)
+        return Later(queueing, execution, self._waiting(path, share), path)
 
-    def _waiting(self, path: tuple[str, ...]) -> float:
-        found = self._waits.get(path)
+    def _execution(self, stage: str) -> float:
+        return self.duration(stage)
+
+    def _waiting(self, path: tuple[str, ...], share: float) -> float:
+        found = self._waits.get((path, share))
         if found is None:
             total = self._summed(path)
-            found = self._waits[path] = quantile(total, self._quantile) if len(total) else 0.0
+            found = self._waits[path, share] = quantile(total, share) if len(total) else 0.0
         return found
 
     def hops(self, path: tuple[str, ...], share: float | None = None) -> float:

@@ -102,16 +102,12 @@ def high_first(high: bool, load: float, band: float) -> bool:  # noqa: FBT001 - 
 class Pressure:
     """One stage's load factor and band, and the order that is to be; shared by the queues of a process."""
 
-    __slots__ = ("_arrivals", "_deviations", "_first", "_heard", "_rates", "_states", "_times", "band", "high", "load")
-
     def __init__(self) -> None:
         self.load = 0.0  # mu
         self.band = 0.0  # eps
         self.high = False  # new stages start with the low budgets first
         self._rates: deque[tuple[float, float]] = deque()  # (at, arrivals a second), of each synchronisation
-        self._times: deque[float] = deque()  # of the two that follow
-        self._arrivals: deque[float] = deque()  # T_in
-        self._deviations: deque[float] = deque()  # |T_in - T_s|
+        self._seen: deque[tuple[float, float, float]] = deque()  # when, T_in, |T_in - T_s|
         self._states: Sequence[StageState] | None = None
         self._heard = -1.0
         self._first = True
@@ -146,15 +142,11 @@ class Pressure:
     def _spread(self, now: float, arriving: float) -> float:
         """eps; T_s is the mean of the last five seconds."""
         smoothed = sum(rate for _, rate in self._rates) / len(self._rates)
-        self._times.append(now)
-        self._arrivals.append(arriving)
-        self._deviations.append(abs(arriving - smoothed))
-        while now - self._times[0] >= REMEMBERED - _SLACK:
-            self._times.popleft()
-            self._arrivals.popleft()
-            self._deviations.popleft()
-        total = sum(self._arrivals)
-        return sum(self._deviations) / total if total > 0 else 0.0
+        self._seen.append((now, arriving, abs(arriving - smoothed)))
+        while now - self._seen[0][0] >= REMEMBERED - _SLACK:
+            self._seen.popleft()
+        total = sum(each for _, each, _ in self._seen)
+        return sum(each for _, _, each in self._seen) / total if total > 0 else 0.0
 
 
 ADAPTIVE, HIGH, LOW = "adaptive", "high", "low"

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from spillway.agents.core.policy import Load, Parameters, Refusal, Shortfall, StageFacts, StageState, StageView
-    from spillway.agents.core.request import Path, Request
+    from spillway.agents.core.request import Request
 
 
 # How much longer a stage takes a request than a batch of one would: what `spillway` adds up over the later stages.
@@ -66,35 +66,14 @@ if TYPE_CHECKING:
 class Delays(Outlook):
     """An outlook in which d is that of a batch of one, and the waits are delays, of any quantile."""
 
-    __slots__ = ("_expected", "_levels", "_sums")
-
     redrawn: ClassVar[float] = 0.0
 
     def __init__(self, view: StageView, share: float, draws: int) -> None:
         super().__init__(view, share, draws)
         self._expected = {stage: expected(view, stage, draws) for stage in view.facts}
-        self._levels: dict[tuple[str, tuple[tuple[str, tuple[str, ...]], ...], float], Later] = {}
         self._sums: dict[tuple[str, ...], NDArray[np.float64]] = {}
 
-    def later(self, stage: str, choices: Path = ANY) -> Later:
-        """Give the terms for the stages behind `stage`, along the worst path that `choices` leave open."""
-        return self.covering(self._quantile, stage, choices)
-
-    def covering(self, share: float, stage: str, choices: Path = ANY) -> Later:
-        key = (stage, tuple(sorted(choices.items())) if choices else (), share)
-        found = self._levels.get(key)
-        if found is None:
-            paths = self.paths(stage, choices)
-            found = max((self._reckoned(path, share) for path in paths), key=lambda later: later.total)
-            self._levels[key] = found
-        return found
-
-    def _reckoned(self, path: tuple[str, ...], share: float) -> Later:
-        queueing = sum(self.queueing(stage) for stage in path)
-        alone = sum(self._alone(stage) for stage in path)
-        return Later(queueing, alone, self._delay(path, share), path)
-
-    def _delay(self, path: tuple[str, ...], share: float) -> float:
+    def _waiting(self, path: tuple[str, ...], share: float) -> float:
         sums = self._sums.get(path)
         if sums is None:
             sums = self._sums[path] = np.sort(self._summed(path))
@@ -102,10 +81,9 @@ class Delays(Outlook):
 
     def _forget(self) -> None:
         super()._forget()
-        self._levels.clear()
         self._sums.clear()
 
-    def _alone(self, stage: str) -> float:
+    def _execution(self, stage: str) -> float:
         facts = self._facts.get(stage)
         full = facts.duration(facts.batch) if facts is not None else 0.0
         return self.duration(stage) * (facts.duration(1) / full if facts is not None and full > 0 else 1.0)
@@ -113,7 +91,7 @@ class Delays(Outlook):
     def _drawn_waits(self, stage: str) -> NDArray[np.float64] | None:
         values = self._expected.get(stage)
         if stage not in self._draws and values is not None and self._anything and not self._states.get(stage):
-            self._draws[stage] = self._sampler.draw(self._places.get(stage, len(self._places)), values)
+            self._draws[stage] = self._sampler.draw(self._place(stage), values)
         return super()._drawn_waits(stage)
 
 
@@ -176,24 +154,6 @@ class SpillwayParameters(PathParameters):
 
 class Spillway(Pard):
     """See the module."""
-
-    __slots__ = (
-        "_alone",
-        "_calm",
-        "_delays",
-        "_each",
-        "_full",
-        "_late",
-        "_least",
-        "_longer",
-        "_pressed",
-        "_set",
-        "_share",
-        "_shares",
-        "_since",
-        "_spared",
-        "_tense",
-    )
 
     parameters_type: ClassVar[type[Parameters]] = SpillwayParameters
     order: ClassVar[str] = LOW
@@ -274,7 +234,7 @@ class Spillway(Pard):
     def needs(self, request: Request) -> Later:
         """Give the terms of the later stages for one request, with the quantile that counts now."""
         choices = ANY if self._predict is None else {**self._predict(request), **request.path}
-        return self._delays.covering(self._share, self.view.stage, choices)
+        return self._delays.later(self.view.stage, choices, self._share)
 
     def _at_least(self, later: Later) -> float:
         """Seconds from the start of its batch on for a request that never waits and is alone in each batch."""
@@ -312,7 +272,7 @@ class Spillway(Pard):
         of, stage = self._set, self.view.stage
         self._each = self._duration / (self.facts.batch * self.view.instances)
         self._shares = {
-            share: self._duration + self._delays.covering(share, stage).total
+            share: self._duration + self._delays.later(stage, share=share).total
             for share in (of.at_first, of.quantile, of.short, _SURE)
         }
         self._least = self._at_least(self._later)

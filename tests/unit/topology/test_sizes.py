@@ -25,20 +25,22 @@ def test_a_record_is_read_as_it_was_written():
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    "change",
     [
-        ({"count": "3"}, "'count' must be int, not '3'"),
-        ({"count": True}, "'count' must be int, not True"),
-        ({"count": -1}, "count -1, epoch 4"),
-        ({"count": 2_000_000}, "a count is 0 to 1000000"),
-        ({"epoch": 0}, "an epoch at least 1"),
-        ({"at": float("nan")}, "a time in unix seconds"),
-        ({"at": 1e300}, "a time in unix seconds"),
-        ({"who": None}, "'who' must be str, not None"),
+        {"count": "3"},
+        {"count": True},
+        {"count": -1},
+        {"count": 2_000_000},
+        {"epoch": 0},
+        {"at": float("nan")},
+        {"at": 2.0**34},
+        {"who": None},
+        {"held": 1},
     ],
 )
-def test_a_record_that_is_none_is_refused_with_what_is_wrong(change, said):
-    with pytest.raises(CheckpointError, match=said):
+def test_a_record_that_is_none_is_refused_with_what_is_wrong(change):
+    ((name, given),) = change.items()
+    with pytest.raises(CheckpointError, match=rf"^{name}: .*, not {given!r}$"):
         decode(json.dumps({**asdict(SIZE), **change}).encode())
 
 
@@ -59,8 +61,6 @@ def test_a_record_without_a_word_of_it_is_not_held():
     assert not decode(json.dumps(told).encode()).held
     held = replace(SIZE, held=True)
     assert (decode(encode(held)), "held" in held.text) == (held, True)
-    with pytest.raises(CheckpointError, match="'held' must be bool, not 1"):
-        decode(json.dumps({**told, "held": 1}).encode())
 
 
 def test_a_file_writes_its_sizes_once_and_again_when_it_is_changed():

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks.infaas.family import HOSTS, of
-from spillway.topology.variants.controller import Controller, Order, Report, Standing
+from spillway.topology.variants.controller import Controller, Order, Report
 from spillway.topology.variants.hosts import Fleet
 from spillway.topology.variants.scaling import PUBLISHED, Weights
 from spillway.topology.variants.states import Told
@@ -14,6 +14,22 @@ RESNET = of("ResNet50")
 BY_NAME = {each.name: each for each in RESNET}
 CPU, NEURON, TRT1, TRT8 = RESNET[:4]
 GROUP = ("classification", "ResNet50")
+
+
+class Standing:
+    """What stands, to whoever carries it out: an order of a lower epoch than any that was seen is void."""
+
+    def __init__(self) -> None:
+        self.epoch = 0
+        self.orders: dict[str, Order] = {}
+
+    def take(self, order: Order) -> bool:
+        """Whether an order, which comes behind all others that were taken, counts."""
+        if order.epoch < self.epoch:
+            return False
+        self.epoch = order.epoch
+        self.orders[order.variant] = order
+        return True
 
 
 class Stage:
