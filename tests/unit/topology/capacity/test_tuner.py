@@ -93,19 +93,6 @@ def test_traffic_like_the_samples_is_hardly_answered_and_never_swings(cv2):
     assert cv2 == 1 or len(ordered["paper"]) > 3
 
 
-def test_waves_do_not_swing_the_sizes():
-    stages = {"a": Planned(4, 30.0, 1.0, "cpu", load=5.0)}
-    run = Run(Basis(100.0, STEADY.envelope, stages))
-    for _ in range(8):
-        run.go(40, 40)
-        run.go(40, 240)
-    counts = [count for _, _, count in run.orders]
-    assert counts == sorted(counts), "a trough that is shorter than the memory lets nobody go"
-    assert counts[-1] >= 10
-    run.go(1100, 40)
-    assert run.sizes == {"a": 2}
-
-
 def test_a_load_that_grows_is_answered_by_what_it_is_when_workers_have_loaded():
     stages = {name: Planned(4, 30.0, 1.0, "cpu", load=load) for name, load in (("slow", 10.0), ("quick", 0.0))}
     run = Run(Basis(100.0, STEADY.envelope, stages))
@@ -180,13 +167,3 @@ def test_whatever_comes_orders_change_something_are_bounded_and_never_go_down_to
             assert count > sizes[name] or when - changed >= SETTLE - 1e-6
             sizes[name] = count
         changed = when
-
-
-def test_a_step_is_answered_at_once():
-    stages = {"a": Planned(4, 30.0, 1.0, "cpu", load=5.0)}
-    run = Run(Basis(100.0, {length: round(100 * length) + 20 for length in LENGTHS}, stages))
-    run.go(61, 100)
-    begun = run.now
-    run.go(14, 200)
-    assert run.orders[0][0] - begun < 1.0
-    assert 7 <= run.sizes["a"] <= 16
