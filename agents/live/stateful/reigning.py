@@ -82,7 +82,7 @@ class VersionWriter:
         *,
         claimant: str,
         history: Callable[[], History],
-        completed: Callable[[Version], None],
+        completed: Callable[[Version], object],
         figures: StateFigures | None,
         crashed: Callable[[BaseException], None],
         logs: bool,
@@ -163,7 +163,7 @@ class VersionWriter:
 
     def close(self) -> None:
         self._closed = True
-        self._done = _nothing  # figures are asked of a closed writer, too, and its reign must not be kept for them
+        self._done = bool  # figures are asked of a closed writer, too, and its reign must not be kept for them
         self._waiting.clear()
         if self._tidying is not None:
             self._tidying.cancel()
@@ -298,7 +298,7 @@ class Reigns:
             completed=completed,
             figures=self._means.metrics.state,
             logs=self._mode.logs,
-            release=lambda copy: self._means.copies.submit(copy.release, _nothing),
+            release=lambda copy: self._means.copies.submit(copy.release),
             crashed=self._means.crashed,
         )
         if self._means.metrics.state is not None:
@@ -367,10 +367,6 @@ class Reigns:
         metrics.depth = lambda: core.depth
         metrics.received = lambda: stats.received
         metrics.duplicates = lambda: stats.duplicates
-
-
-def _nothing(_result: object) -> None:
-    """A released copy has nothing to say."""
 
 
 def _pages(contents: Contents) -> Pages:

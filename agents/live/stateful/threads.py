@@ -5,24 +5,18 @@ A job says what to run there and what to call on the loop with what came out; a 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from spillway.agents.models.execution import Instances
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import Callable
 
     from spillway.agents.models.execution import Runner
 
 
-@dataclass(slots=True)
-class Job:
-    """Something to run on a thread."""
-
-    run: Callable[[], Any]
-    done: Callable[[Any], None]
+Job = tuple[Callable[[], Any], Callable[[Any], object]]  # what to run on the thread, and what to call afterwards
 
 
 class Thread:
@@ -34,9 +28,9 @@ class Thread:
         """`broken` is called on the loop with what a job raised; no further one is run."""
         self._instances: Instances[Job] = Instances([runner], loop, work=_run, done=_done, broken=broken)
 
-    def submit(self, run: Callable[[], Any], done: Callable[[Any], None]) -> None:
+    def submit(self, run: Callable[[], Any], done: Callable[[Any], object] = bool) -> None:
         """Run `run` after what was submitted before; `done` is called on the loop with what it returned."""
-        self._instances.submit(0, Job(run, done))
+        self._instances.submit(0, (run, done))
 
     def close(self, timeout: float) -> bool:
         """End the thread once it has done what it was given; False if it still runs after `timeout` seconds."""
@@ -44,8 +38,8 @@ class Thread:
 
 
 def _run(_instance: int, job: Job) -> Any:
-    return job.run()
+    return job[0]()
 
 
 def _done(job: Job, result: Any) -> None:
-    job.done(result)
+    job[1](result)

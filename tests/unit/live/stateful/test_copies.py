@@ -75,7 +75,7 @@ def test_what_a_base_covers_is_needed_until_the_base_is_durable():
 
 
 class InLine:
-    def submit(self, run, done):
+    def submit(self, run, done=bool):
         done(run())
 
 
