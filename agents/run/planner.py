@@ -197,12 +197,14 @@ def key_of(stage: str, replica: int) -> bytes:
 
 
 def without_words(tokens: Sequence[Any], stored: Callable[[Sequence[Any]], None]) -> None:
-    """Give `stored` what the broker has stored, and planners what of it are their words."""
+    """Pass on what the broker has stored: to planners their words, to `stored` the rest.
+
+    `stored` is called though there may be no rest: a word that is stored leaves room in the output, too.
+    """
     rest = []
     for token in tokens:
         if isinstance(token, Planner):
             token.stored()
         else:
             rest.append(token)
-    if rest:
-        stored(rest)
+    stored(rest)
