@@ -46,12 +46,14 @@ class Pool:
 
     def __init__(self) -> None:
         self._free: dict[int, list[Array]] = {}
+        self.allocated = 0  # bytes, in use or free
 
     def take(self, size: int) -> Block:
         """A block with one holder; its bytes are zeros or what an earlier block had at the same places."""
         free = self._free.get(size)
         if free:
             return Block(free.pop())
+        self.allocated += size
         return Block(np.zeros(size, np.uint8))
 
     def let_go(self, block: Block) -> None:
@@ -61,4 +63,5 @@ class Pool:
             self._free.setdefault(len(block.data), []).append(block.data)
 
     def trim(self) -> None:
+        self.allocated -= sum(size * len(free) for size, free in self._free.items())
         self._free.clear()

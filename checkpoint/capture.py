@@ -183,7 +183,7 @@ _SAMPLE = 4_096  # bytes that are compared before the rest: what changes, mostly
 class Captured:
     """One version of a state, as it was. Whoever has it holds its memory until `release`."""
 
-    __slots__ = ("_blocks", "_capture", "_pages", "chunk_bytes", "entries", "own_bytes", "staged", "values")
+    __slots__ = ("_blocks", "_capture", "_changed", "_pages", "chunk_bytes", "entries", "own_bytes", "staged", "values")
 
     def __init__(self, flat: Flat, capture: Capture) -> None:
         self.entries: tuple[Entry, ...] = flat.entries
@@ -193,6 +193,7 @@ class Captured:
         self.staged: _OnItsWay | None = None  # until its bytes were read
         self._blocks: tuple[Block, ...] = ()
         self._pages: tuple[Page, ...] = ()
+        self._changed = 0
         self._capture: Capture | None = capture
 
     @property
@@ -206,9 +207,19 @@ class Captured:
         self._settle()
         return self._pages
 
-    def hold(self, blocks: tuple[Block, ...], pages: tuple[Page, ...]) -> None:
+    @property
+    def changed(self) -> int:
+        """Bytes that were copied for it, because they differ from the version before, likewise."""
+        self._settle()
+        return self._changed
+
+    @property
+    def nbytes(self) -> int:
+        return sum(len(block.data) for block in self.blocks) + sum(page.nbytes for page in self.pages)
+
+    def hold(self, blocks: tuple[Block, ...], pages: tuple[Page, ...], changed: int) -> None:
         """Have its bytes; each block has been given one holder more."""
-        self._blocks, self._pages, self.staged = blocks, pages, None
+        self._blocks, self._pages, self._changed, self.staged = blocks, pages, changed, None
 
     def release(self) -> None:
         """Give its memory back. Raises CheckpointError the second time."""
@@ -289,10 +300,9 @@ class Capture:
         flat = flatten(state)
         with self._guard:
             self._settle_until(None)
-            if self._pages is not None and keyed is not None:
-                self._pages.update(keyed, names)
+            changed = self._pages.update(keyed, names) if self._pages is not None and keyed is not None else 0
             captured = Captured(flat, self)
-            self._fill(captured, flat)
+            self._fill(captured, flat, changed)
         return captured
 
     def settle(self, captured: Captured) -> None:
@@ -318,13 +328,12 @@ class Capture:
             way = first.staged
             if way is not None:
                 way.staged.wait()
-                if self._pages is not None:
-                    self._pages.put(way.staged.keyed, way.touched)
-                self._fill(first, way.staged.flat)
+                changed = self._pages.put(way.staged.keyed, way.touched) if self._pages is not None else 0
+                self._fill(first, way.staged.flat, changed)
                 self._staging.done(way.staged)
             self._waiting.popleft()
 
-    def _fill(self, captured: Captured, flat: Flat) -> None:
+    def _fill(self, captured: Captured, flat: Flat, changed: int) -> None:
         if flat.entries != self._entries:
             self._start(flat)
         views: dict[int, Array] = {}
@@ -333,11 +342,12 @@ class Capture:
             before = self._blocks[at] if self._blocks else None
             if before is None or not self._same(flat, span, before, views):
                 blocks.append(self._copy(flat, span, views))
+                changed += span.size
             else:
                 before.holders += 1
                 blocks.append(before)
         self._remember(tuple(blocks))
-        captured.hold(self._blocks, self._pages.now if self._pages is not None else ())
+        captured.hold(self._blocks, self._pages.now if self._pages is not None else (), changed)
 
     def _start(self, flat: Flat) -> None:
         self._remember(())

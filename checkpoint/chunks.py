@@ -49,48 +49,19 @@ def decode_key(key: bytes) -> ChunkKey:
     return ChunkKey(*map(int, match.groups()))
 
 
-class Spilling:
-    """The records of one version: its chunks, as whoever inherits from this makes them, and what is spilled."""
-
-    def __init__(self, version: Version, parts: int = 0) -> None:
-        """`parts`: how many of its chunks have their keys already."""
-        self.version = version
-        self.written_bytes = 0
-        self.keys: set[ChunkKey] = set()  # of the records that were made here
-        self._parts = parts
-        self._spilled: list[ChunkRef] = []
-
-    def spill(self, contents: bytes, chunk_bytes: int) -> Iterator[Chunk]:
-        """Contents that are too large for a manifest, as records behind the chunks'."""
-        for at in range(0, len(contents), chunk_bytes):
-            piece = contents[at : at + chunk_bytes]
-            key = self._new(len(piece))
-            self.keys.add(key)
-            self._spilled.append(ChunkRef(key, len(piece), digest_of(piece)))
-            yield encode_key(key), piece
-
-    @property
-    def spilled(self) -> tuple[ChunkRef, ...]:
-        return tuple(self._spilled)
-
-    def _new(self, size: int) -> ChunkKey:
-        self._parts += 1
-        self.written_bytes += size
-        return self._key(self._parts - 1)
-
-    def _key(self, part: int) -> ChunkKey:
-        return ChunkKey(self.version.epoch, self.version.n, part)
-
-
-class Writing(Spilling):
+class Writing:
     """The records of one version: made by `ChunkLog.write`."""
 
     def __init__(self, version: Version, captured: Captured, held: Mapping[bytes, ChunkKey], small: int) -> None:
-        super().__init__(version)
+        self.version = version
+        self.written_bytes = 0
+        self.keys: set[ChunkKey] = set()  # of the records that were made
+        self._parts = 0
         self._captured = captured
         self._held = held
         self._fresh: dict[bytes, ChunkKey] = {}
         self._chunks: list[ChunkRef] = []
+        self._spilled: list[ChunkRef] = []
         self._done = False
         size = sum(len(block.data) for block in self._blocks())
         self._small: list[bytes] | None = [] if 0 < size <= small else None
@@ -110,6 +81,15 @@ class Writing(Spilling):
             self._chunks.append(ChunkRef(key, len(block.data), digest))
         self._done = True
 
+    def spill(self, contents: bytes, chunk_bytes: int) -> Iterator[Chunk]:
+        """Contents that are too large for a manifest, as records behind the chunks'."""
+        for at in range(0, len(contents), chunk_bytes):
+            piece = contents[at : at + chunk_bytes]
+            key = self._new(len(piece))
+            self.keys.add(key)
+            self._spilled.append(ChunkRef(key, len(piece), digest_of(piece)))
+            yield encode_key(key), piece
+
     @property
     def chunks(self) -> tuple[ChunkRef, ...]:
         """What the version consists of. Raises CheckpointError before all records were made."""
@@ -121,6 +101,10 @@ class Writing(Spilling):
     def data(self) -> bytes:
         """The chunks of a small version; else empty."""
         return b"".join(self._small or ())
+
+    @property
+    def spilled(self) -> tuple[ChunkRef, ...]:
+        return tuple(self._spilled)
 
     def acknowledged(self) -> dict[bytes, ChunkKey]:
         """What the log holds from now on, as all records are acknowledged: keys by digest."""
@@ -135,6 +119,11 @@ class Writing(Spilling):
         yield from self._captured.blocks
         for page in self._captured.pages:
             yield from page.blocks
+
+    def _new(self, size: int) -> ChunkKey:
+        self._parts += 1
+        self.written_bytes += size
+        return ChunkKey(self.version.epoch, self.version.n, self._parts - 1)
 
 
 class ChunkLog:
@@ -175,6 +164,16 @@ class ChunkLog:
         self._present |= writing.keys
         self._needed[writing.version] = writing.named()
 
+    def failed(self, writing: Writing) -> None:
+        """Note that some records may not be there: nothing builds on them, and they are expendable with the rest."""
+        self._writing = None
+        self._present |= writing.keys
+
+    def seen(self, key: ChunkKey) -> None:
+        """Note a record that another epoch's owner has written, as late as it may come."""
+        if key.epoch < self.epoch:
+            self._present.add(key)
+
     def durable(
         self, version: Version, retained: Mapping[Version, Collection[ChunkKey]] | None = None
     ) -> list[ChunkKey]:
@@ -197,6 +196,9 @@ class ChunkLog:
             if digest is not None:
                 del self._held[digest]
         return going
+
+    def __len__(self) -> int:
+        return len(self._present)
 
 
 def expendable(

@@ -139,7 +139,7 @@ class Backlog:
 
 
 class Fate(Enum):
-    """What is known of a version."""
+    """What is known of a version, or of all that a message rests on."""
 
     DURABLE = "durable"
     DEAD = "dead"
@@ -269,6 +269,10 @@ class Logs:
     def dead(self, mark: Mark) -> bool:
         """Whether no recovery will reproduce a version; once true, always."""
         return self.fate(mark) is Fate.DEAD
+
+    def judge(self, marks: Iterable[Mark]) -> Fate:
+        found = {self.fate(mark) for mark in marks}
+        return next((fate for fate in (Fate.DEAD, Fate.UNREAD, Fate.OPEN) if fate in found), Fate.DURABLE)
 
     # What roles are decided by ---------------------------------------------------------------------------------
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from spillway.checkpoint.assembly import ChunkError, check
 from spillway.checkpoint.blocks import digest_of
-from spillway.checkpoint.chunks import Spilling, encode_key
+from spillway.checkpoint.chunks import encode_key
 from spillway.lineage.errors import CheckpointError
 from spillway.lineage.marks import Version
 from spillway.lineage.replication import ChunkKey, ChunkRef, Contents
@@ -66,16 +66,19 @@ def with_state_of(base: Contents | None, state: Contents, chunks: tuple[ChunkRef
 # anew.
 
 
-class Copying(Spilling):
-    """The records of `version`, made from those of another one."""
+class Copying:
+    """The records of `version`, made from those of another one; `seal` takes it as a `Writing`."""
 
     def __init__(self, contents: Contents, version: Version) -> None:
-        super().__init__(version, parts=len({chunk.digest for chunk in contents.chunks}))
+        self.version = version
+        self.written_bytes = 0
+        self._spilled: list[ChunkRef] = []
         self._old = contents.chunks
         self._open = {chunk.key: chunk for chunk in contents.chunks}
-        self._part_of: dict[bytes, int] = {}  # digest -> the part that has these bytes from now on
+        self._parts: dict[bytes, int] = {}  # digest -> the part that has these bytes from now on
         for chunk in contents.chunks:
-            self._part_of.setdefault(chunk.digest, len(self._part_of))
+            self._parts.setdefault(chunk.digest, len(self._parts))
+        self._next = len(self._parts)
         self._made: set[int] = set()
 
     def add(self, key: ChunkKey, value: Any) -> list[Chunk] | None:
@@ -85,7 +88,7 @@ class Copying(Spilling):
             return None
         check(chunk, value)
         del self._open[key]
-        part = self._part_of[chunk.digest]
+        part = self._parts[chunk.digest]
         if part in self._made:
             return []
         self._made.add(part)
@@ -97,12 +100,26 @@ class Copying(Spilling):
         """What the new version consists of. Raises ChunkError while a chunk has not come."""
         for key in self._open:
             raise ChunkError(key, "is missing", "")
-        return tuple(chunk._replace(key=self._key(self._part_of[chunk.digest])) for chunk in self._old)
+        return tuple(chunk._replace(key=self._key(self._parts[chunk.digest])) for chunk in self._old)
 
     def spill(self, contents: bytes, chunk_bytes: int) -> Iterator[Chunk]:
+        """Contents that are too large for a manifest, as records behind the chunks'."""
         if self._open:
             raise CheckpointError(f"the contents of {self.version} are not known before all its chunks are copied")
-        return super().spill(contents, chunk_bytes)
+        for at in range(0, len(contents), chunk_bytes):
+            piece = contents[at : at + chunk_bytes]
+            key = self._key(self._next)
+            self._next += 1
+            self.written_bytes += len(piece)
+            self._spilled.append(ChunkRef(key, len(piece), digest_of(piece)))
+            yield encode_key(key), piece
+
+    @property
+    def spilled(self) -> tuple[ChunkRef, ...]:
+        return tuple(self._spilled)
+
+    def _key(self, part: int) -> ChunkKey:
+        return ChunkKey(self.version.epoch, self.version.n, part)
 
 
 INLINE_BYTES: Final = 16 << 10
@@ -145,7 +162,7 @@ def version_digest(contents: Contents) -> bytes:
 
 
 def seal(
-    manifest: Manifest, contents: Contents, writing: Spilling, *, inline_bytes: int = INLINE_BYTES
+    manifest: Manifest, contents: Contents, writing: Writing | Copying, *, inline_bytes: int = INLINE_BYTES
 ) -> tuple[Manifest, list[Chunk]]:
     """The manifest, filled in from its contents, and the records to write before it where they are spilled.
 

@@ -68,13 +68,13 @@ class Pages:
     def now(self) -> tuple[Page, ...]:
         return tuple(self._pages)
 
-    def update(self, states: Mapping[str, Mapping[Any, Any]], touched: Iterable[str] | None) -> None:
-        """Take the states of the touched keys (None: of all). Raises StateError, and then takes none."""
+    def update(self, states: Mapping[str, Mapping[Any, Any]], touched: Iterable[str] | None) -> int:
+        """Take the states of the touched keys (None: of all); bytes copied. Raises StateError, and then takes none."""
         named = named_states(states, touched)
-        self.put({key: flatten(state, what) for key, (what, state) in named.items()}, touched)
+        return self.put({key: flatten(state, what) for key, (what, state) in named.items()}, touched)
 
-    def put(self, flats: Mapping[str, Flat], touched: Iterable[str] | None) -> None:
-        """Take the leaves of the touched keys that there still are. Raises CheckpointError."""
+    def put(self, flats: Mapping[str, Flat], touched: Iterable[str] | None) -> int:
+        """Take the leaves of the touched keys that there still are; bytes copied. Raises CheckpointError."""
         keys = set(flats) | {key for page in self._pages for key in page.parts} if touched is None else set(touched)
         parts = {key: _part(key, flats[key]) if key in flats else None for key in keys}
         pages: dict[int, dict[str, bytes]] = {}
@@ -92,6 +92,7 @@ class Pages:
             if page != self._pages[at].parts:
                 self._pages[at] = Page(page, self._chunk_bytes)
         self._grow()
+        return sum(len(part) for part in parts.values() if part is not None)
 
     def _grow(self) -> None:
         total = sum(page.nbytes for page in self._pages)

@@ -18,7 +18,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from spillway.checkpoint.assembly import Tensors, check, check_chunks, check_size
+from spillway.checkpoint.assembly import MAX_BYTES, Tensors, check, check_chunks, check_size
 from spillway.checkpoint.blocks import digest_of
 from spillway.checkpoint.pages import PageReader
 from spillway.checkpoint.state import unflatten
@@ -75,6 +75,7 @@ class _Bounded:
     def __init__(self, most: int) -> None:
         self.chunks: dict[ChunkKey, Held] = {}
         self.nbytes = 0
+        self.dropped = 0
         self.most = most
 
     def add(self, key: ChunkKey, held: Held) -> None:
@@ -82,6 +83,7 @@ class _Bounded:
         self.nbytes += len(held.data)
         while self.nbytes > self.most:
             self.pop(next(iter(self.chunks)))
+            self.dropped += 1
 
     def pop(self, key: ChunkKey) -> None:
         gone = self.chunks.pop(key, None)
@@ -146,6 +148,9 @@ class HeldChunks:
                 self._forget(key)
                 self._hold(key, held)
 
+    def wanted(self, key: ChunkKey) -> bool:
+        return key in self._wanted
+
     def settle(self, wanted: Iterable[ChunkKey], applied: Iterable[ChunkKey]) -> None:
         """Hold what is `wanted` by versions that were not applied; what `applied` names lies in the state itself."""
         self._wanted, self._applied = frozenset(wanted), frozenset(applied)
@@ -160,6 +165,10 @@ class HeldChunks:
     @property
     def nbytes(self) -> int:
         return sum(len(held.data) for held in self._named.values()) + self._future.nbytes + self._spare.nbytes
+
+    @property
+    def dropped(self) -> int:
+        return self._future.dropped + self._spare.dropped
 
     def _hold(self, key: ChunkKey, held: Held) -> None:
         if key in self._wanted:
@@ -191,9 +200,11 @@ class _Page(NamedTuple):
 class StateCopy:
     """One state, at the version whose contents were applied last."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, max_bytes: int = MAX_BYTES) -> None:
+        """`max_bytes`: of the state; a damaged manifest must not ask for more."""
         self.contents: Contents | None = None
         self.copied = 0  # bytes that the last `apply` has put in
+        self._max_bytes = max_bytes
         self._tensors: Tensors | None = None
         self._pages: list[_Page] = []
         self._reader = PageReader()
@@ -207,7 +218,7 @@ class StateCopy:
         before, tensors = self.contents, self._tensors
         if before is None or tensors is None or _layout(before) != _layout(contents):
             before = None
-            check_size(contents)
+            check_size(contents, self._max_bytes)
             tensors = Tensors(contents)
         count = len(tensors.spans)
         check_chunks(contents, tensors)

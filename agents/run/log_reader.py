@@ -211,7 +211,7 @@ class _Followed:
     """A log that is followed."""
 
     place: Place
-    known: Following
+    known: Following[None]
     following: ports.Following = field(init=False)
     asked: int = 0  # ends that were asked for and are not reached
     rests: bool = False
@@ -346,10 +346,10 @@ class LogReader:
     def _ask(self, one: _Followed, then: Callable[[], object] = bool) -> None:
         asked_at = self._now()
         one.asked += 1
-        one.following.when_read(lambda _end: self._reached(one, asked_at, then))
+        one.following.when_read(lambda end: self._reached(one, end, asked_at, then))
         self._look(one)
 
-    def _reached(self, one: _Followed, asked_at: float, then: Callable[[], object]) -> None:
+    def _reached(self, one: _Followed, end: int, asked_at: float, then: Callable[[], object]) -> None:
         if self._closed:
             return
         self._heed_gap(one)
@@ -357,7 +357,9 @@ class LogReader:
         if self._now() - asked_at > self._away:  # who would judge by that is told that he fell behind
             self._ask(one, then)
             return
-        if one.known.reached(asked_at):
+        one.known.end(asked_at, end)
+        caught_up, _ = one.known.read(end)
+        if caught_up:
             self._listener.caught_up(one.place)
         then()
         self._let_rest(one)

@@ -293,7 +293,7 @@ class Primary:
         elif isinstance(order, Seal):
             self._writer.seal(order.version)
         elif isinstance(order, Release):
-            self._means.copies.submit(order.what.release)
+            self._means.copies.submit(order.what.release, _nothing)
 
     def _copy(self, version: Version) -> None:
         state = self._machine.state
@@ -366,3 +366,7 @@ class Primary:
         if not self._closed:
             self.core.advance(self._means.clock.now())
             self.pump()
+
+
+def _nothing(_result: object) -> None:
+    """A released copy has nothing to say."""

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 class Jobs(Protocol):
     """Runs functions off the loop, one after the other."""
 
-    def submit(self, run: Callable[[], Any], done: Callable[[Any], object] = bool) -> None:
+    def submit(self, run: Callable[[], Any], done: Callable[[Any], None]) -> None:
         """Run `run` after what was submitted before; `done` is called on the loop with what it returned."""
 
 

@@ -170,6 +170,10 @@ class ShardInput(Owner):
         return self._tail.partitions
 
     @property
+    def held(self) -> int:
+        return self._tail.held
+
+    @property
     def waits(self) -> bool:
         """Whether there is more to read, and no room before a version becomes durable or the reign takes some."""
         return not self._room.is_set()

@@ -16,6 +16,7 @@ from spillway.checkpoint.damage import DamageError
 from spillway.checkpoint.promotion import Role
 from spillway.checkpoint.retention import Retention
 from spillway.lineage.errors import CheckpointError
+from spillway.lineage.marks import INITIAL
 from spillway.lineage.replication import Base, Contents, Fence, Manifest
 
 if TYPE_CHECKING:
@@ -237,3 +238,6 @@ class ShardMember:
             except TimeoutError:
                 continue
         return True
+
+
+__all__ = ["INITIAL", "ShardMember", "States"]

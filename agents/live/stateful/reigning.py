@@ -83,7 +83,7 @@ class VersionWriter:
         *,
         claimant: str,
         history: Callable[[], History],
-        completed: Callable[[Version], object],
+        completed: Callable[[Version], None],
         figures: StateFigures | None,
         crashed: Callable[[BaseException], None],
         logs: bool,
@@ -164,7 +164,7 @@ class VersionWriter:
 
     def close(self) -> None:
         self._closed = True
-        self._done = bool  # figures are asked of a closed writer, too, and its reign must not be kept for them
+        self._done = _nothing  # figures are asked of a closed writer, too, and its reign must not be kept for them
         self._waiting.clear()
         if self._tidying is not None:
             self._tidying.cancel()
@@ -299,7 +299,7 @@ class Reigns:
             completed=completed,
             figures=self._means.metrics.state,
             logs=self._mode.logs,
-            release=lambda copy: self._means.copies.submit(copy.release),
+            release=lambda copy: self._means.copies.submit(copy.release, _nothing),
             crashed=self._means.crashed,
         )
         if self._means.metrics.state is not None:
@@ -367,6 +367,10 @@ class Reigns:
         metrics.depth = lambda: core.depth
         metrics.received = lambda: stats.received
         metrics.duplicates = lambda: stats.duplicates
+
+
+def _nothing(_result: object) -> None:
+    """A released copy has nothing to say."""
 
 
 def _pages(contents: Contents) -> Pages:

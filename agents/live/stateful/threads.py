@@ -5,18 +5,24 @@ A job says what to run there and what to call on the loop with what came out; a 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from spillway.agents.models.execution import Instances
 
 if TYPE_CHECKING:
     import asyncio
+    from collections.abc import Callable
 
     from spillway.agents.models.execution import Runner
 
 
-Job = tuple[Callable[[], Any], Callable[[Any], object]]  # what to run on the thread, and what to call afterwards
+@dataclass(slots=True)
+class Job:
+    """Something to run on a thread."""
+
+    run: Callable[[], Any]
+    done: Callable[[Any], None]
 
 
 class Thread:
@@ -28,9 +34,9 @@ class Thread:
         """`broken` is called on the loop with what a job raised; no further one is run."""
         self._instances: Instances[Job] = Instances([runner], loop, work=_run, done=_done, broken=broken)
 
-    def submit(self, run: Callable[[], Any], done: Callable[[Any], object] = bool) -> None:
+    def submit(self, run: Callable[[], Any], done: Callable[[Any], None]) -> None:
         """Run `run` after what was submitted before; `done` is called on the loop with what it returned."""
-        self._instances.submit(0, (run, done))
+        self._instances.submit(0, Job(run, done))
 
     def close(self, timeout: float) -> bool:
         """End the thread once it has done what it was given; False if it still runs after `timeout` seconds."""
@@ -38,8 +44,8 @@ class Thread:
 
 
 def _run(_instance: int, job: Job) -> Any:
-    return job[0]()
+    return job.run()
 
 
 def _done(job: Job, result: Any) -> None:
-    job[1](result)
+    job.done(result)

@@ -174,5 +174,5 @@ class TransactingWriter(StateWriter):
         self._sending.commit()
         crash_points.at("before-ack")
         self._kept.complete(sealed.version, writing.named())
-        self._worker.tell(self._on_complete, sealed)
+        self._worker.tell(self._completed, sealed)
         crash_points.at("after-ack")

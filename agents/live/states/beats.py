@@ -117,12 +117,14 @@ class Beats:
         post: Post,
         *,
         stirred: Callable[[], object] = bool,
+        every: float = BEAT_SECONDS,
     ) -> None:
         """`stirred` is posted when somebody has claimed a shard or asked for one."""
         self._settings = settings
         self._topic, self._control = beat_topic(pipeline), control(pipeline)
         self._stirred = stirred
         self._place, self._member, self._hearer = place, member, hearer
+        self._every = every
         self._prefix = _key(place) + b"/"
         self._decoder = ReplicationDecoder()
         self.standing = standing  # replaced by its owner as it changes; whole, so that no lock is needed
@@ -157,7 +159,7 @@ class Beats:
             )
             mouth.say(self._prefix + self._member.encode(), encode(beat))
             crash_points.at("after-renewal")
-            due = max(due + BEAT_SECONDS, at)  # one that is late is not made up for
+            due = max(due + self._every, at)  # one that is late is not made up for
 
     def _receive(self) -> None:
         reader = Reader(self._settings, _CONSUMER)

@@ -27,6 +27,7 @@ from spillway.checkpoint import version_log
 from spillway.checkpoint.chunks import ChunkLog, encode_key
 from spillway.checkpoint.manifests import describe, seal
 from spillway.checkpoint.retention import Rewindable
+from spillway.lineage.errors import CheckpointError
 from spillway.lineage.values.replication import encode
 from spillway.topology.topics import state, versions
 
@@ -94,6 +95,7 @@ class StateWriter:
             self._kept.complete(*base)
         self._gone: set[str] = set()  # manifests that were tombstoned
         self._outputs = -1  # up to which n the outputs are acknowledged
+        self._writing: Version | None = None
         self._nudge = threading.Event()
         self._jobs: queue.SimpleQueue[Callable[[], object]] = queue.SimpleQueue()
         self._sending = sending if sending is not None else self._connect(settings, room, delivery)
@@ -114,7 +116,15 @@ class StateWriter:
         return self._sending.acked_bytes
 
     def write(self, captured: Captured, manifest: Manifest, **pieces: Any) -> None:
-        """Begin to write `manifest.version`; `manifest` has what `seal` does not fill in, `pieces` are `describe`'s."""
+        """Begin to write `manifest.version`; `manifest` has what `seal` does not fill in, `pieces` are `describe`'s.
+
+        Raises CheckpointError while another version is being written.
+        """
+        if self._writing is not None:
+            raise CheckpointError(
+                f"{manifest.version} cannot be written while {self._writing} is being written: write one at a time"
+            )
+        self._writing = manifest.version
         self._jobs.put(partial(self._write, captured, manifest, pieces))
 
     def outputs_acked(self, version: Version) -> None:
@@ -176,8 +186,12 @@ class StateWriter:
         self._await(lambda: acked)
         crash_points.at("before-ack")
         self._kept.complete(sealed.version, writing.named())
-        self._worker.tell(self._on_complete, sealed)
+        self._worker.tell(self._completed, sealed)
         crash_points.at("after-ack")
+
+    def _completed(self, sealed: Manifest) -> None:
+        self._writing = None
+        self._on_complete(sealed)
 
     def _tidy(self, version: Version, obsolete: list[str]) -> None:
         retained = self._kept.durable(version)

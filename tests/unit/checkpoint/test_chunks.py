@@ -71,6 +71,7 @@ def replay(changes):
             unread = {n: unread[n]}
         for contents, was in unread.values():
             assert same(assemble(contents, topic.fetch)[0], was)
+    assert len(log) == len(topic)
 
 
 @given(steps)
@@ -99,7 +100,8 @@ def test_a_new_epoch_writes_in_full_and_then_the_old_one_may_go():
     assert writing.written_bytes == 1 << 19
     assert all(chunk.key.epoch == 2 for chunk in contents.chunks)
     assert new.durable(Version(1, 1)) == []  # another reign's
-    assert new.durable(Version(2, 2)) == [(1, 1, 0), (1, 1, 1)]
+    new.seen(ChunkKey(1, 9, 4))  # a zombie's late record
+    assert new.durable(Version(2, 2)) == [(1, 1, 0), (1, 1, 1), (1, 9, 4)]
 
 
 def test_what_a_half_written_version_names_stays():
@@ -117,15 +119,20 @@ def test_what_a_half_written_version_names_stays():
     assert same(assemble(describe(captured, writing), topic.fetch)[0], state)
 
 
-def test_versions_are_written_one_at_a_time():
+def test_a_version_that_failed_is_not_built_upon():
     state = {"w": np.zeros(1 << 15)}
-    capture, log = Capture(), ChunkLog(1, small=0)
+    capture, log, topic = Capture(), ChunkLog(1, small=0), Topic()
     writing = log.write(Version(1, 1), capture.take(state))
     with pytest.raises(CheckpointError, match="one at a time"):
         log.write(Version(1, 2), capture.take(state))
     next(writing.records())
     with pytest.raises(CheckpointError, match="not complete"):
         log.acknowledged(writing)
+    log.failed(writing)
+    with pytest.raises(CheckpointError, match="cannot be written"):
+        log.write(Version(1, 1), capture.take(state))
+    assert write(log, topic, Version(1, 2), capture.take(state))[1].written_bytes == 1 << 18
+    assert log.durable(Version(1, 2)) == [(1, 1, 0)]
 
 
 keys = st.builds(ChunkKey, st.integers(1, 4), st.integers(0, 9), st.integers(0, 3))
@@ -253,7 +260,7 @@ def test_contents_ride_in_the_manifest_or_are_spilled(inline):
         topic.append(key, bytes(value))
     log.acknowledged(writing)
     assert (manifest.version, manifest.batches, manifest.requests) == (Version(2, 2), 1, 2_000)
-    assert manifest.state_bytes == sum(len(block.data) for block in captured.blocks)
+    assert manifest.state_bytes == captured.nbytes
     assert manifest.digest == version_digest(contents)
     assert open_contents(manifest, topic.fetch) == contents
     assert same(assemble(open_contents(manifest, topic.fetch), topic.fetch)[0], state)

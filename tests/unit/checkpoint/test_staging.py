@@ -108,9 +108,11 @@ def test_what_did_not_change_is_neither_kept_nor_hashed_again():
     capture = Capture(finder=device.finder)
     state = {"w": on_device(np.zeros(SIZE, np.float32)), "b": on_device(np.arange(SIZE))}
     first = capture.take(state)
+    assert first.changed == sum(array.nbytes for array in state.values())
     with capture.updating():
         device.model.give(lambda: np.add(state["w"], 1, out=state["w"]))
     second = capture.take(state)
+    assert second.changed == state["w"].nbytes
     shared = [one is other for one, other in zip(first.blocks, second.blocks, strict=True)]
     assert shared == [False, True, True]
 
@@ -122,6 +124,7 @@ def test_a_version_that_nobody_reads_costs_no_comparison_and_its_memory_is_used_
     for _ in range(9):
         capture.take(state).release()
     assert device.buffers == 1
+    assert capture.pool.allocated == 0
     captured = capture.take(state)
     captured.release()
     with pytest.raises(CheckpointError, match="after its release"):

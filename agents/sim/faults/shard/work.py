@@ -139,13 +139,13 @@ class RunJobs:
 
     def __init__(self, process: Host, seconds: Callable[[], float]) -> None:
         self._process, self._seconds = process, seconds
-        self._waiting: deque[tuple[Callable[[], Any], Callable[[Any], object]]] = deque()
+        self._waiting: deque[tuple[Callable[[], Any], Callable[[Any], None]]] = deque()
 
     @property
     def busy(self) -> bool:
         return bool(self._waiting)
 
-    def submit(self, run: Callable[[], Any], done: Callable[[Any], object] = bool) -> None:
+    def submit(self, run: Callable[[], Any], done: Callable[[Any], None]) -> None:
         self._waiting.append((self._prepared(run), done))
         if len(self._waiting) == 1:
             self._process.after(self._seconds(), self._next)

@@ -75,7 +75,7 @@ def test_what_a_base_covers_is_needed_until_the_base_is_durable():
 
 
 class InLine:
-    def submit(self, run, done=bool):
+    def submit(self, run, done):
         done(run())
 
 
