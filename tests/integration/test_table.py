@@ -95,4 +95,4 @@ def test_rubbish_is_passed_over(settings, topic, unique_name, caplog):
     write(settings, topic, {key_of("b"): encode(size(2, 1))})
     with Sizes(settings, unique_name) as reader:
         assert reader.require() == {key_of("b"): size(2, 1)}
-    assert "is ignored: it is not JSON" in caplog.text
+    assert "is ignored: the record: Invalid JSON" in caplog.text
