@@ -211,7 +211,7 @@ class Batcher:
         self._counted(now)
 
     def lend(self, now: float, worker: int) -> bool:
-        """Have a worker run what is none of the lane's, until `complete`; False if it is not there, or not idle."""
+        """Occupy a worker with what is none of the lane's, until `complete`; False if it is not there, or not idle."""
         slot = self._workers.get(worker)
         if slot is None or slot.draining or slot.running is not None or slot.forming:
             return False

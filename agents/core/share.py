@@ -212,7 +212,7 @@ class Partitions(Generic[S]):
         return self._waits.look(self._shares, room=self.room, busy=busy)
 
     def remember(self, delivery: Delivery) -> None:
-        """Take note of a record below the committed offset; its request is done."""
+        """Remember a record below the committed offset, whose request is done."""
         self._shares[delivery.partition].remember(delivery)
 
     def committed(self, partition: int, offset: int) -> None:
@@ -221,7 +221,7 @@ class Partitions(Generic[S]):
             share.confirm(offset)
 
     def take_fetches(self) -> list[Fetch]:
-        """Give the records that are to be read again; every one is answered by `fetched`."""
+        """Return the records that are to be read again; every one is answered by `fetched`."""
         return [fetch for share in self._shares.values() for fetch in share.refetch.take()] if self._parks else []
 
     def _take(self, delivery: Delivery) -> S | None:

@@ -61,7 +61,7 @@ class LogAppender:
 
     @staticmethod
     def stored(tokens: Iterable[Any]) -> list[Any]:
-        """Note what is stored of it, and return the other tokens."""
+        """Pass the crash points of what is stored of it, and return the other tokens."""
         rest = []
         for token in tokens:
             if not isinstance(token, Appended):

@@ -132,7 +132,7 @@ class Extras:
         return set().union(*(crew.busy for crew in self._crews))
 
     def submit(self, worker: int, batch: Batch) -> None:
-        """Have a shared worker, by its number in the lane, run a batch of the lane."""
+        """Run a batch of the lane on a shared worker, by its number in the lane."""
         row, own = self._dispatch.worker_of(worker)
         self._crews[row].submit(own, batch)
 

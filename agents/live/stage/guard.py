@@ -161,7 +161,7 @@ class Guard:
 
     @contextmanager
     def running(self, slot: int, requests: Sequence[Request]) -> Iterator[None]:
-        """Say that a model runs some requests, until the context ends."""
+        """Record that a model runs some requests, until the context ends."""
         run = _Run(requests, time.monotonic())
         if self._under_way is not None:
             self._under_way.begin(slot, [place_of(request) for request in requests])

@@ -226,7 +226,7 @@ def build_lane(
 
 
 def build_view(config: StageConfig, spec: StageSpec, paths: PathPredictor | None = None) -> StageView:
-    """Say where the policy of a replica of `spec` stands.
+    """Return the view that the policy of a replica of `spec` has.
 
     `paths` foretells what this stage itself will choose; of the choices of later stages nothing is known.
     """

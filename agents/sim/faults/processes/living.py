@@ -135,7 +135,7 @@ class Living(Process):
             self.world.loop.failures.append(error)
 
     def crashed(self, error: BaseException) -> None:
-        """Note an error that no schedule provides for, unless the process has ended by another."""
+        """Record an error that no schedule provides for, unless the process has ended already, and end it."""
         if self.alive:
             self.world.result.problems.append(f"{self.stage}.{self.replica}: {error}")
             self.kill()

@@ -85,7 +85,7 @@ class MemberInput(RunInput):
         return 0
 
     def commit_now(self) -> bool:
-        """Say that what the owner has finished is committed: the version log is the truth, so nobody reads that."""
+        """Report all as committed that the owner has finished: nobody reads it, as the version log is the truth."""
         done: dict[int, Commit] = dict(self._owner.commits())
         if done:
             self._process.after(self._world.latency(), lambda: self._owner.committed(done))
