@@ -23,7 +23,6 @@ from math import inf
 BEAT_SECONDS = 0.1
 LEASE_SECONDS = 1.0  # the shortest that may be configured: gaps up to 300 ms were measured while state streams
 MARGIN_SECONDS = 0.2  # of the lease; for clocks that run apart, and for what is under way when the right ends
-_KEPT = 256  # beats on the way
 
 
 class Right(Enum):
@@ -98,22 +97,13 @@ class Emission:
         self.checks = 0  # the number of the newest check; an older one's answer comes too late
         self._lease = lease
         self._until = -inf if sent is None else sent + lease.seconds - lease.margin
-        self._sent: dict[int, float] = {}  # beats on the way: when each was sent
 
     def may_emit(self, now: float) -> bool:
         return self.right is Right.HELD and now < self._until
 
-    def beat_sent(self, now: float, sequence: int) -> None:
-        """Note that a beat is handed over to be sent; call it before that."""
-        self._sent[sequence] = now
-        if len(self._sent) > _KEPT:
-            del self._sent[next(iter(self._sent))]
-
-    def beat_returned(self, now: float, sequence: int) -> list[Order]:
+    def beat_returned(self, now: float, sent: float) -> list[Order]:
+        """Learn that a beat was read back; `sent`: the time that was taken before it was handed over to be sent."""
         orders = self.advance(now)
-        sent = self._sent.pop(sequence, None)
-        if sent is None:
-            return orders
         self._until = max(self._until, sent + self._lease.seconds - self._lease.margin)
         return orders if now >= self._until else orders + self._turn(Turn.BEAT)
 

@@ -300,8 +300,6 @@ class Roles:
             del self._beats[next(iter(self._beats))]
         if self._watch is not None:
             self._watch.probe_sent(at, sequence)
-        if self._emission is not None:
-            self._emission.beat_sent(at, sequence)
 
     def beat_heard(self, at: float, member: str, sequence: int) -> None:
         """Note a beat of the shard that was read, an own one included."""
@@ -316,10 +314,11 @@ class Roles:
         if self._watch is not None and self._watch.probe_returned(now, sequence):
             self.want(now, f"{self._watch.peer} was silent for {self.lease.seconds:g} s")
         sent = self._beats.pop(sequence, None)
-        if sent is not None:
-            self._returned = sent if self._returned is None else max(self._returned, sent)
+        if sent is None:
+            return
+        self._returned = sent if self._returned is None else max(self._returned, sent)
         if self._emission is not None:
-            self._obey(self._emission.beat_returned(now, sequence))
+            self._obey(self._emission.beat_returned(now, sent))
 
     def reported(self, now: float, names: Iterable[str]) -> None:
         for name in names:

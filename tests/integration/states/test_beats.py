@@ -30,7 +30,6 @@ class Member:
 
     def sent(self, at, sequence):
         self.sent_at[sequence] = at
-        self.emission.beat_sent(at, sequence)
         if self.watch:
             self.watch.probe_sent(at, sequence)
 
@@ -38,7 +37,7 @@ class Member:
         self.heard_from.setdefault(beat.member, []).append(beat)
         if beat.member == self.name:
             self.returned_at[beat.sequence] = at
-            self.emission.beat_returned(at, beat.sequence)
+            self.emission.beat_returned(at, self.sent_at[beat.sequence])
             if self.watch and self.watch.probe_returned(at, beat.sequence):
                 self.due.append(at)
         elif self.watch:

@@ -2,9 +2,8 @@
 
 import pytest
 
-from spillway.agents.proof.drawing import drawn
 from spillway.agents.proof.oracle import judged
-from tests.unit.proof.mutations import MOST, MUTATIONS, found, pins
+from tests.unit.proof.mutations import MOST, MUTATIONS, case_of, found, pins
 
 PINS = pins()
 
@@ -18,4 +17,4 @@ def test_every_mutation_has_a_pin():
 def test_the_oracle_sees_a_fault_in_a_driver(name):
     seed = PINS[name]
     assert found(name, seed), f"seed {seed} no longer shows it: search anew (python -m tests.unit.proof.mutations)"
-    assert judged(drawn(seed), seed)[1] == [], f"seed {seed} fails without the fault, too"
+    assert judged(case_of(name, seed), seed)[1] == [], f"seed {seed} fails without the fault, too"
