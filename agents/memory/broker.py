@@ -188,12 +188,6 @@ class Broker(Generic[R]):
     def is_open(self, place: Place) -> bool:
         return any(where == place for producer in self._producers.values() for where, _ in producer.open)
 
-    def time_out(self, place: Place) -> None:
-        """Abort the transactions that hold something up there; who began one is fenced."""
-        for producer in tuple(self._producers.values()):
-            if any(where == place for where, _ in producer.open):
-                self.producer(producer.transactional_id)
-
     def _check(self, producer: Producer[R]) -> None:
         if self._epochs[producer.transactional_id] != producer.epoch:
             raise FencedError
@@ -206,27 +200,3 @@ class Broker(Generic[R]):
         for place in sorted(places):
             self._ends[place] += 1  # the marker
             self._wake(place)
-
-
-class Groups:
-    """Who of the replicas of the gate and of each stateless stage has which partition, as the coordinator says it.
-
-    Members are static: one that is started again has what its place had. A partition moves in order (the one lets it
-    go, then the other takes it), or, where the one does not answer, without it: then its commits are refused.
-    """
-
-    def __init__(self, stages: Iterable[str], partitions: int, replicas: int) -> None:
-        self.replicas = replicas
-        self._owners = {(stage, partition): partition % replicas for stage in stages for partition in range(partitions)}
-
-    def of(self, stage: str, replica: int) -> list[int]:
-        return [partition for (name, partition), owner in self._owners.items() if (name, owner) == (stage, replica)]
-
-    def owner(self, stage: str, partition: int) -> int:
-        return self._owners[stage, partition]
-
-    def move(self, stage: str, partition: int, to: int) -> None:
-        self._owners[stage, partition] = to
-
-    def all(self) -> Iterable[tuple[str, int, int]]:
-        return [(stage, partition, replica) for (stage, partition), replica in self._owners.items()]

@@ -12,16 +12,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from itertools import count
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from spillway.lineage.errors import FencedError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
-    from spillway.agents.memory.world import DriverWorld
+    from spillway.agents.memory.world import World
     from spillway.lineage.ports import Commit
 
+HEARTBEAT: Final = 0.1
 SESSION: Final = 0.5  # seconds of silence after which a member is out
 _LOOK: Final = 0.05
 _UNASSIGNED: Final = 5.0  # seconds until unassigned partitions are dealt anew
@@ -51,8 +52,10 @@ class Ticket(NamedTuple):
 class Group:
     """One group, which reads one topic."""
 
-    def __init__(self, world: DriverWorld, name: str, topic: str) -> None:
+    def __init__(self, world: World[Any], name: str, topic: str, partitions: Sequence[int] | None = None) -> None:
+        """`partitions`: those of the topic that it reads; None: all."""
         self.name, self.topic = name, topic
+        self.partitions = range(world.partitions[topic]) if partitions is None else partitions
         self.generation = 0
         self.preparing = False  # whether members are to let go and join again
         self._world = world
@@ -60,7 +63,8 @@ class Group:
         self._numbers = count(1)
         self._deadline = 0.0
         self._whole = world.now  # when all partitions were somebody's, or on their way
-        world.at(world.now + _LOOK, self._look)
+        self._turns = 0  # by how many places what is dealt has moved on
+        world.at(world.now + _LOOK * world.pace, self._look)
 
     # For members -----------------------------------------------------------------------------------------------
 
@@ -100,6 +104,11 @@ class Group:
         """Return whether another process has a member's instance id, so that it may not come back."""
         return member.gone and member.instance in self._members
 
+    def turn(self) -> None:
+        """Deal anew, to each member what another one has."""
+        self._turns += 1
+        self._prepare()
+
     def leave(self, member: Member) -> None:
         if not member.gone:
             self._remove(member)
@@ -129,7 +138,7 @@ class Group:
         del self._members[member.instance]
 
     def _prepare(self) -> None:
-        self._deadline = self._world.now + SESSION
+        self._deadline = self._world.now + SESSION * self._world.pace
         if not self.preparing:
             self.preparing = True
             for member in tuple(self._members.values()):
@@ -142,10 +151,10 @@ class Group:
         self.preparing = False
         self.generation += 1
         ordered = sorted(self._members.values(), key=lambda member: member.instance)
-        partitions = range(self._world.partitions[self.topic])
         for index, member in enumerate(ordered):
             kept = frozenset().union(*(other.keeps for other in ordered if other is not member))
-            member.partitions = frozenset(partitions[index :: len(ordered)]) - kept
+            first = (index + self._turns) % len(ordered)
+            member.partitions = frozenset(self.partitions[first :: len(ordered)]) - kept
             self._own(member)
         for member in ordered:
             member.notify()
@@ -159,12 +168,12 @@ class Group:
         now = self._world.now
         for member in tuple(self._members.values()):
             late = self.preparing and now > self._deadline and member.joined <= self.generation
-            if late or now - member.heard > SESSION:
+            if late or now - member.heard > SESSION * self._world.pace:
                 self._remove(member)
                 self._prepare()
         dealt = sum(len(member.partitions) for member in self._members.values())
-        if self.preparing or not self._members or dealt == self._world.partitions[self.topic]:
+        if self.preparing or not self._members or dealt == len(self.partitions):
             self._whole = now
-        elif now - self._whole > _UNASSIGNED:
+        elif now - self._whole > _UNASSIGNED * self._world.pace:
             self._prepare()
-        self._world.at(now + _LOOK, self._look)
+        self._world.at(now + _LOOK * self._world.pace, self._look)

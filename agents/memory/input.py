@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from itertools import islice
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any
 
+from spillway.agents.memory.membership import Membership
 from spillway.lineage.errors import BrokerError, FencedError
 from spillway.lineage.ports import Bounds, Commit, Input
 
@@ -14,20 +14,18 @@ if TYPE_CHECKING:
 
     from spillway.agents.memory.groups import Group
     from spillway.agents.memory.processes import Process
-    from spillway.agents.memory.world import DriverWorld
+    from spillway.agents.memory.world import World
     from spillway.lineage.ports import Owner, Record
 
-_HEARTBEAT: Final = 0.1
-_CHUNK: Final = 8  # records at once
-_LATE: Final = 0.02  # seconds until a partition that comes late, or was out of range, is looked at again
 
-
-class MemoryInput(Input):
+class MemoryInput(Membership, Input):
     """One process's membership in a group, from `start` to `close`."""
+
+    _owner: Owner
 
     def __init__(
         self,
-        world: DriverWorld,
+        world: World[Any],
         process: Process,
         group: Group,
         instance: str,
@@ -35,30 +33,26 @@ class MemoryInput(Input):
         commit_every: float | None = None,
     ) -> None:
         """`commit_every`: seconds after which the owner is asked what to commit, as at each revocation; None: never."""
-        self._commit_every = commit_every
-        self._world, self._process, self._group = world, process, group
-        self._instance, self._owner = instance, owner
+        super().__init__(world, process, group, instance)
+        self._owner, self._commit_every = owner, commit_every
         self._news = asyncio.Event()  # of the group
-        self._fresh = asyncio.Event()  # records, or partitions to read them of
-        self._positions: dict[int, int] = {}  # of what is read: a dict of its own for each assignment
-        self._generation = -1
+        self._assigned = -1  # the generation whose partitions the owner has taken over
         self._closing = False
         self._committing = asyncio.Lock()  # commits arrive in the order in which they were asked for
         self._tasks: list[asyncio.Task[None]] = []
 
     def start(self) -> None:
         """Join. Call it in the process."""
-        self._member = self._process.reach(lambda: self._group.join(self._instance, self._notified))
-        for partition in range(self._world.partitions[self._group.topic]):
-            self._world.subscribe(self._process, (self._group.topic, partition), self._fresh.set)
+        self._join()
+        self._subscribe()
         loop = asyncio.get_running_loop()
         works = [self._belong(), self._read(), self._beat()]
         if self._commit_every is not None:
             works.append(self._commit_now_and_then(self._commit_every))
         self._tasks = [loop.create_task(work) for work in works]
 
-    def _notified(self) -> None:
-        self._process.after(self._world.latency(), self._news.set)
+    def _heard(self) -> None:
+        self._news.set()
 
     # Membership ------------------------------------------------------------------------------------------------
 
@@ -78,7 +72,7 @@ class MemoryInput(Input):
 
     async def _revoke(self) -> None:
         if self._generation >= 0:
-            self._positions = {}
+            self._positions = {}  # a dict of its own for each assignment
             await self._owner.revoked()
             if self._commit_every is not None:
                 await self._commit_all()
@@ -87,7 +81,7 @@ class MemoryInput(Input):
     async def _join_again(self) -> None:
         await asyncio.sleep(self._world.latency())
         if self._member.gone and not self._group.fences(self._member):
-            self._member = self._process.reach(lambda: self._group.join(self._instance, self._notified))
+            self._join()
         try:
             self._process.reach(lambda: self._group.rejoin(self._member))
         except FencedError:
@@ -97,21 +91,17 @@ class MemoryInput(Input):
         await self._revoke()
         self._generation = generation = self._group.generation
         starts = await self._owner.assigned(self._member.partitions)
+        self._assigned = generation
         if generation == self._generation == self._group.generation:
             self._positions = dict(starts)
             self._fresh.set()
 
-    async def _beat(self) -> None:
-        while not self._closing:
-            await asyncio.sleep(_HEARTBEAT)
-            try:
-                again = self._process.reach(lambda: self._group.heartbeat(self._member))
-            except FencedError:
-                again = True
-            if again or self._generation != self._group.generation:
-                self._news.set()
-
     # Reading ---------------------------------------------------------------------------------------------------
+
+    @property
+    def read_up(self) -> bool:
+        """Whether all was accepted that there is to read, and nothing is to be heard of the group."""
+        return self._is_read and self._assigned == self._generation and not self._fresh.is_set()
 
     async def _read(self) -> None:
         while not self._closing:
@@ -128,25 +118,8 @@ class MemoryInput(Input):
                 await self._owner.accept(chunk)
 
     def _fetched(self) -> dict[int, list[Record]]:
-        broker, found = self._world.broker, {}
-        for partition, position in sorted(self._positions.items()):
-            slot = self._group.topic, partition
-            if self._world.reads_at(self._process, slot, self._world.now) > self._world.now:
-                self._process.after(_LATE, self._fresh.set)
-                continue
-            bounds = broker.bounds(slot)
-            if not bounds.start <= position <= bounds.end:
-                start = self._owner.out_of_range(partition, position, bounds)
-                if start is None:
-                    del self._positions[partition]
-                else:
-                    self._positions[partition] = start
-                    self._process.after(_LATE, self._fresh.set)
-                continue
-            records = [one.record() for one in islice(broker.read(slot, position), _CHUNK)]
-            if records:
-                found[partition] = records
-        return found
+        found = {partition: self._some(partition) for partition in sorted(self._positions)}
+        return {partition: records for partition, records in found.items() if records}
 
     async def _commit_now_and_then(self, seconds: float) -> None:
         while True:
@@ -171,11 +144,6 @@ class MemoryInput(Input):
                 return False
         await asyncio.sleep(self._world.latency())
         return True
-
-    async def positions(self, partitions: Iterable[int]) -> dict[int, Commit]:
-        await asyncio.sleep(self._world.latency())
-        found = {p: self._world.broker.position(self._group.name, p) for p in partitions}
-        return {partition: Commit(*place) for partition, place in found.items() if place is not None}
 
     async def bounds(self, partitions: Iterable[int]) -> dict[int, Bounds]:
         await asyncio.sleep(self._world.latency())

@@ -8,13 +8,11 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from dataclasses import replace
 from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 from spillway.agents.memory.processes import AFTER, BEFORE
-from spillway.agents.memory.records import kept
 from spillway.agents.memory.wire import Wire
 from spillway.lineage.errors import AbortedError, BrokerError, FencedError, SilentError
 from spillway.lineage.ports import Bounds, Chance, Clock, Executor, Following, Log, Output, Since, Spans, Transactions
@@ -24,8 +22,7 @@ if TYPE_CHECKING:
 
     from spillway.agents.memory.groups import Ticket
     from spillway.agents.memory.processes import Process
-    from spillway.agents.memory.records import Kept
-    from spillway.agents.memory.world import DriverWorld, World
+    from spillway.agents.memory.world import World
     from spillway.lineage.ports import Commit, Outgoing, Record, Slot
 
 _AT_ONCE: Final = 3  # records of a log that are accepted before others get to do something
@@ -48,7 +45,7 @@ class MemoryClock(Clock):
 class MemoryChance(Chance):
     """Random bytes from the world's seed."""
 
-    def __init__(self, world: DriverWorld) -> None:
+    def __init__(self, world: World[Any]) -> None:
         self._random = world.random
 
     def bytes(self, count: int) -> bytes:
@@ -76,10 +73,11 @@ class MemoryExecutor(Executor):
 class MemoryOutput(Output):
     """What a process sends, on its wire."""
 
-    def __init__(self, world: DriverWorld, process: Process, stored: Callable[[Sequence[Any]], None]) -> None:
+    def __init__(self, world: World[Any], process: Process, stored: Callable[[Sequence[Any]], None]) -> None:
         """`stored` is called with tokens. Nothing is lost here but with the process."""
         self._process, self._limit = process, world.in_flight
-        self._wire: Wire[Kept] = Wire(world, process)
+        self._world = world
+        self._wire: Wire[Any] = Wire(world, process)
         self._stored = stored
         self._unacknowledged: dict[Slot, deque[list[Any]]] = {}  # tokens, each with whether its record is stored
         self._idle: asyncio.Event | None = None
@@ -94,7 +92,8 @@ class MemoryOutput(Output):
         self.in_flight += 1
         sent = [token, False]
         self._unacknowledged.setdefault(place, deque()).append(sent)
-        self._process.reach(lambda: self._wire.send(place, kept(record), partial(self._acknowledged, place, sent)))
+        stored = self._world.as_stored(record)
+        self._process.reach(lambda: self._wire.send(place, stored, partial(self._acknowledged, place, sent)))
 
     def _acknowledged(self, place: Slot, sent: list[Any]) -> None:
         """Report a token once all before it in its partition were reported."""
@@ -121,7 +120,7 @@ class MemoryTransactions(Transactions):
     """Transactions under one id, with the offsets of one group's member."""
 
     def __init__(
-        self, world: DriverWorld, process: Process, transactional_id: str, group: str, member: Callable[[], Ticket]
+        self, world: World[Any], process: Process, transactional_id: str, group: str, member: Callable[[], Ticket]
     ) -> None:
         self._world = world
         self._process = process
@@ -137,10 +136,9 @@ class MemoryTransactions(Transactions):
     async def write(self, records: Sequence[Outgoing], offsets: Mapping[int, Commit]) -> list[tuple[int, int]]:
         world, reach, ticket = self._world, self._process.reach, self._member()
         places = {partition: (commit.offset, commit.metadata) for partition, commit in offsets.items()}
-        written = [kept(record) for record in records]
-        for one in written:
-            await asyncio.sleep(world.latency())
-            place = one.topic, one.partition
+        written = [((one.topic, one.partition), world.as_stored(one)) for one in records]
+        await asyncio.sleep(world.latency())
+        for place, one in written:
             reach(partial(world.broker.produce, self._producer, place, one))
         await asyncio.sleep(world.latency())
         breaks = self.breaks()
@@ -152,7 +150,7 @@ class MemoryTransactions(Transactions):
             raise AbortedError(f"{self._id}: the group {self._group} refuses the offsets") from None
         self._break(breaks, AFTER)
         await asyncio.sleep(world.latency())
-        return [(one.offset, one.timestamp) for one in written]
+        return [(one.offset, int(1000 * one.appended)) for _, one in written]
 
     async def hold(self, topic: str) -> None:  # noqa: ARG002 - nothing that is written and taken back is seen
         await asyncio.sleep(self._world.latency())
@@ -313,14 +311,14 @@ class MemoryLog(Log):
         bounds = self._world.broker.bounds(slot)
         if isinstance(start, Since):
             records = self._world.broker.read(slot, bounds.start)
-            return next((one.offset for one in records if one.timestamp >= 1000 * start.at), bounds.end)
+            return next((one.offset for one in records if one.appended >= start.at), bounds.end)
         return bounds.start if start is None else start
 
 
 class MemorySpans(Spans):
     """Reads the world's logs again."""
 
-    def __init__(self, world: DriverWorld, process: Process) -> None:
+    def __init__(self, world: World[Any], process: Process) -> None:
         self._world, self._process = world, process
 
     async def bounds(self, topic: str, partitions: Iterable[int]) -> dict[int, Bounds]:
@@ -335,15 +333,18 @@ class MemorySpans(Spans):
             slot, start = (topic, partition), span.start
             while start < span.end:
                 await asyncio.sleep(self._world.latency())
-                found = self._process.reach(partial(self._some, slot, start, span.end))
+                found = self._process.reach(partial(self._some, slot, start, span.end, values=values))
                 if found:
                     start = found[-1].offset + 1
-                    yield found if values else [replace(record, value=None, stripped=True) for record in found]
+                    yield found
                 elif self._world.broker.stable_end(slot, span.end) >= span.end:
                     break  # else a transaction is open, whose end is waited for
 
-    def _some(self, slot: Slot, start: int, end: int) -> list[Record]:
-        return [one.record() for one in islice(self._world.broker.read(slot, start, end), _AT_ONCE)]
+    def _some(self, slot: Slot, start: int, end: int, *, values: bool) -> list[Record]:
+        world = self._world
+        return [
+            world.as_read(slot, one, values=values) for one in islice(world.broker.read(slot, start, end), _AT_ONCE)
+        ]
 
     async def pick(self, topic: str, places: Iterable[tuple[int, int]]) -> dict[tuple[int, int], Record]:
         found = {}

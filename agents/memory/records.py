@@ -30,7 +30,7 @@ class Kept:
         """Unix milliseconds of its append."""
         return int(self.appended * 1000)
 
-    def record(self) -> Record:
+    def record(self, *, values: bool = True) -> Record:
         return Record(
             self.topic,
             self.partition,
@@ -38,8 +38,9 @@ class Kept:
             self.timestamp,
             log_append=True,
             key=self.key,
-            value=self.value,
+            value=self.value if values else None,
             headers=self.headers,
+            stripped=not values,
         )
 
 

@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar
 from spillway.agents.memory.broker import Broker, R
 from spillway.agents.memory.loop import VirtualLoop
 from spillway.agents.memory.processes import Process
-from spillway.agents.memory.records import Kept
+from spillway.agents.memory.records import Kept, kept
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
     from spillway.agents.memory.broker import Place
+    from spillway.lineage.ports import Outgoing
 
 _T = TypeVar("_T")
 
@@ -42,6 +43,10 @@ class _Reader:
 class World(Generic[R]):
     """Time, a broker, and processes that live in them. The same seed makes the same run."""
 
+    partitions: dict[str, int]  # of each topic that groups read
+    pace = 1.0  # how many times as long groups wait
+    in_flight = 1_000  # messages of an output that are not acknowledged, from which on it has no room
+
     def __init__(self, seed: int) -> None:
         self.random = Random(seed)  # noqa: S311 (a simulation)
         self.loop = VirtualLoop(START, self._executes)
@@ -57,9 +62,18 @@ class World(Generic[R]):
         return 0
 
     @staticmethod
-    def as_read(_place: Place, stored: Any) -> Any:
+    def as_read(_place: Place, stored: Any, *, values: bool = True) -> Any:
         """Return a record as who reads a log gets it."""
-        return stored.record()
+        return stored.record(values=values)
+
+    @staticmethod
+    def as_stored(outgoing: Outgoing) -> Any:
+        """Return what the broker keeps of a record that is written."""
+        return kept(outgoing)
+
+    def is_read(self, place: Place, position: int) -> bool:
+        """Whether a reader at this position has nothing more to read."""
+        return next(self.broker.read(place, position), None) is None
 
     # Processes -------------------------------------------------------------------------------------------------
 
@@ -150,7 +164,6 @@ class DriverWorld(World[Kept]):
         super().__init__(seed)
         self.partitions = dict(partitions or {})
         self._gaps = gaps
-        self.in_flight = 1_000  # messages of an output that are not acknowledged, from which on it has no room
 
     def gap(self, _place: Place) -> int:
         return self.random.randint(0, self._gaps) if self._gaps else 0

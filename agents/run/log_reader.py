@@ -267,10 +267,10 @@ class LogReader:
 
     def read_to_ends(self, then: Callable[[], object]) -> None:
         """The same of all version logs: `then` is called once, after the last of them."""
-        unread = self._logs.keys() - {CONTROL}
+        unread = [place for place in self._logs if place != CONTROL]
 
         def reached(place: Place) -> None:
-            unread.discard(place)
+            unread.remove(place)
             if not unread:
                 then()
 

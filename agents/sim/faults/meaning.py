@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from spillway.agents.core.joins import Rule
 from spillway.agents.memory.broker import Standing
 from spillway.agents.sim.faults.world import model
-from spillway.agents.sim.faults.world.records import EGRESS, INGRESS, OUTCOMES
+from spillway.agents.sim.faults.world.records import EGRESS, OUTCOMES
 from spillway.lineage import reasons
 from spillway.lineage.marks import Mark, Version
 from spillway.lineage.message import PREDICTION, Outcome
@@ -58,12 +58,9 @@ class Provenance:
             self._offsets[place] = {record.offset: record for record in self._play.broker.whole.get(place, ())}
         return self._offsets[place].get(offset)
 
-    def topic_of(self, stage: str) -> str:
-        return stage if self._play.graph.predecessors[stage] else INGRESS
-
     def inputs(self, source: Source) -> list[Record]:
         """Give the records that a message was made of, in the order of their offsets."""
-        place = self.topic_of(source.stage), source.partition
+        place = self._play.topic(source.stage), source.partition
         found = (self.at(place, offset) for offset in sorted(source.offsets))
         return [record for record in found if record is not None]
 
@@ -249,7 +246,7 @@ class Meaning:
 
     def _answered(self, stage: str) -> None:
         heard: defaultdict[str, list[Record]] = defaultdict(list)
-        topic = self.provenance.topic_of(stage)
+        topic = self.play.topic(stage)
         for partition in range(self.scenario.partitions):
             for record in self.play.broker.whole.get((topic, partition), ()):
                 silent = (stage, record.request_id) not in self.said and self.provenance.lives(record)

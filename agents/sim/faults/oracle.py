@@ -35,6 +35,7 @@ from spillway.agents.core.outcomes import RELEASED_SECONDS
 from spillway.agents.memory.broker import Standing
 from spillway.agents.sim.faults.meaning import Meaning, Provenance
 from spillway.agents.sim.faults.play import Play
+from spillway.agents.sim.faults.processes.living import items_of
 from spillway.agents.sim.faults.schedule.drawing import drawn
 from spillway.agents.sim.faults.shard.host import Standby
 from spillway.agents.sim.faults.world import model
@@ -204,21 +205,17 @@ class Judge:
                 return
 
     def _items(self, place: Place, batch: Batch) -> list[model.Item] | None:
-        items: list[tuple[str, list[tuple[str, str]]]] = []
+        taken = []
         for one in batch.taken:
-            record = self.provenance.at((self.provenance.topic_of(place[0]), one.partition), one.offset)
+            record = self.provenance.at((self.play.topic(place[0]), one.partition), one.offset)
             if record is None or record.request_id != one.request:
                 self.problems.append(f"(f) {place[0]} recorded {one}, which is not there")
                 return None
-            if not items or items[-1][0] != one.request:
-                items.append((one.request, []))
-            sender, poison = record.hop.stage if record.hop else "", self.play.scenario.poison
-            if not (record.lost or model.unreadable(place[0], sender, one.request, poison)):
-                items[-1][1].append((sender, record.body))
-        return [model.Item(request, tuple(sorted(parts))) for request, parts in items]
+            taken.append(record)
+        return items_of(place[0], taken, self.play.scenario.poison)
 
     def _is_live(self, place: Place, batch: Batch) -> bool:
-        topic = self.provenance.topic_of(place[0])
+        topic = self.play.topic(place[0])
         for one in (*batch.taken, *batch.dropped):
             record = self.provenance.at((topic, one.partition), one.offset)
             lost = self.provenance.lost((record,)) if record is not None else None
@@ -288,7 +285,7 @@ class Judge:
             f"(f) {stage}: {request} is recorded in {len(n)} versions" for request, n in versions.items() if len(n) > 1
         ]
         self.problems += [f"(f) {stage}: {where} is recorded {n} times" for where, n in places.items() if n > 1]
-        topic = self.provenance.topic_of(stage)
+        topic = self.play.topic(stage)
         for partition in range(self.play.scenario.partitions):
             if partition % self.play.scenario.shards_of(stage) == shard:
                 for record in self.play.broker.whole.get((topic, partition), ()):

@@ -6,9 +6,10 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from spillway.agents.core.gate import GATE
+from spillway.agents.memory.ports import ABORTED
+from spillway.agents.memory.processes import AFTER
 from spillway.agents.memory.world import START
-from spillway.agents.sim.faults.processes.gate import ABORTED, UNKNOWN, GateProcess
-from spillway.agents.sim.faults.processes.living import Replica
+from spillway.agents.sim.faults.processes.gate import GateProcess
 from spillway.agents.sim.faults.processes.stateless import BareProcess, StatelessProcess
 from spillway.agents.sim.faults.schedule.scenario import Kind
 from spillway.agents.sim.faults.shard.member import MemberProcess
@@ -16,7 +17,6 @@ from spillway.agents.sim.faults.world.model import key_of
 from spillway.agents.sim.faults.world.records import (
     CONTROL,
     INGRESS,
-    OUTCOMES,
     STATE,
     VERSIONS,
     Record,
@@ -37,9 +37,8 @@ if TYPE_CHECKING:
     from spillway.agents.sim.faults.world.world import Process
 
 _STEPS = 300_000  # more events than any run needs: a run that does not end is an error, not a hang
-_SESSION = 0.3  # seconds until partitions are taken from who does not let them go
 _LEFT = 25.0  # seconds that a run goes on in which an input was lost: longer than joins wait
-_BREAKS = {Kind.ABORT: ABORTED, Kind.UNKNOWN: UNKNOWN}
+_BREAKS = {Kind.ABORT: ABORTED, Kind.UNKNOWN: AFTER}
 _NOTICED = 0.05  # seconds until a supervisor has noticed a death, at most
 Slot = tuple[str, int, int]  # stage, shard (-1: stateless), replica
 
@@ -89,6 +88,8 @@ class Play(StateWorld):
             self.result.events += 1
             if self.now - checked > 0.25 * scenario.stretch:  # seconds between two looks
                 checked = self.now
+                if self.loop.unheard:
+                    raise self.loop.unheard[0]
                 if self.result.stopped and not self._ahead:
                     most = min(most, self.now - START + _LEFT * scenario.stretch)
                 if self.now - START > most or (not self._ahead and self._quiet()):
@@ -173,11 +174,15 @@ class Play(StateWorld):
         elif fault.kind in (Kind.RETAIN, Kind.CUT):
             self._strike_later(at, partial(self._damage, fault))
         elif fault.kind is Kind.MOVE:
-            self._strike_later(at, partial(self._rebalance, fault.stage))
+            self._strike_later(at, partial(self._move, fault.stage))
         elif fault.point:
             self.at(at, lambda: self._waiting.append(fault))
         else:
             self._strike_later(at, partial(self._strike_one, fault))
+
+    def _move(self, stage: str) -> None:
+        self.result.struck.append(f"move of {stage}")
+        self.groups[stage].turn()
 
     def _switch(self, place: Place) -> None:
         epoch = max((reigning.epoch for reigning in self._reigns(place)), default=0)
@@ -230,19 +235,16 @@ class Play(StateWorld):
         if fault.kind is Kind.CRASH:
             process.kill()
             self._replace(slot, process, fault.seconds)
-            if fault.moves and slot[1] < 0:
-                self._strike_later(self.now + fault.seconds / 2, partial(self._scatter, slot))
         elif isinstance(process, GateProcess) and fault.kind in _BREAKS:
-            process.breaks = _BREAKS[fault.kind]
+            process.break_next(_BREAKS[fault.kind])
         elif fault.kind is Kind.PAUSE:
             process.stop()
             if fault.reported and isinstance(process, MemberProcess):
                 self.at(self.now + self.random.random() * _NOTICED, partial(self._report, process))
             self._strike_later(self.now + fault.seconds, lambda: self._awake(process))
-            if not isinstance(process, MemberProcess):  # its partitions move when its session is over
-                moves = fault.moves and self.scenario.replicas > 1
-                then = partial(self._scatter, slot) if moves else partial(self._start, slot)
-                self._strike_later(self.now + fault.seconds / 2, then)
+            moves = fault.moves and self.scenario.replicas > 1  # when its session is over
+            if not (moves or isinstance(process, MemberProcess)):
+                self._strike_later(self.now + fault.seconds / 2, partial(self._start, slot))
         elif fault.kind is Kind.SLOW:
             process.wire.slow = 0.3 * self.scenario.stretch
             self._strike_later(self.now + fault.seconds, lambda: setattr(process.wire, "slow", 0.0))
@@ -263,16 +265,8 @@ class Play(StateWorld):
                 process.after(0.0, partial(process.reported, (dead.name,)))
 
     def _awake(self, process: Living) -> None:
-        if not process.alive:
-            return
-        process.attempt(process.go_on)
-        if isinstance(process, Replica):
-            self._strike_later(self.now + 0.2, partial(self._oust, process))
-
-    @staticmethod
-    def _oust(process: Replica) -> None:
-        if process.alive and process.withheld is None:
-            process.attempt(process.ousted)
+        if process.alive:
+            process.attempt(process.go_on)
 
     def _waits_in_vain(self, process: Living) -> bool:
         """Whether a join waits for parts, and for nothing else, of which chance has made another attempt do without."""
@@ -282,9 +276,9 @@ class Play(StateWorld):
 
     def _damage(self, fault: Fault) -> None:
         partition = self.random.randrange(self.scenario.partitions)
-        place = (OUTCOMES if fault.stage == GATE else self._topic(fault.stage)), partition
+        place = self.topic(fault.stage), partition
         needed = self._needed(fault.stage, partition)
-        readers = [one for one in self.graph.order if self._topic(one) == place[0]]
+        readers = [one for one in self.graph.order if self.topic(one) == place[0]]
         log = [record.offset for record in self.broker.logs.get(place, ())]
         if fault.kind is Kind.RETAIN:
             unread = [offset for offset in log if offset >= needed]
@@ -301,9 +295,6 @@ class Play(StateWorld):
         self.wake(place)
         self.result.struck.append(f"{fault.kind.value} the input of {fault.stage}")
 
-    def _topic(self, stage: str) -> str:
-        return stage if self.graph.predecessors[stage] else INGRESS
-
     def _needed(self, stage: str, partition: int) -> int:
         """Give the position of an input's reader, as its commit or its newest durable version has it."""
         if stage not in self.scenario.topology.states:
@@ -315,47 +306,6 @@ class Play(StateWorld):
         )
         return max(found, default=0)
 
-    # Partitions move -------------------------------------------------------------------------------------------
-
-    def _scatter(self, slot: Slot) -> None:
-        """Give the partitions of a replica that does not answer to the others, as far as they do."""
-        stage, _, replica = slot
-        others = [other for other in range(self.scenario.replicas) if other != replica and self._works(stage, other)]
-        for partition in self.groups.of(stage, replica) if others else ():
-            self._move(stage, partition, self.random.choice(others))
-
-    def _rebalance(self, stage: str) -> None:
-        partition, there = self.random.choice([one[1:] for one in self.groups.all() if one[0] == stage])
-        others = [one for one in range(self.scenario.replicas) if one != there and self._works(stage, one)]
-        if others:
-            self._move(stage, partition, self.random.choice(others))
-
-    def _works(self, stage: str, replica: int) -> bool:
-        process = self.slots.get((stage, -1, replica))
-        return process is not None and process.alive and process.withheld is None
-
-    def _move(self, stage: str, partition: int, to: int) -> None:
-        self.result.struck.append(f"move of {stage}")
-        olds = [process for process in self.slots.values() if process.stage == stage and partition in process.has]
-        self.groups.move(stage, partition, to)
-        for old in olds:
-            if isinstance(old, Replica) and old.alive and old.withheld is None:
-                old.after(self.latency(), partial(old.let_go, partition, partial(self._grant, stage, partition)))
-        self._strike_later(self.now + (_SESSION if olds else 0.0), partial(self._grant, stage, partition))
-
-    def _grant(self, stage: str, partition: int) -> None:
-        """Tell the owner of now, which may be another than when the move began, or the old one again."""
-        process = self.slots[stage, -1, self.groups.owner(stage, partition)]
-        if isinstance(process, Replica) and process.alive:
-            process.after(self.latency(), partial(self._take, process, partition))
-
-    def _take(self, process: Replica, partition: int) -> None:
-        if partition in self.groups.of(process.stage, process.replica):
-            process.assign(partition)
-
-    def is_replaced(self, process: Process) -> bool:
-        return self.slots[process.stage, -1, process.replica] is not process
-
     # The end ---------------------------------------------------------------------------------------------------
 
     def _quiet(self) -> bool:
@@ -364,9 +314,8 @@ class Play(StateWorld):
     def _governed(self) -> bool:
         places = self.shards_of(self.scenario.topology.states)
         return all(any(True for _ in self._reigns(place)) for place in places) and all(
-            partition in self.slots[stage, -1, replica].has
-            for stage, partition, replica in self.groups.all()
-            if (stage, -1, replica) in self.slots
+            set(group.partitions) == set().union(*(one.has for one in self.slots.values() if one.stage == stage))
+            for stage, group in self.groups.items()
         )
 
     def _reigns(self, place: Place) -> Iterable[Reigning]:

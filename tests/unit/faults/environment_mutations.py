@@ -1,4 +1,4 @@
-"""The guards broken that concern what surrounds the members: room, replicas, clocks, what inputs lose."""
+"""The guards broken that concern what surrounds the members: the gate's rounds, room, replicas, what inputs lose."""
 
 import asyncio
 
@@ -9,8 +9,9 @@ from spillway.agents.core.share import Share
 from spillway.agents.core.speculation import Speculation
 from spillway.agents.core.stage import StageCore
 from spillway.agents.core.stateful_stage import StatefulCore, StatefulShare
+from spillway.agents.run.gate import Gate
 from spillway.agents.run.log_reader import LogsFeed
-from spillway.agents.sim.faults.schedule.scenario import Guards
+from spillway.agents.sim.faults.schedule.scenario import TOPOLOGIES, Fault, Guards, Kind, Scenario
 from spillway.checkpoint.dedup import HopLane, PartitionMemory
 from spillway.checkpoint.logs import Logs
 from spillway.checkpoint.notes import Note
@@ -172,6 +173,32 @@ class OpenGate(GateCore):
     share_type = type("OpenShare", (GateShare,), {"__slots__": (), "speculation_type": HoldsNothing})
 
 
+class GoesOnAfterAnAbort(Gate):
+    """It takes what an aborted transaction held for written."""
+
+    async def _begin_again(self):
+        pass
+
+
+class LeavesStandingOffsetsOut(Gate):
+    """It writes outcomes without an offset where they commit nothing new, so that nothing tells whose they are."""
+
+    async def start(self):
+        write = self._transactions.write
+        self._transactions.write = lambda records, offsets: write(
+            records, {p: commit for p, commit in offsets.items() if commit != self._standing.get(p)}
+        )
+        await super().start()
+
+
+class HearsNoVersions(Gate):
+    """It does not look at what has become durable."""
+
+    def _hear(self, records):
+        self._versions = None
+        return super()._hear(records)
+
+
 MUTATIONS = {
     "a tail that forgets what is not durable": Guards(tail=ShortTail),
     "what a base covers is taken again": Guards(stateful=Uncovering),
@@ -185,6 +212,34 @@ MUTATIONS = {
     ),
     "a lane asks no watermark": lanes(Unwatched),
     "the gate releases what is open": Guards(gate=OpenGate),
+    "the gate goes on after an abort": Guards(gate_driver=GoesOnAfterAnAbort),
+    "the gate leaves standing offsets out": Guards(gate_driver=LeavesStandingOffsetsOut),
+    "the gate hears nothing of versions": Guards(gate_driver=HearsNoVersions),
     "a lane forgets before its commit": Guards(stage=ForgetfulStage),
     "an input that lost records is read on": Guards(is_lost=lambda _position, _bounds: False),
+}
+# Outcomes wait for versions of their own, and gates die while some wait behind others that have been released; or a
+# gate stands still that commits nothing new, as the oldest query waits for a shard that is away.
+HARM = {
+    "the gate leaves standing offsets out": Scenario(
+        TOPOLOGIES["conditional"],
+        queries=60,
+        rate=30.0,
+        replicas=2,
+        backups=0,
+        faults=(
+            Fault(Kind.CRASH, "b", "primary", 0.1, seconds=4.0),
+            *(
+                Fault(Kind.PAUSE, "gate", at=at, point="outputs.before", seconds=1.5, moves=True)
+                for at in (0.4, 0.5, 0.6)
+            ),
+        ),
+    ),
+    "a new gate does not know what was released": Scenario(
+        TOPOLOGIES["conditional"],
+        batch=1,
+        write_seconds=0.02,
+        queries=40,
+        faults=tuple(Fault(Kind.CRASH, "gate", at=at, seconds=0.02) for at in (0.2, 0.35, 0.5, 0.65)),
+    ),
 }

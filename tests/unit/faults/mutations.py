@@ -53,16 +53,20 @@ def stateless(seed, topology=None):
     )
 
 
-def _state_schedule(name, seed):
-    return state_mutations.HARM.get(name) or drawn(seed, mode=NSPB)
+def _schedule(harm, mode, name, seed):
+    return harm.get(name) or drawn(seed, mode=mode)
+
+
+def _with_harm(module, mode=None):
+    return {name: Mutation(one, partial(_schedule, module.HARM, mode, name)) for name, one in module.MUTATIONS.items()}
 
 
 MUTATIONS = {
     **{name: Mutation(guards, stateless) for name, guards in stateless_mutations.MUTATIONS.items()},
-    **{name: Mutation(guards, partial(_state_schedule, name)) for name, guards in state_mutations.MUTATIONS.items()},
-    **{name: Mutation(guards, partial(drawn, mode=NSPB)) for name, guards in environment_mutations.MUTATIONS.items()},
+    **_with_harm(state_mutations, NSPB),
+    **_with_harm(environment_mutations, NSPB),
     **{name: Mutation(guards, drawn) for name, guards in join_mutations.MUTATIONS.items()},
-    **{name: Mutation(guards, drawn) for name, guards in shard_mutations.MUTATIONS.items()},
+    **_with_harm(shard_mutations),
 }
 
 if __name__ == "__main__":

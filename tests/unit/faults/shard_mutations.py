@@ -3,7 +3,7 @@
 from spillway.agents.run.primary import Primary
 from spillway.agents.run.shard_input import ShardInput
 from spillway.agents.run.shard_member import ShardMember
-from spillway.agents.sim.faults.schedule.scenario import Guards
+from spillway.agents.sim.faults.schedule.scenario import Fault, Guards, Kind, Scenario
 
 
 class SendsNothingAgain(Primary):
@@ -91,4 +91,16 @@ MUTATIONS = {
     "a base counts as durable": Guards(shard_input=TrimsWhatIsBased),
     "a reign that rests on the dead goes on": Guards(shard_member=LooksForNothingDead),
     "a reign outlives its member's standing down": Guards(shard_member=KeepsReigning),
+}
+# A reign begins from a version that rests on an open one, which then dies.
+HARM = {
+    "a base counts as durable": Scenario(
+        queries=40,
+        write_seconds=0.002,
+        faults=(
+            Fault(Kind.SLOW, "a", "primary", 0.2, seconds=1.5),
+            Fault(Kind.CRASH, "b", "primary", 0.5, seconds=0.02),
+            Fault(Kind.CRASH, "a", "primary", 0.6, seconds=0.3),
+        ),
+    ),
 }

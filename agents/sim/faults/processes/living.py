@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from spillway.agents.core.actions import EmitKind, Ok
@@ -14,8 +15,7 @@ from spillway.agents.sim.faults.world.logs import RunLog, reading
 from spillway.agents.sim.faults.world.model import Item, unreadable
 from spillway.agents.sim.faults.world.records import OUTCOMES, PIPELINE, Record
 from spillway.agents.sim.faults.world.world import Process, Source
-from spillway.lineage import reasons
-from spillway.lineage.errors import CheckpointError, WireError
+from spillway.lineage.errors import BrokerError, CheckpointError, WireError
 from spillway.lineage.message import PREDICTION, Outcome
 
 if TYPE_CHECKING:
@@ -55,13 +55,6 @@ def report_of(partition: int, record: Record) -> Delivery:
     return delivery
 
 
-def deliver(core: Any, stage: str, now: float, delivery: Delivery, poison: float) -> None:
-    if poison and not delivery.lost and unreadable(stage, delivery.predecessor, delivery.request_id, poison):
-        core.fail(now, delivery, reasons.BAD_INPUT, "scripted")
-    else:
-        core.deliver(now, delivery)
-
-
 def told(emit: Emit, stage: str, shard: int = -1, epoch: int = 0) -> tuple[Place, Record]:
     """Give what a core sends, where to, and of what it was made. `epoch`: of a stateful stage's reign."""
     topic, body = emit.destination or OUTCOMES, emit.payload
@@ -78,13 +71,19 @@ def told(emit: Emit, stage: str, shard: int = -1, epoch: int = 0) -> tuple[Place
     return (topic, emit.partition), record
 
 
-def again(record: Record) -> Record:
-    return replace(record, offset=-1, appended=0.0)
-
-
 def item_of(request: Request) -> Item:
     parts = sorted(request.parts, key=lambda part: part.predecessor)
     return Item(request.request_id, tuple((part.predecessor, part.payload) for part in parts))
+
+
+def items_of(stage: str, taken: Iterable[Record], poison: float) -> list[Item]:
+    """Return the requests of a batch as the model sees them: those whose records stand together are one."""
+    items = []
+    for request, records in groupby(taken, key=lambda record: record.request_id):
+        heard = [(record.hop.stage if record.hop else "", record) for record in records if not record.lost]
+        parts = ((sender, one.body) for sender, one in heard if not unreadable(stage, sender, request, poison))
+        items.append(Item(request, tuple(sorted(parts))))
+    return items
 
 
 def result_of(world: StateWorld, stage: str, value: str) -> Ok:
@@ -105,7 +104,6 @@ class Living(Process):
         ahead = world.random.uniform(-skew, skew) if skew else 0.0
         super().__init__(world, stage, replica, ahead=ahead)
         self.wire = Wire[Record](world, self)
-        self.since = 0.0  # when it was stopped
 
     @property
     def has(self) -> set[int]:
@@ -131,6 +129,9 @@ class Living(Process):
         error = None if task.cancelled() else task.exception()
         if isinstance(error, CheckpointError | WireError):
             self.crashed(error)
+        elif isinstance(error, BrokerError):  # another process has its place
+            self.kill()
+            self.world.ended(self)
         elif error is not None and not isinstance(error, KilledError):
             self.world.loop.failures.append(error)
 
@@ -145,10 +146,6 @@ class Living(Process):
         self.world.points(self, name)
         if not self.alive:
             raise KilledError
-
-    def stop(self) -> None:
-        super().stop()
-        self.since = self.world.now
 
 
 class Replica(Living):
@@ -184,26 +181,3 @@ class Replica(Living):
     def _has_read(self) -> bool:
         """Whether all logs that it follows are read."""
         return self._log is None or self._log.read_up
-
-    def deal(self, partitions: Iterable[int], then: Callable[[], object] = bool) -> None:
-        """Assign exactly these partitions; `then` is called when those that go are released."""
-        raise NotImplementedError
-
-    @property
-    def mine(self) -> frozenset[int]:
-        """The partitions that it was dealt last."""
-        raise NotImplementedError
-
-    def assign(self, partition: int) -> None:
-        if partition not in self.mine:
-            self.deal(self.mine | {partition})
-
-    def let_go(self, partition: int, then: Callable[[], object]) -> None:
-        self.deal(self.mine - {partition}, then)
-
-    def ousted(self) -> None:
-        """Learn that partitions have moved on; or that another process has this one's place, which ends it."""
-        if self.world.is_replaced(self):
-            self.kill()
-        else:
-            self.deal(self.world.groups.of(self.stage, self.replica))

@@ -9,26 +9,24 @@ from spillway.agents.core.actions import Executed, Failed
 from spillway.agents.core.batching import Batcher
 from spillway.agents.core.policies import make
 from spillway.agents.core.policy import StageView
+from spillway.agents.memory.ports import MemoryClock, MemorySpans
 from spillway.agents.metrics import StageMetrics
 from spillway.agents.run.memory import Memory, Rereading
 from spillway.agents.run.stage_context import Context
 from spillway.agents.run.tally import Tally
 from spillway.agents.sim.faults.processes.living import Replica, item_of, result_of
 from spillway.agents.sim.faults.processes.ports import (
-    ProcessClock,
     RunEmission,
     RunInput,
     RunInputs,
     RunIntake,
     RunOutput,
-    RunSpans,
 )
 from spillway.agents.sim.faults.world import model
-from spillway.agents.sim.faults.world.records import INGRESS
 from spillway.lineage import reasons
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+    from collections.abc import AsyncIterator, Sequence
 
     from spillway.agents.core.actions import Result
     from spillway.agents.core.batching import Batch
@@ -45,7 +43,7 @@ class RunMemory(Memory):
     """Tells the process when it takes a partition over."""
 
     def __init__(self, process: StatelessProcess, topic: str, intake: Any) -> None:
-        super().__init__(topic, RunSpans(process.world), intake)
+        super().__init__(topic, MemorySpans(process.world, process), intake)
         self._process = process
 
     async def read(self, partition: int, spans: Sequence[Span]) -> AsyncIterator[Delivery]:
@@ -74,7 +72,7 @@ class StatelessProcess(Replica):
 
     async def _serve(self) -> None:
         world, scenario, graph, stage = self.world, self.world.scenario, self.world.graph, self.stage
-        topic = stage if graph.predecessors[stage] else INGRESS
+        topic = world.topic(stage)
         policy = make(scenario.stateless_policy, StageView(stage=stage, replica=0, instances=self.instances))
         batcher = Batcher(policy, scenario.batch, 0.0, self.instances, world.duration)
         places = world.shards_of(graph.rests_on(stage))
@@ -94,7 +92,7 @@ class StatelessProcess(Replica):
             intake=intake,
             emission=RunEmission(stage),  # type: ignore[arg-type]
             memory=RunMemory(self, topic, intake),
-            rereading=Rereading(topic, RunSpans(world), intake),
+            rereading=Rereading(topic, MemorySpans(world, self), intake),
             metrics=metrics,
             tally=Tally(metrics),
             inputs=RunInputs(self, topic),
@@ -103,10 +101,10 @@ class StatelessProcess(Replica):
             reload_schemas=bool,
             read_logs=self._read_logs,
         )
-        driver = scenario.guards.driver(self.core, ProcessClock(self), context)
-        self._input = RunInput(world, self, topic, driver, replays=self.replays)
+        driver = scenario.guards.driver(self.core, MemoryClock(self), context)
+        self._input = RunInput(self, world.groups[stage], driver, replays=self.replays)
         driver.start(self._input, RunOutput(self, driver.stored), self)
-        self._input.deal(world.groups.of(stage, self.replica))
+        self._input.start()
         self._driver = driver
         await driver.failed
 
@@ -114,28 +112,12 @@ class StatelessProcess(Replica):
         if self._driver is not None:
             self._driver.durability_changed()
 
-    # Its partitions --------------------------------------------------------------------------------------------
-
-    def deal(self, partitions: Iterable[int], then: Callable[[], object] = bool) -> None:
-        if self._driver is None:
-            then()  # it asks the group when it has started
-        else:
-            self._input.deal(partitions, then)
-
-    @property
-    def mine(self) -> frozenset[int]:
-        return frozenset() if self._driver is None else self._input.dealt
-
     @property
     def has(self) -> set[int]:
         return set() if self._driver is None else set(self._driver.partitions)
 
     def taken_over(self, partition: int) -> None:
         self._executed[partition], self._assigned[partition] = set(), self._input.places[partition]
-
-    def commit(self) -> None:
-        if self._driver is not None and not self._input.commit_now():
-            self.ousted()
 
     # Its workers -----------------------------------------------------------------------------------------------
 

@@ -101,7 +101,7 @@ class Kind(Enum):
     AWAY = "away"  # the broker does not answer for some time
     LATE = "late"  # one reader gets one shard's version log later than everybody else
     SLOW = "slow"  # what one member sends takes long
-    MOVE = "move"  # a partition of a stateless stage, or of the gate, moves to another replica
+    MOVE = "move"  # the partitions of a stateless stage, or of the gate, move to the other replicas
     ABORT = "abort"  # the gate's next transaction is aborted
     UNKNOWN = "unknown"  # the gate's next transaction is committed, and the gate does not hear of it
     RETAIN = "retain"  # an input's records are deleted beyond where its reader stands
@@ -123,7 +123,7 @@ class Fault:
     seconds: float = 0.5  # until it is back, or as long as it lasts
     of: str = ""  # LATE: whose log
     replica: int = -1  # LATE: of which replica, or member; -1: of all
-    moves: bool = False  # CRASH, PAUSE of one of several replicas: its partitions go to the others meanwhile
+    moves: bool = False  # PAUSE of one of several replicas: nobody has its place, so its partitions go to the others
     reported: bool = False  # PAUSE: whether a supervisor takes it for dead
 
 

@@ -17,6 +17,8 @@ from spillway.agents.core.policies.adaptive import HIGH
 from spillway.agents.core.policies.pard import Pard
 from spillway.agents.core.policies.selection import select
 from spillway.agents.core.policy import StageView
+from spillway.agents.memory.groups import Group
+from spillway.agents.memory.ports import MemoryClock, MemorySpans
 from spillway.agents.metrics import StageMetrics
 from spillway.agents.run.log_reader import CONTROL as CONTROL_LOG
 from spillway.agents.run.log_reader import LogReader
@@ -25,13 +27,11 @@ from spillway.agents.run.shard_context import ShardContext
 from spillway.agents.run.shard_member import ShardMember
 from spillway.agents.run.shard_roles import RoleDriver
 from spillway.agents.sim.faults.processes.ports import (
-    ProcessClock,
     RunEmission,
     RunInput,
     RunInputs,
     RunIntake,
     RunOutput,
-    RunSpans,
 )
 from spillway.agents.sim.faults.shard.copies import RunStates
 from spillway.agents.sim.faults.shard.host import Host, Reigning, Standby
@@ -40,7 +40,6 @@ from spillway.agents.sim.faults.shard.writer import RunWriter
 from spillway.agents.sim.faults.world.logs import RunLog, reading
 from spillway.agents.sim.faults.world.records import (
     CONTROL,
-    INGRESS,
     PIPELINE,
     Logged,
     beats_of,
@@ -62,7 +61,6 @@ if TYPE_CHECKING:
     from spillway.agents.memory.broker import Place
     from spillway.agents.run.primary import Primary
     from spillway.agents.sim.faults.world.world import StateWorld
-    from spillway.lineage.ports import Commit
     from spillway.lineage.replication import Batch as Recorded
 
 _PERIOD: Final = 1.0  # seconds between two ticks
@@ -76,20 +74,6 @@ class HighBudgetFirst(Pard):
 
 
 _POLICIES: Final = POLICIES | {"hbf": HighBudgetFirst}
-
-
-class MemberInput(RunInput):
-    """A member's partitions, which nobody else of the shard takes from it."""
-
-    def _own(self, _partition: int) -> int:
-        return 0
-
-    def commit_now(self) -> bool:
-        """Report all as committed that the owner has finished: nobody reads it, as the version log is the truth."""
-        done: dict[int, Commit] = dict(self._owner.commits())
-        if done:
-            self._process.after(self._world.latency(), lambda: self._owner.committed(done))
-        return True
 
 
 class RunAppender:
@@ -161,7 +145,7 @@ class MemberProcess(Host):
         self.standby = Standby()
         self.reigning = None
         self.stood_down: float | None = None  # when it was last a primary and stood down
-        self._ticked = 0.0  # when, by the process's clock
+        self._period = max(_PERIOD, world.scenario.commit_every)
         self._sequence = 0
         self._beats_at = world.broker.end(beats_of(place))
         self._began = False
@@ -171,7 +155,7 @@ class MemberProcess(Host):
         world, place, guards = self.world, self.place, self.world.scenario.guards
         self._failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         places = world.places_for(place)
-        topic = place[0] if world.graph.predecessors[place[0]] else INGRESS
+        topic = world.topic(place[0])
         member: type[_Counts] = type("RunMember", (_Counts, guards.shard_member), {})
         self.member = made = member(
             place, places, crashed=self.crashed, reign=self._reign, ended=self._ended_reign, changed=bool
@@ -180,7 +164,7 @@ class MemberProcess(Host):
         self._given = self._made(topic)
         self.input = guards.shard_input(
             self._given.intake,
-            Memory(topic, RunSpans(world), self._given.intake),
+            Memory(topic, MemorySpans(world, self), self._given.intake),
             self._given.metrics,
             RunInputs(self, topic),
             feed=self.member.feed,
@@ -195,7 +179,7 @@ class MemberProcess(Host):
         self.turns = RunRoles(
             Roles(guards.member(place, self.name, Claims(), self.logs), self.replica, world.scenario.lease),
             self.member,
-            clock=ProcessClock(self),
+            clock=MemoryClock(self),
             appender=RunAppender(self),
             read_to_end=self._reader.read_to_end,
             active=self._follow,
@@ -208,13 +192,14 @@ class MemberProcess(Host):
         self._begin_beats()
         await self.member.read()
         await self.states.begin()
-        self._source = MemberInput(world, self, topic, self.input, replays=True)
+        partitions = range(place[1], world.scenario.partitions, world.scenario.shards_of(place[0]))
+        self._source = RunInput(self, Group(world, self.name, topic, partitions), self.input, replays=True)
         self.input.inputs.bounds = self._source.bounds
-        shards = world.scenario.shards_of(place[0])
-        self._source.deal(p for p in range(world.scenario.partitions) if p % shards == place[1])
+        self._source.start()
         await self.input.started()
         self.turns.begin()
         self._began = True
+        self.after(self._period, self._tick)
         await self._failed
 
     def _made(self, topic: str) -> ShardContext:
@@ -225,7 +210,7 @@ class MemberProcess(Host):
         self._models = RunJobs(self, lambda: world.duration(world.scenario.batch) * random.uniform(0.1, 2.0))
         self._copies = RunCopies(self, lambda: random.uniform(0.0005, 0.015))
         return ShardContext(
-            clock=ProcessClock(self),
+            clock=MemoryClock(self),
             intake=intake,
             emission=RunEmission(stage, self._speaks),  # type: ignore[arg-type]
             metrics=metrics,
@@ -239,7 +224,7 @@ class MemberProcess(Host):
             may_emit=lambda: self.turns.may_emit(),  # noqa: PLW0108 - roles come when the logs are read
             reads_on=lambda: not self.input.waits,
             excuse=lambda held: self.input.excuse(held),  # noqa: PLW0108 - the input is made with this
-            rereading=Rereading(topic, RunSpans(world), intake),
+            rereading=Rereading(topic, MemorySpans(world, self), intake),
             suspects=Suspects(),
             begin_anew=lambda why: self.turns.want(why),  # noqa: PLW0108 - as before
         )
@@ -341,14 +326,10 @@ class MemberProcess(Host):
 
     # For the run -----------------------------------------------------------------------------------------------
 
-    def commit(self) -> None:
-        """Commit what the newest durable version covers, which only tells others; once a period, tick."""
-        if not self._began:
-            return
-        self._source.commit_now()
-        if self.now - self._ticked >= _PERIOD and self.member.primary is not None:
-            self._ticked = self.now
-            self.member.primary.tick(self._ticked, {})
+    def _tick(self) -> None:
+        if self.member.primary is not None:
+            self.member.primary.tick(self.now, {})
+        self.after(self._period, self._tick)
 
     @property
     def idle(self) -> bool:

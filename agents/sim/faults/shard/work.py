@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Any
 from spillway.agents.core.actions import Failed
 from spillway.agents.run.shard_context import Computed, Updated
 from spillway.agents.run.tally import Tally
-from spillway.agents.sim.faults.processes.living import item_of, result_of
+from spillway.agents.sim.faults.processes.living import item_of, items_of, result_of
 from spillway.agents.sim.faults.world import model
-from spillway.agents.sim.faults.world.records import INGRESS
 from spillway.agents.sim.faults.world.world import Made
 from spillway.lineage import reasons
 from spillway.lineage.errors import CheckpointError
@@ -191,26 +190,21 @@ def replayed(world: StateWorld, place: Place, state: model.State, base: Version,
         if entry.state_n < batch.n <= base.n:
             world.result.count("replayed")
             nonce = 0 if world.scenario.deterministic else world.random.getrandbits(32)
-            state = model.update(place[0], state, items_of(world, place, batch.taken), nonce, keys)
+            state = model.update(place[0], state, _items_of(world, place, batch.taken), nonce, keys)
     return state
 
 
-def items_of(world: StateWorld, place: Place, taken: Iterable[Covered]) -> list[model.Item]:
-    """Return the requests of a batch as the model saw them: those whose records stand together are one.
+def _items_of(world: StateWorld, place: Place, taken: Iterable[Covered]) -> list[model.Item]:
+    """Return the requests of a batch as the model saw them.
 
     Raises CheckpointError where the input does not have them any more; the shard cannot go on then.
     """
-    stage, shards = place[0], world.scenario.shards_of(place[0])
-    topic = stage if world.graph.predecessors[stage] else INGRESS
-    items: list[tuple[str, list[tuple[str, str]]]] = []
+    stage, shards, topic = place[0], world.scenario.shards_of(place[0]), world.topic(place[0])
+    found = []
     for one in taken:
         record = next(world.broker.read((topic, one.partition), one.offset, one.offset + 1), None)
         if record is None:
             world.result.stopped |= {(stage, p) for p in range(world.scenario.partitions) if p % shards == place[1]}
             raise CheckpointError(f"{one} of {topic} is gone, and {stage} cannot be computed again without it")
-        if not items or items[-1][0] != one.request:
-            items.append((one.request, []))
-        sender = record.hop.stage if record.hop else ""
-        if not (record.lost or model.unreadable(stage, sender, one.request, world.scenario.poison)):
-            items[-1][1].append((sender, record.body))
-    return [model.Item(request, tuple(sorted(parts))) for request, parts in items]
+        found.append(record)
+    return items_of(stage, found, world.scenario.poison)

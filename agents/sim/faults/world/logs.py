@@ -38,8 +38,7 @@ class RunLog(MemoryLog):
     @property
     def read_up(self) -> bool:
         """Whether all is read that there is."""
-        broker = self._world.broker
-        return all(next(broker.read(one.slot, one.position), None) is None for one in self._followed)
+        return all(self._world.is_read(one.slot, one.position) for one in self._followed)
 
 
 def reading(world: StateWorld) -> dict[str, Any]:

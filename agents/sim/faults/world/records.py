@@ -6,7 +6,7 @@ None as its body where it is a tombstone.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from spillway.agents.memory.broker import Standing
@@ -65,6 +65,11 @@ def state_of(place: Place) -> Place:
 def beats_of(place: Place) -> Place:
     """Return where a shard's heartbeats are. Live, one topic has those of all shards."""
     return place[0] + BEATS, place[1]
+
+
+def again(record: Record) -> Record:
+    """Return a record to be sent, which may have been sent before."""
+    return replace(record, offset=-1, appended=0.0)
 
 
 def keyed(key: Any, body: Any) -> Record:

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from spillway.agents.core.gate import GATE
 from spillway.agents.memory import processes
-from spillway.agents.memory.broker import Groups
+from spillway.agents.memory.groups import Group
 from spillway.agents.memory.world import World
-from spillway.agents.sim.faults.world.records import Record, arrival, is_input
+from spillway.agents.sim.faults.world.records import INGRESS, OUTCOMES, Record, again, arrival, is_input
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from spillway.agents.memory.broker import Place
     from spillway.agents.sim.faults.schedule.scenario import Scenario
     from spillway.lineage.marks import Mark, Version
+    from spillway.lineage.ports import Outgoing
     from spillway.lineage.replication import Batch
 
 
@@ -97,15 +98,31 @@ class StateWorld(World[Record]):
         self.scenario = scenario
         self.seed = seed
         self.graph = scenario.topology.graph()
-        self.groups = Groups((GATE, *self.graph.order), scenario.partitions, scenario.replicas)
+        self.partitions = dict.fromkeys((INGRESS, OUTCOMES, *self.graph.order), scenario.partitions)
+        self.pace = scenario.stretch
+        self.groups = {
+            stage: Group(self, stage, self.topic(stage))
+            for stage in (GATE, *self.graph.order)
+            if stage not in scenario.topology.states
+        }
         self.result = StateRun()
         self._incarnations = count(1)
         self._late: list[tuple[str, Place, float, float, int]] = []  # (stage, of which place, from, until, replica)
         self.points: Callable[[Process, str], None] = lambda _process, _point: None
 
     @staticmethod
-    def as_read(place: Place, stored: Record) -> Any:
+    def as_read(place: Place, stored: Record, *, values: bool = True) -> Any:  # noqa: ARG004 - it is an object
         return arrival(place, stored)
+
+    @staticmethod
+    def as_stored(outgoing: Outgoing) -> Any:
+        return again(outgoing.value)  # type: ignore[arg-type] # a run's records are objects
+
+    def topic(self, stage: str) -> str:
+        """Return what a stage, or the gate, reads."""
+        if stage == GATE:
+            return OUTCOMES
+        return stage if self.graph.predecessors[stage] else INGRESS
 
     def gap(self, place: Place) -> int:
         gap = self.scenario.gap
@@ -148,18 +165,8 @@ class StateWorld(World[Record]):
 
     # Processes ---------------------------------------------------------------------------------------------------
 
-    def claim(self, process: Process, partition: int) -> int:
-        """Make a process the owner of a partition, if its group has it so; return where that is committed."""
-        stage, replica = process.stage, process.replica
-        if partition in self.groups.of(stage, replica) and not self.is_replaced(process):
-            return self.broker.own(stage, partition, process.incarnation)[0]
-        return self.broker.committed(stage, partition)[0]
-
     def next_incarnation(self) -> int:
         return next(self._incarnations)
-
-    def is_replaced(self, process: Process) -> bool:
-        raise NotImplementedError
 
     def ended(self, process: Process) -> None:
         raise NotImplementedError
@@ -168,34 +175,13 @@ class StateWorld(World[Record]):
 class Process(processes.Process):
     """One incarnation of a replica: it lives in virtual time, stands still, and dies."""
 
-    topic: str
-    core: Any  # a stage's or the gate's
-
     def __init__(self, world: StateWorld, stage: str, replica: int, *, ahead: float = 0.0) -> None:
         super().__init__(world.loop, f"{stage}.{replica}", ahead=ahead)
         self.world = world
         self.stage = stage
         self.replica = replica
         self.incarnation = world.next_incarnation()
-        self.positions: dict[int, int] = {}  # the next offset to take, by partition
-        self.after(world.scenario.commit_every, self._tick)
-
-    def revoke(self, partition: int) -> None:
-        raise NotImplementedError
-
-    def commit(self) -> None:
-        raise NotImplementedError
 
     @property
     def idle(self) -> bool:
         raise NotImplementedError
-
-    def fenced(self) -> None:
-        """Learn that another one has this one's place: let everything go, then end."""
-        for partition in tuple(self.positions):
-            self.revoke(partition)
-        self.kill()
-
-    def _tick(self) -> None:
-        self.commit()
-        self.after(self.world.scenario.commit_every, self._tick)
