@@ -46,16 +46,16 @@ if TYPE_CHECKING:
     from spillway.topology.variants.variant import Variant
 
 LOW, HIGH = 8.0, 80.0  # queries a second
-TURNS: Final = ((0.0, LOW), (15.0, LOW), (60.0, HIGH), (70.0, HIGH), (80.0, LOW), (125.0, LOW))
+TURNS: Final = ((0.0, LOW), (15.0, LOW), (75.0, HIGH), (85.0, HIGH), (95.0, LOW), (135.0, LOW))
 """When the rate turns, in seconds, and what it is then; in between it goes in a line."""
 PHASES: Final = {
     "low": (0.0, 15.0),
-    "rise": (15.0, 60.0),
-    "high": (60.0, 70.0),
-    "fall": (70.0, 80.0),
-    "low again": (80.0, 125.0),
+    "rise": (15.0, 75.0),
+    "high": (75.0, 85.0),
+    "fall": (85.0, 95.0),
+    "low again": (95.0, 135.0),
 }
-SECONDS: Final = 125.0
+SECONDS: Final = 135.0
 GRACE: Final = 60.0  # a first call, and what waits for a worker to come
 ASKS: Final = {"quick": {"latency": 0.15, "accuracy": 0.9}, "accurate": {"latency": 0.5, "accuracy": 0.975}}
 NOISE: Final = 0.1

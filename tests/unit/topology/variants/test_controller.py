@@ -1,5 +1,7 @@
 """The controller, driven by fronts that do what it orders: loads, deaths, moves, upgrades cut short, two of it."""
 
+from random import Random
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -154,6 +156,33 @@ def test_workers_stay_for_as_long_as_it_would_take_to_have_them_back_after_a_ris
     assert left(10, back - 4) == 4
     assert left(10, back + 20) < 4
     assert left(0, back - 4) < 4  # as published
+
+
+def test_a_rise_is_ordered_for_as_far_as_it_will_go_while_a_worker_loads():
+    def short(settle, rise):
+        """Seconds in which the workers that serve could not do the load."""
+        stage = Stage((NEURON,), settle=settle)
+        stage.hosts["inf1"] = 3
+        stage.controller = stage.another(1)
+        stage.go(60, load=20)
+        seconds = 0
+        for load in rise:
+            stage.go(1, load)
+            seconds += stage.rate < load
+        return seconds
+
+    line = range(20, 390, 4)
+    assert short(10, line) == 0 < short(0, line)  # settle 0 is as published, without a memory of loads
+    assert short(10, [200] * 60) == short(0, [200] * 60)  # a step is no rise that goes on
+
+
+def test_noise_is_no_rise_that_goes_on():
+    stage, random = Stage((NEURON,), settle=10), Random(1)
+    stage.go(60, load=100)
+    before = stage.changes
+    for _ in range(200):
+        stage.go(1, load=random.uniform(90, 110))
+    assert stage.changes == before
 
 
 def test_a_latency_that_nothing_keeps_is_met_by_the_fastest():
