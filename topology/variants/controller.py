@@ -16,8 +16,8 @@ The variants of one application and architecture are a group with one load and o
 * A variant that a query names, or that alone of its model is accurate enough for one, is loaded beside what serves
   (`lacking`), and stays while it is asked. The paper's heuristic goes by rates alone, and would not.
 * Nothing is let go that the highest load of late would need, for as long as it would take to have it back: the loading
-  of the slowest variant that runs, its host's start, and `settle` at least. Where the load rises, what it would be by
-  then is ordered, and kept. The paper goes by the load of the moment.
+  of the slowest variant that runs, its host's start, and `settle` at least. Where the load rises, what it would be when
+  a worker has loaded is ordered, and kept. The paper goes by the load of the moment.
 * The load is counted by what came and by what found nothing active (`unmet`). A worker counts with what it does in time
   (`spillway.topology.variants.scaling`). A group without load for `idle` seconds loses its last worker, too; None: it
   keeps one.
@@ -269,7 +269,7 @@ class Controller:
             self._carry_out(now, down)
 
     def _expected(self, group: _Group) -> float:
-        """Queries a second when a worker ordered now would serve, if a rise in both halves of the memory goes on.
+        """Queries a second when a worker ordered now has loaded, if a rise in both halves of the memory goes on.
 
         Sudden changes and noise are seldom a rise in both.
         """
@@ -280,18 +280,14 @@ class Controller:
         if not first < middle < last:
             return newest
         slope = min((newest - between) / (last - middle), (between - oldest) / (middle - first))
-        return newest + max(0.0, slope) * self._loading(group)
-
-    def _loading(self, group: _Group) -> float:
-        """Seconds until a worker serves that is ordered now, of the slowest variant that runs."""
-        running = [each for each in group.variants if self._wanted[each.name]]
-        return max((each.load + self.fleet.start(each.hardware) for each in running), default=0.0)
+        return newest + max(0.0, slope) * max(each.load for each in group.variants)
 
     def _memory(self, group: _Group) -> float:
         """Seconds that it would take to have back what runs."""
         if not self._settle:
             return 0.0
-        return max(self._settle, self._loading(group))
+        running = [each for each in group.variants if self._wanted[each.name]]
+        return max([self._settle, *(each.load + self.fleet.start(each.hardware) for each in running)])
 
     def _load_lacking(self, now: float, candidates: list[Candidate]) -> bool:
         """Order a worker of what is lacking, one change after the other; whether one was ordered."""
