@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _POLL: Final = 0.05  # seconds that one wait for records lasts
+_REST: Final = 0.5  # seconds that one wait for a call lasts, where no record may come
 _AT_ONCE: Final = 200  # records that are handed over together
 _AHEAD: Final = 3 * _AT_ONCE  # `weight` of a partition's records that may wait to be accepted
 _AGAIN: Final = 0.5  # seconds until a question that was not answered is asked again
@@ -55,8 +56,8 @@ _OPTIONS: Final[dict[str, Any]] = {
     "isolation.level": "read_committed",
     "fetch.min.bytes": 1,
     # The broker answers as soon as there is a record. A partition that is begun, or looked at, waits for the Fetch of
-    # others that is under way.
-    "fetch.wait.max.ms": 100,
+    # others that is under way; and every process asks so often while nothing comes.
+    "fetch.wait.max.ms": 250,
     "fetch.error.backoff.ms": 50,
     "fetch.queue.backoff.ms": 5,
     "fetch.message.max.bytes": 256 << 10,  # per partition: what one takes of the queue before others
@@ -264,7 +265,7 @@ class _Thread:
             elif not question():
                 self._questions.append((now + _AGAIN, question))
         if not self._awaits:
-            self._woken.wait(self._poll)
+            self._woken.wait(self._poll if self._questions else _REST)
         if not self._reads:
             return
         bunches: dict[Slot, _Bunch] = {}

@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _MICROSECONDS: Final = 1_000_000
-_ROUND: Final = 0.05  # seconds after which a thread looks whether it is to end
+_ROUND: Final = 0.2  # seconds after which a thread looks whether it is to end
 _SILENT_SECONDS: Final = 3.0  # without a delivery, after which a producer is replaced
 _ANSWER_SECONDS: Final = 1.0  # what the broker is given to say that it is there, when beats are not heard
 _CONNECT_SECONDS: Final = 30.0
@@ -70,7 +70,7 @@ _HANDFUL_BYTES: Final = 1_000
 _CONSUMER: Final[dict[str, Any]] = {
     "client.id": "beats",
     "fetch.min.bytes": _HANDFUL_BYTES,
-    "fetch.wait.max.ms": 50,
+    "fetch.wait.max.ms": 100,
     "fetch.error.backoff.ms": 50,
     "socket.nagle.disable": True,
     "auto.offset.reset": "latest",
