@@ -65,11 +65,11 @@ class Tensors:
         return gathered.tobytes()
 
 
-def check_size(contents: Contents, max_bytes: int) -> None:
-    """Raise CheckpointError for a state of more bytes; a damaged manifest must not ask for more."""
+def check_size(contents: Contents) -> None:
+    """Raise CheckpointError for a state of more than `MAX_BYTES`; a damaged manifest must not ask for more."""
     size = sum(arrays.nbytes(entry) for entry in contents.entries if entry.dtype) + sum(contents.pages)
-    if size > max_bytes:
-        raise CheckpointError(f"the state has {size} bytes, over the limit of {max_bytes}")
+    if size > MAX_BYTES:
+        raise CheckpointError(f"the state has {size} bytes, over the limit of {MAX_BYTES}")
 
 
 def check_chunks(contents: Contents, tensors: Tensors) -> None:
@@ -85,8 +85,8 @@ def check_chunks(contents: Contents, tensors: Tensors) -> None:
 class Assembler:
     """Puts one version together. Raises CheckpointError where its contents contradict themselves."""
 
-    def __init__(self, contents: Contents, *, max_bytes: int = MAX_BYTES) -> None:
-        check_size(contents, max_bytes)
+    def __init__(self, contents: Contents) -> None:
+        check_size(contents)
         self._contents = contents
         self._entries = [entry for entry in contents.entries if entry.dtype]
         self._tensors = Tensors(contents)
@@ -168,10 +168,10 @@ def inline_chunks(contents: Contents) -> dict[ChunkKey, bytes]:
 
 
 def assemble(
-    contents: Contents, fetch: Callable[[ChunkKey], bytes | None], *, max_bytes: int = MAX_BYTES
+    contents: Contents, fetch: Callable[[ChunkKey], bytes | None]
 ) -> tuple[dict[Any, Any], dict[str, dict[Any, Any]] | None]:
     """The state that contents describe, one chunk after the other from `fetch` (None: there is none)."""
-    assembler = Assembler(contents, max_bytes=max_bytes)
+    assembler = Assembler(contents)
     for key in assembler.missing():
         assembler.add(key, fetch(key))
     return assembler.finish()

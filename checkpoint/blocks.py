@@ -23,14 +23,13 @@ def digest_of(data: Any) -> bytes:
     return hashlib.blake2b(data, digest_size=DIGEST_BYTES).digest()
 
 
-class Block:
-    """Bytes that do not change, as one chunk holds them."""
+class Held:
+    """A chunk's bytes, which do not change."""
 
-    __slots__ = ("_digest", "data", "holders")
+    __slots__ = ("_digest", "data")
 
-    def __init__(self, data: Array) -> None:
+    def __init__(self, data: Any) -> None:
         self.data = data
-        self.holders = 1
         self._digest: bytes | None = None
 
     @property
@@ -39,6 +38,16 @@ class Block:
         if self._digest is None:
             self._digest = digest_of(self.data)
         return self._digest
+
+
+class Block(Held):
+    """A chunk's bytes in memory that is used again."""
+
+    __slots__ = ("holders",)
+
+    def __init__(self, data: Array) -> None:
+        super().__init__(data)
+        self.holders = 1
 
 
 class Pool:

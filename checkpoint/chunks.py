@@ -49,19 +49,40 @@ def decode_key(key: bytes) -> ChunkKey:
     return ChunkKey(*map(int, match.groups()))
 
 
-class Writing:
-    """The records of one version: made by `ChunkLog.write`."""
+class Parts:
+    """What is written of one version, under keys of its own."""
 
-    def __init__(self, version: Version, captured: Captured, held: Mapping[bytes, ChunkKey], small: int) -> None:
+    def __init__(self, version: Version) -> None:
         self.version = version
         self.written_bytes = 0
         self.keys: set[ChunkKey] = set()  # of the records that were made
+        self.spilled: tuple[ChunkRef, ...] = ()
         self._parts = 0
+
+    def spill(self, contents: bytes, chunk_bytes: int) -> Iterator[Chunk]:
+        """Contents that are too large for a manifest, as records behind the chunks'."""
+        for at in range(0, len(contents), chunk_bytes):
+            piece = contents[at : at + chunk_bytes]
+            key = self._new(len(piece))
+            self.keys.add(key)
+            self.spilled += (ChunkRef(key, len(piece), digest_of(piece)),)
+            yield encode_key(key), piece
+
+    def _new(self, size: int) -> ChunkKey:
+        self._parts += 1
+        self.written_bytes += size
+        return ChunkKey(self.version.epoch, self.version.n, self._parts - 1)
+
+
+class Writing(Parts):
+    """The records of a captured version: made by `ChunkLog.write`."""
+
+    def __init__(self, version: Version, captured: Captured, held: Mapping[bytes, ChunkKey], small: int) -> None:
+        super().__init__(version)
         self._captured = captured
         self._held = held
         self._fresh: dict[bytes, ChunkKey] = {}
         self._chunks: list[ChunkRef] = []
-        self._spilled: list[ChunkRef] = []
         self._done = False
         size = sum(len(block.data) for block in self._blocks())
         self._small: list[bytes] | None = [] if 0 < size <= small else None
@@ -81,15 +102,6 @@ class Writing:
             self._chunks.append(ChunkRef(key, len(block.data), digest))
         self._done = True
 
-    def spill(self, contents: bytes, chunk_bytes: int) -> Iterator[Chunk]:
-        """Contents that are too large for a manifest, as records behind the chunks'."""
-        for at in range(0, len(contents), chunk_bytes):
-            piece = contents[at : at + chunk_bytes]
-            key = self._new(len(piece))
-            self.keys.add(key)
-            self._spilled.append(ChunkRef(key, len(piece), digest_of(piece)))
-            yield encode_key(key), piece
-
     @property
     def chunks(self) -> tuple[ChunkRef, ...]:
         """What the version consists of. Raises CheckpointError before all records were made."""
@@ -102,10 +114,6 @@ class Writing:
         """The chunks of a small version; else empty."""
         return b"".join(self._small or ())
 
-    @property
-    def spilled(self) -> tuple[ChunkRef, ...]:
-        return tuple(self._spilled)
-
     def acknowledged(self) -> dict[bytes, ChunkKey]:
         """What the log holds from now on, as all records are acknowledged: keys by digest."""
         return dict(self._fresh) if self.chunks and self._small is None else {}
@@ -113,17 +121,12 @@ class Writing:
     def named(self) -> frozenset[ChunkKey]:
         """Every record that the version names, as far as they were made."""
         chunks = self._chunks if self._small is None else ()
-        return frozenset(chunk.key for chunk in (*chunks, *self._spilled))
+        return frozenset(chunk.key for chunk in (*chunks, *self.spilled))
 
     def _blocks(self) -> Iterator[Any]:
         yield from self._captured.blocks
         for page in self._captured.pages:
             yield from page.blocks
-
-    def _new(self, size: int) -> ChunkKey:
-        self._parts += 1
-        self.written_bytes += size
-        return ChunkKey(self.version.epoch, self.version.n, self._parts - 1)
 
 
 class ChunkLog:
@@ -163,16 +166,6 @@ class ChunkLog:
         self._digests.update({key: digest for digest, key in fresh.items()})
         self._present |= writing.keys
         self._needed[writing.version] = writing.named()
-
-    def failed(self, writing: Writing) -> None:
-        """Note that some records may not be there: nothing builds on them, and they are expendable with the rest."""
-        self._writing = None
-        self._present |= writing.keys
-
-    def seen(self, key: ChunkKey) -> None:
-        """Note a record that another epoch's owner has written, as late as it may come."""
-        if key.epoch < self.epoch:
-            self._present.add(key)
 
     def durable(
         self, version: Version, retained: Mapping[Version, Collection[ChunkKey]] | None = None

@@ -11,18 +11,17 @@ from typing import TYPE_CHECKING, Any, Final
 
 from spillway.checkpoint.assembly import ChunkError, check
 from spillway.checkpoint.blocks import digest_of
-from spillway.checkpoint.chunks import encode_key
-from spillway.lineage.errors import CheckpointError
+from spillway.checkpoint.chunks import Parts, encode_key
 from spillway.lineage.marks import Version
-from spillway.lineage.replication import ChunkKey, ChunkRef, Contents
+from spillway.lineage.replication import Contents
 from spillway.lineage.values.replication import ReplicationDecoder, encode
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable
 
     from spillway.checkpoint.capture import Captured
     from spillway.checkpoint.chunks import Chunk, Writing
-    from spillway.lineage.replication import Batch, InputPlace, Manifest, Output
+    from spillway.lineage.replication import Batch, ChunkKey, ChunkRef, InputPlace, Manifest, Output
 
 
 # The contents of a version that an operator makes: a state from elsewhere, and the rest of the version before.
@@ -66,20 +65,14 @@ def with_state_of(base: Contents | None, state: Contents, chunks: tuple[ChunkRef
 # anew.
 
 
-class Copying:
-    """The records of `version`, made from those of another one; `seal` takes it as a `Writing`."""
+class Copying(Parts):
+    """The records of `version`, made from those of another one."""
 
     def __init__(self, contents: Contents, version: Version) -> None:
-        self.version = version
-        self.written_bytes = 0
-        self._spilled: list[ChunkRef] = []
+        super().__init__(version)
         self._old = contents.chunks
         self._open = {chunk.key: chunk for chunk in contents.chunks}
-        self._parts: dict[bytes, int] = {}  # digest -> the part that has these bytes from now on
-        for chunk in contents.chunks:
-            self._parts.setdefault(chunk.digest, len(self._parts))
-        self._next = len(self._parts)
-        self._made: set[int] = set()
+        self._copied: dict[bytes, ChunkKey] = {}  # digest -> the key of these bytes from now on
 
     def add(self, key: ChunkKey, value: Any) -> list[Chunk] | None:
         """The records to write for one that was read; None if it is not needed. Raises ChunkError for a damaged one."""
@@ -88,38 +81,17 @@ class Copying:
             return None
         check(chunk, value)
         del self._open[key]
-        part = self._parts[chunk.digest]
-        if part in self._made:
+        if chunk.digest in self._copied:
             return []
-        self._made.add(part)
-        self.written_bytes += chunk.size
-        return [(encode_key(self._key(part)), value)]
+        new = self._copied[chunk.digest] = self._new(chunk.size)
+        return [(encode_key(new), value)]
 
     @property
     def chunks(self) -> tuple[ChunkRef, ...]:
         """What the new version consists of. Raises ChunkError while a chunk has not come."""
         for key in self._open:
             raise ChunkError(key, "is missing", "")
-        return tuple(chunk._replace(key=self._key(self._parts[chunk.digest])) for chunk in self._old)
-
-    def spill(self, contents: bytes, chunk_bytes: int) -> Iterator[Chunk]:
-        """Contents that are too large for a manifest, as records behind the chunks'."""
-        if self._open:
-            raise CheckpointError(f"the contents of {self.version} are not known before all its chunks are copied")
-        for at in range(0, len(contents), chunk_bytes):
-            piece = contents[at : at + chunk_bytes]
-            key = self._key(self._next)
-            self._next += 1
-            self.written_bytes += len(piece)
-            self._spilled.append(ChunkRef(key, len(piece), digest_of(piece)))
-            yield encode_key(key), piece
-
-    @property
-    def spilled(self) -> tuple[ChunkRef, ...]:
-        return tuple(self._spilled)
-
-    def _key(self, part: int) -> ChunkKey:
-        return ChunkKey(self.version.epoch, self.version.n, part)
+        return tuple(chunk._replace(key=self._copied[chunk.digest]) for chunk in self._old)
 
 
 INLINE_BYTES: Final = 16 << 10
@@ -162,7 +134,7 @@ def version_digest(contents: Contents) -> bytes:
 
 
 def seal(
-    manifest: Manifest, contents: Contents, writing: Writing | Copying, *, inline_bytes: int = INLINE_BYTES
+    manifest: Manifest, contents: Contents, writing: Parts, *, inline_bytes: int = INLINE_BYTES
 ) -> tuple[Manifest, list[Chunk]]:
     """The manifest, filled in from its contents, and the records to write before it where they are spilled.
 

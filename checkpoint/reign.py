@@ -124,7 +124,6 @@ class Slots(Generic[T]):
         self.written: Held[T] | None = None
         self.captured: Held[T] | None = None
         self.complete = False  # whether the written one's manifest is acknowledged
-        self.coalesced = 0  # versions that were never written as such
 
     @property
     def newest(self) -> Held[T] | None:
@@ -136,7 +135,6 @@ class Slots(Generic[T]):
         if newest is not None and held.version.n <= newest.version.n:
             raise CheckpointError(f"{held.version} was captured after {newest.version}")
         before, self.captured = self.captured, held
-        self.coalesced += before is not None
         return before
 
     def begin(self) -> Held[T] | None:

@@ -62,7 +62,6 @@ class Watch:
         self._since = now  # from when on its silence is counted
         self._returned = now  # when the last probe came back
         self._sent: dict[int, float] = {}  # probes on the way
-        self.stalls = 0  # how often probes did not come back in time
 
     def probe_sent(self, now: float, sequence: int) -> None:
         self._sent[sequence] = now
@@ -76,7 +75,6 @@ class Watch:
             return False
         longest = _PROBES_MISSED * self._lease.beat
         if now - sent > longest or now - self._returned > longest:
-            self.stalls += 1
             self._since = now
         self._returned = now
         # What the peer sent before this probe stands before it in the log: silence is known up to when it was sent.

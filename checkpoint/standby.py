@@ -20,8 +20,9 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from spillway.checkpoint.assembly import ChunkError, inline_chunks
+from spillway.checkpoint.blocks import Held
 from spillway.checkpoint.manifests import open_contents
-from spillway.checkpoint.state_copy import FUTURE_BYTES, SPARE_BYTES, Held, HeldChunks, StateCopy
+from spillway.checkpoint.state_copy import FUTURE_BYTES, SPARE_BYTES, HeldChunks, StateCopy
 from spillway.lineage.errors import CheckpointError
 from spillway.lineage.marks import INITIAL
 from spillway.lineage.values.replication import ReplicationDecoder

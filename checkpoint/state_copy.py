@@ -18,8 +18,8 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from spillway.checkpoint.assembly import MAX_BYTES, Tensors, check, check_chunks, check_size
-from spillway.checkpoint.blocks import digest_of
+from spillway.checkpoint.assembly import Tensors, check, check_chunks, check_size
+from spillway.checkpoint.blocks import Held
 from spillway.checkpoint.pages import PageReader
 from spillway.checkpoint.state import unflatten
 from spillway.lineage.errors import CheckpointError
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from spillway.lineage.marks import Version
     from spillway.lineage.replication import ChunkKey, ChunkRef, Contents
 
-    Fetch = Callable[[ChunkKey], "Held | None"]
+    Fetch = Callable[[ChunkKey], Held | None]
     Keep = Callable[[ChunkKey, Callable[[], bytes]], object]
 
 
@@ -53,29 +53,12 @@ FUTURE_BYTES: Final = 4 << 30
 _KEPT_SHARE: Final = 4  # of the spare bytes, for one version: where everything changes, copying it all is of no use
 
 
-class Held:
-    """A chunk's bytes."""
-
-    __slots__ = ("_digest", "data")
-
-    def __init__(self, data: bytes) -> None:
-        self.data = data
-        self._digest: bytes | None = None
-
-    @property
-    def digest(self) -> bytes:
-        if self._digest is None:
-            self._digest = digest_of(self.data)
-        return self._digest
-
-
 class _Bounded:
     """Chunks up to so many bytes; the first that came is the first to go."""
 
     def __init__(self, most: int) -> None:
         self.chunks: dict[ChunkKey, Held] = {}
         self.nbytes = 0
-        self.dropped = 0
         self.most = most
 
     def add(self, key: ChunkKey, held: Held) -> None:
@@ -83,7 +66,6 @@ class _Bounded:
         self.nbytes += len(held.data)
         while self.nbytes > self.most:
             self.pop(next(iter(self.chunks)))
-            self.dropped += 1
 
     def pop(self, key: ChunkKey) -> None:
         gone = self.chunks.pop(key, None)
@@ -148,9 +130,6 @@ class HeldChunks:
                 self._forget(key)
                 self._hold(key, held)
 
-    def wanted(self, key: ChunkKey) -> bool:
-        return key in self._wanted
-
     def settle(self, wanted: Iterable[ChunkKey], applied: Iterable[ChunkKey]) -> None:
         """Hold what is `wanted` by versions that were not applied; what `applied` names lies in the state itself."""
         self._wanted, self._applied = frozenset(wanted), frozenset(applied)
@@ -165,10 +144,6 @@ class HeldChunks:
     @property
     def nbytes(self) -> int:
         return sum(len(held.data) for held in self._named.values()) + self._future.nbytes + self._spare.nbytes
-
-    @property
-    def dropped(self) -> int:
-        return self._future.dropped + self._spare.dropped
 
     def _hold(self, key: ChunkKey, held: Held) -> None:
         if key in self._wanted:
@@ -200,11 +175,9 @@ class _Page(NamedTuple):
 class StateCopy:
     """One state, at the version whose contents were applied last."""
 
-    def __init__(self, *, max_bytes: int = MAX_BYTES) -> None:
-        """`max_bytes`: of the state; a damaged manifest must not ask for more."""
+    def __init__(self) -> None:
         self.contents: Contents | None = None
         self.copied = 0  # bytes that the last `apply` has put in
-        self._max_bytes = max_bytes
         self._tensors: Tensors | None = None
         self._pages: list[_Page] = []
         self._reader = PageReader()
@@ -218,7 +191,7 @@ class StateCopy:
         before, tensors = self.contents, self._tensors
         if before is None or tensors is None or _layout(before) != _layout(contents):
             before = None
-            check_size(contents, self._max_bytes)
+            check_size(contents)
             tensors = Tensors(contents)
         count = len(tensors.spans)
         check_chunks(contents, tensors)
@@ -286,7 +259,7 @@ class _Seek:
         """A chunk's bytes, with the size and the digest that it should have. Raises ChunkError."""
         held = self._fetch(chunk.key)
         if held is not None and len(held.data) == chunk.size and held.digest == chunk.digest:
-            return held.data
+            return bytes(held.data)
         if self._own is None:
             self._own = self._copies()
         make = self._own.get(chunk.digest)

@@ -272,7 +272,6 @@ class Log(Protocol):
         start: int | Since | None,
         accept: Callable[[Sequence[Record]], object],
         *,
-        end: int | None = None,
         cut: Callable[[Bounds], object] | None = None,
         trouble: Callable[[BrokerError], object] | None = None,
     ) -> Following:
@@ -280,8 +279,8 @@ class Log(Protocol):
 
         One that is followed twice comes twice.
 
-        `start`: None for where the log begins. `end`: follow no further than this offset. `cut` is called where the log
-        lacks what is to be read next, which then stands still; without it that raises at `caught_up`.
+        `start`: None for where the log begins. `cut` is called where the log lacks what is to be read next, which then
+        stands still; without it that is a trouble.
         `trouble` is called with what keeps the partition from being read: an UnreachableError or a TopicError, which
         time may heal, or another BrokerError, as CorruptError, which it does not. Reading goes on when it can.
         """
@@ -295,15 +294,11 @@ class Following(Protocol):
 
     position: int  # up to where it was read: what lies before was accepted, or is not in the log
 
-    async def caught_up(self) -> int:
-        """Wait until all was accepted that the partition had when this was called; return the offset of its end.
-
-        One that is stopped, or was read to its `end`, returns its position.
-        """
-        ...
-
     def when_read(self, then: Callable[[int], object]) -> None:
-        """Call `then` when `caught_up` would return, with what it would return; never, where it would raise."""
+        """Call `then` with the offset of the partition's end when all was accepted that it has when this is called.
+
+        It is called with the position where this is stopped, and never where the partition cannot be read.
+        """
         ...
 
     def pause(self) -> None:
@@ -354,9 +349,3 @@ class Work(Protocol):
     def done(self) -> bool: ...
 
     def result(self) -> Any: ...
-
-
-class Chance(Protocol):
-    """Random bytes, in the memory world from its seed."""
-
-    def bytes(self, count: int) -> bytes: ...

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from spillway.agents.memory.processes import AFTER, BEFORE
 from spillway.agents.memory.wire import Wire
 from spillway.lineage.errors import AbortedError, BrokerError, FencedError, SilentError
-from spillway.lineage.ports import Bounds, Chance, Clock, Executor, Following, Log, Output, Since, Spans, Transactions
+from spillway.lineage.ports import Bounds, Clock, Executor, Following, Log, Output, Since, Spans, Transactions
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
@@ -40,16 +40,6 @@ class MemoryClock(Clock):
 
     def monotonic(self) -> float:
         return asyncio.get_running_loop().time()
-
-
-class MemoryChance(Chance):
-    """Random bytes from the world's seed."""
-
-    def __init__(self, world: World[Any]) -> None:
-        self._random = world.random
-
-    def bytes(self, count: int) -> bytes:
-        return self._random.randbytes(count)
 
 
 class MemoryExecutor(Executor):
@@ -180,37 +170,27 @@ class MemoryFollowing(Following):
         slot: Slot,
         start: int,
         accept: Callable[[Sequence[Record]], object],
-        end: int | None,
         cut: Callable[[Bounds], object] | None,
+        trouble: Callable[[BrokerError], object] | None,
     ) -> None:
         self.position = start
         self._world, self._process, self.slot = world, process, slot
-        self._accept, self._end, self._cut = accept, end, cut
-        self._wishes: list[tuple[int, Callable[[int], object], Callable[[BrokerError], object]]] = []
-        self._paused = False
-        self._stopped = end is not None and self.position >= end
-        if end is not None and self._stopped:
-            self.position = end
-        self._error: BrokerError | None = None
+        self._accept, self._cut, self._trouble = accept, cut, trouble
+        self._wishes: list[tuple[int, Callable[[int], object]]] = []
+        self._paused = self._stopped = False
         world.subscribe(process, slot, self.poll)
         process.after(world.latency(), self.poll)
 
-    async def caught_up(self) -> int:
-        read: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-
-        def reached(end: int) -> None:
-            if not read.done():
-                read.set_result(end)
-
-        def failed(error: BrokerError) -> None:
-            if not read.done():
-                read.set_exception(error)
-
-        self._wish(reached, failed)
-        return await read
-
     def when_read(self, then: Callable[[int], object]) -> None:
-        self._wish(then, lambda _error: None)
+        def ask() -> None:
+            end = self._process.reach(lambda: self._world.broker.end(self.slot))
+            if self._stopped:
+                then(self.position)
+            else:
+                self._wishes.append((end, then))
+                self._process.after(0.0, self.poll)
+
+        self._process.after(self._world.latency(), ask)
 
     def pause(self) -> None:
         self._paused = True
@@ -236,32 +216,19 @@ class MemoryFollowing(Following):
         if not bounds.start <= self.position <= bounds.end:
             self._lost(bounds)
             return
-        there = list(islice(world.broker.read(self.slot, self.position, self._end), _AT_ONCE + 1))
+        there = list(islice(world.broker.read(self.slot, self.position), _AT_ONCE + 1))
         if there[:_AT_ONCE]:
             self.position = there[:_AT_ONCE][-1].offset + 1
             self._accept([world.as_read(self.slot, one) for one in there[:_AT_ONCE]])
         if len(there) > _AT_ONCE:
             self._process.after(_PAUSE * world.random.random(), self.poll)
         else:
-            self.position = max(self.position, world.broker.stable_end(self.slot, self._end))
+            self.position = max(self.position, world.broker.stable_end(self.slot))
         self._settle()
-
-    def _wish(self, then: Callable[[int], object], failed: Callable[[BrokerError], object]) -> None:
-        def ask() -> None:
-            end = self._process.reach(lambda: self._world.broker.end(self.slot))
-            if self._error is not None:
-                failed(self._error)
-            elif self._stopped:
-                then(self.position)
-            else:
-                self._wishes.append((end if self._end is None else min(end, self._end), then, failed))
-                self._process.after(0.0, self.poll)
-
-        self._process.after(self._world.latency(), ask)
 
     def _settle(self) -> None:
         for wish in tuple(self._wishes):
-            end, then, _ = wish
+            end, then = wish
             if self._stopped or self.position >= end:
                 self._wishes.remove(wish)
                 then(min(end, self.position) if self._stopped else end)
@@ -270,18 +237,13 @@ class MemoryFollowing(Following):
         self._stopped = True
         if self._cut is not None:
             self._cut(bounds)
-            return
-        topic, partition = self.slot
-        self._error = BrokerError(
-            f"{topic}[{partition}] has offsets {bounds.start} to {bounds.end}, not {self.position}"
-        )
-        for _, _, failed in self._wishes:
-            failed(self._error)
-        self._wishes.clear()
+        elif self._trouble is not None:
+            where = "{}[{}]".format(*self.slot)
+            self._trouble(BrokerError(f"{where} has offsets {bounds.start} to {bounds.end}, not {self.position}"))
 
 
 class MemoryLog(Log):
-    """Reads the partitions that a process follows. Its topics are there, so it knows no trouble."""
+    """Reads the partitions that a process follows. Its topics are there, so it knows no trouble but what they lack."""
 
     def __init__(self, world: World[Any], process: Process) -> None:
         self._world, self._process = world, process
@@ -293,12 +255,11 @@ class MemoryLog(Log):
         start: int | Since | None,
         accept: Callable[[Sequence[Record]], object],
         *,
-        end: int | None = None,
         cut: Callable[[Bounds], object] | None = None,
-        trouble: Callable[[BrokerError], object] | None = None,  # noqa: ARG002
+        trouble: Callable[[BrokerError], object] | None = None,
     ) -> MemoryFollowing:
         following = self._process.reach(
-            lambda: MemoryFollowing(self._world, self._process, slot, self._offset(slot, start), accept, end, cut)
+            lambda: MemoryFollowing(self._world, self._process, slot, self._offset(slot, start), accept, cut, trouble)
         )
         self._followed.append(following)
         return following

@@ -13,18 +13,23 @@ the call: for claims, and for lease checks. A broker that restarts is waited for
 
 Only who needs a log now follows it record by record, as each record then costs a request of each reader. The other
 logs rest: they are read twice a second, at once where an end is wished for, and when `look` is called.
+
+A log is current once an end was reached that it had, and no longer once more than `away` seconds lie between now and
+the asking for the newest end that was reached: what was appended since may have been compacted meanwhile, if `away` is
+no less than min.compaction.lag.ms. So that an idle log is told from a broker that is away, ends are asked for a few
+times in `away`.
 """
 
 from __future__ import annotations
 
 import logging
+import math
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, cast
 
 from spillway.checkpoint import claims, version_log
 from spillway.checkpoint.damage import Damage
-from spillway.checkpoint.following import Following
 from spillway.checkpoint.logs import Logs
 from spillway.lineage import reasons
 from spillway.lineage.errors import (
@@ -188,6 +193,7 @@ def failure_of(error: BrokerError) -> SpillwayError | None:
 
 AWAY_SECONDS: Final = 30.0  # half of the shortest min.compaction.lag.ms that the topics are made with
 LOOK_SECONDS: Final = 0.5  # after which a log that rests is read
+_ASKS: Final = 5  # for a log's end, in `away`
 
 
 class Listener(Protocol):
@@ -211,10 +217,11 @@ class _Followed:
     """A log that is followed."""
 
     place: Place
-    known: Following[None]
     following: ports.Following = field(init=False)
     asked: int = 0  # ends that were asked for and are not reached
     rests: bool = False
+    current: bool = False
+    known: float = -math.inf  # when the newest end that was reached was asked for
 
 
 class LogReader:
@@ -254,7 +261,7 @@ class LogReader:
         self._soon = soon
         self._closed = False
         self._tick_at = now() + look
-        self._logs = {place: _Followed(place, Following(away, now())) for place in slots.values()}
+        self._logs = {place: _Followed(place) for place in slots.values()}
         for slot, place in slots.items():
             one = self._logs[place]
             accept, cut = partial(self._accept, one), partial(self._lacks, slot)
@@ -295,7 +302,7 @@ class LogReader:
         self._tick_at = now + self._every
         for one in self._logs.values():
             self._heed_gap(one)
-            if not one.asked and one.known.wants_end(now):
+            if not one.asked and now - one.known >= self._away / _ASKS:
                 self._ask(one)
         self.look()
 
@@ -338,7 +345,8 @@ class LogReader:
 
     def _heed_gap(self, one: _Followed) -> None:
         """Report a log that may have been compacted unread, before anything that was read after that."""
-        if one.known.behind(self._now()):
+        if one.current and self._now() - one.known > self._away:
+            one.current = False
             self._listener.fell_behind(one.place)
             if not one.asked:
                 self._ask(one)
@@ -346,10 +354,10 @@ class LogReader:
     def _ask(self, one: _Followed, then: Callable[[], object] = bool) -> None:
         asked_at = self._now()
         one.asked += 1
-        one.following.when_read(lambda end: self._reached(one, end, asked_at, then))
+        one.following.when_read(lambda _end: self._reached(one, asked_at, then))
         self._look(one)
 
-    def _reached(self, one: _Followed, end: int, asked_at: float, then: Callable[[], object]) -> None:
+    def _reached(self, one: _Followed, asked_at: float, then: Callable[[], object]) -> None:
         if self._closed:
             return
         self._heed_gap(one)
@@ -357,9 +365,9 @@ class LogReader:
         if self._now() - asked_at > self._away:  # who would judge by that is told that he fell behind
             self._ask(one, then)
             return
-        one.known.end(asked_at, end)
-        caught_up, _ = one.known.read(end)
-        if caught_up:
+        one.known = asked_at
+        if not one.current:
+            one.current = True
             self._listener.caught_up(one.place)
         then()
         self._let_rest(one)

@@ -144,8 +144,7 @@ class RoleDriver:
         self.core.caught_up(self._loop.time())
         self._do()
 
-    # What is heard (`spillway.agents.live.states.beats.Hearer`)
-    # -----------------------------------------------------------
+    # What is heard (`spillway.agents.live.states.beats`) -------------------------------------------------------
 
     def sent(self, at: float, sequence: int) -> None:
         self.core.beat_sent(at, sequence)

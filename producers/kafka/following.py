@@ -6,10 +6,9 @@ begins with `t_`.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from confluent_kafka import OFFSET_BEGINNING
 
@@ -26,13 +25,6 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
-class Waiter(NamedTuple):
-    """Two callbacks of somebody who waits for the end that a partition has from now on."""
-
-    then: Callable[[int], object]
-    failed: Callable[[BrokerError], object]
-
-
 def weight(records: Sequence[Record]) -> int:
     """Return how much records take of what may wait to be accepted: 1 each, and 1 for each 8 KiB."""
     return sum(1 + (len(record.value or b"") >> 13) for record in records)
@@ -45,7 +37,7 @@ class Thread(Protocol):
     def stop(self, following: KafkaFollowing) -> None: ...
     def release(self, following: KafkaFollowing) -> None: ...
     def pause(self, following: KafkaFollowing, *, paused: bool) -> None: ...
-    def wait(self, following: KafkaFollowing, waiter: Waiter) -> None: ...
+    def wait(self, following: KafkaFollowing, then: Callable[[int], object]) -> None: ...
     def accepted(self, following: KafkaFollowing, weight: int) -> None: ...
 
 
@@ -59,11 +51,10 @@ class KafkaFollowing(Following):
         slot: Slot,
         start: int | Since | None,
         accept: Callable[[Sequence[Record]], object],
-        end: int | None,
         cut: Callable[[Bounds], object] | None,
         trouble: Callable[[BrokerError], object] | None,
     ) -> None:
-        self.slot, self.start, self.end = slot, start, end
+        self.slot, self.start = slot, start
         self.position = start if isinstance(start, int) else 0
         self.stopped = False
         self.t_read: int = start if isinstance(start, int) else OFFSET_BEGINNING
@@ -72,7 +63,7 @@ class KafkaFollowing(Following):
         self.t_held = False  # whether nothing more is read until these are accepted
         self.t_paused = False
         self.t_error: BrokerError | None = None  # why it is not read, where time does not heal it
-        self._waiters: list[tuple[int, Waiter]] = []  # with the end to reach
+        self._waiters: list[tuple[int, Callable[[int], object]]] = []  # with the end to reach
         self._reported = ""
         self._thread = thread
         self._post = post
@@ -81,23 +72,7 @@ class KafkaFollowing(Following):
         self._trouble = trouble
 
     def when_read(self, then: Callable[[int], object]) -> None:
-        self._wait(Waiter(then, lambda _error: None))
-
-    async def caught_up(self) -> int:
-        if self.stopped:
-            return self.position
-        read: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-
-        def reached(end: int) -> None:
-            if not read.done():
-                read.set_result(end)
-
-        def failed(error: BrokerError) -> None:
-            if not read.done():
-                read.set_exception(error)
-
-        self._wait(Waiter(reached, failed))
-        return await read
+        self._thread.call(partial(self._thread.wait, self, then))
 
     def stop(self) -> None:
         if not self.stopped:
@@ -111,9 +86,6 @@ class KafkaFollowing(Following):
     def resume(self) -> None:
         self._thread.call(partial(self._thread.pause, self, paused=False))
 
-    def _wait(self, waiter: Waiter) -> None:
-        self._thread.call(partial(self._thread.wait, self, waiter))
-
     # The thread's ----------------------------------------------------------------------------------------------
 
     def t_hand_over(self, records: Sequence[Record]) -> None:
@@ -121,28 +93,26 @@ class KafkaFollowing(Following):
         self.t_waiting += weight(records)
         self._reported, self.t_error = "", None
         self._tell(self._take, records, self.t_read)
-        for end, waiter in tuple(self._waiters):
+        for end, then in tuple(self._waiters):
             if self.t_read >= end:
-                self._waiters.remove((end, waiter))
-                self._tell(waiter.then, end)
+                self._waiters.remove((end, then))
+                self._tell(then, end)
 
-    def t_reach(self, end: int, waiter: Waiter) -> None:
+    def t_reach(self, end: int, then: Callable[[int], object]) -> None:
         if self.t_read >= end:
-            self._tell(waiter.then, end)
+            self._tell(then, end)
         else:
-            self._waiters.append((end, waiter))
+            self._waiters.append((end, then))
 
-    def t_refuse(self, waiter: Waiter) -> None:
-        """Call a waiter whose end is not going to be read: with the error, if there is one, else with the position."""
+    def t_refuse(self, then: Callable[[int], object]) -> None:
+        """Call a waiter whose end is not going to be read with the position, unless that is for an error."""
         if self.t_error is None:
-            self._tell(lambda: waiter.then(self.position))
-        else:
-            self._tell(waiter.failed, self.t_error)
+            self._tell(lambda: then(self.position))
 
     def t_end(self) -> None:
         """Refuse all waiters, as nothing more is read."""
-        for _, waiter in self._waiters:
-            self.t_refuse(waiter)
+        for _, then in self._waiters:
+            self.t_refuse(then)
         self._waiters.clear()
 
     def t_lacks(self, bounds: Bounds) -> None:
@@ -154,10 +124,10 @@ class KafkaFollowing(Following):
         self.t_fail(BrokerError(f"{topic}[{partition}] has offsets {bounds.start} to {bounds.end}, not {self.t_read}"))
 
     def t_fail(self, error: BrokerError) -> None:
-        """Report an error that time does not heal, also to all who wait, and who will wait."""
+        """Report an error that time does not heal; who waits, or will wait, is not called."""
         self.t_report(error)
         self.t_error = error
-        self.t_end()
+        self._waiters.clear()
 
     def t_report(self, error: BrokerError) -> None:
         """Report what keeps the partition from being read, unless it was reported last."""

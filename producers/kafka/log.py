@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
     from spillway.lineage.ports import Bounds, Record, Slot
     from spillway.producers.connection import ClientSettings
-    from spillway.producers.kafka.following import Post, Waiter
+    from spillway.producers.kafka.following import Post
 
 log = logging.getLogger(__name__)
 
@@ -48,6 +48,7 @@ _AT_ONCE: Final = 200  # records that are handed over together
 _AHEAD: Final = 3 * _AT_ONCE  # `weight` of a partition's records that may wait to be accepted
 _AGAIN: Final = 0.5  # seconds until a question that was not answered is asked again
 _CONNECT: Final = 3.0  # seconds without an answer after which whoever has begun to follow is told
+_END: Final = 5.0  # seconds that the thread is given to end
 _QUIET: Final = 5.0  # seconds without a record after which the cluster is asked whether it is there
 _OPTIONS: Final[dict[str, Any]] = {
     "client.id": "log",
@@ -109,13 +110,12 @@ class KafkaLog(Log):
         start: int | Since | None,
         accept: Callable[[Sequence[Record]], object],
         *,
-        end: int | None = None,
         cut: Callable[[Bounds], object] | None = None,
         trouble: Callable[[BrokerError], object] | None = None,
     ) -> KafkaFollowing:
         with self._threads.lock:
             thread = self._threads.without(slot)
-            following = KafkaFollowing(thread, self._post, slot, start, accept, end, cut, trouble)
+            following = KafkaFollowing(thread, self._post, slot, start, accept, cut, trouble)
             thread.slots[slot] = following
         thread.call(lambda: thread.begin(following))
         return following
@@ -123,9 +123,9 @@ class KafkaLog(Log):
     async def close(self) -> None:
         await asyncio.to_thread(self.shut)
 
-    def shut(self, timeout: float = 5.0) -> None:
+    def shut(self) -> None:
         """End reading. No follower is called after that."""
-        self._threads.end(timeout)
+        self._threads.end()
 
     def __enter__(self) -> Self:
         return self
@@ -150,9 +150,9 @@ class _Threads:
             self._all.append(thread)
         return thread
 
-    def end(self, timeout: float) -> None:
+    def end(self) -> None:
         for thread in self._all:
-            thread.end(timeout)
+            thread.end()
 
 
 class _Thread:
@@ -179,11 +179,11 @@ class _Thread:
         self._calls.append(call)
         self._woken.set()
 
-    def end(self, timeout: float) -> None:
+    def end(self) -> None:
         self._stopping.set()
         self._woken.set()
         if self._thread is not threading.current_thread():
-            self._thread.join(timeout)
+            self._thread.join(_END)
 
     def release(self, following: KafkaFollowing) -> None:
         """Forget a partition, so that it can be followed anew."""
@@ -211,8 +211,8 @@ class _Thread:
             else:
                 self._read_on(following)
 
-    def wait(self, following: KafkaFollowing, waiter: Waiter) -> None:
-        self._ask(lambda: self._tell_end(following, waiter))
+    def wait(self, following: KafkaFollowing, then: Callable[[int], object]) -> None:
+        self._ask(lambda: self._tell_end(following, then))
 
     def accepted(self, following: KafkaFollowing, weight: int) -> None:
         following.t_waiting -= weight
@@ -304,20 +304,15 @@ class _Thread:
         return BrokerError(f"cannot read {where}: {error.str()}")
 
     def _hand_over(self, following: KafkaFollowing, bunch: _Bunch) -> None:
-        records, following.t_read = bunch.records, bunch.end
-        if following.end is not None and following.t_read >= following.end:
-            records = [record for record in records if record.offset < following.end]
-            following.t_read = following.end
+        following.t_read = bunch.end
         try:
-            following.t_hand_over(records)
+            following.t_hand_over(bunch.records)
         except Exception as error:  # raised by a follower that is called on this thread; the others go on
             log.exception("%s[%d] is not followed any more", *following.slot)
             self._close(following)
             following.t_fail(BrokerError(f"{following.slot[0]} is not followed any more: {error!r}"))
             return
-        if following.t_read == following.end:
-            self.stop(following)
-        elif following.t_waiting >= _AHEAD and following.t_open and not following.t_held:
+        if following.t_waiting >= _AHEAD and following.t_open and not following.t_held:
             following.t_held = True
             self._reader.consumer.pause([TopicPartition(*following.slot)])
 
@@ -370,10 +365,7 @@ class _Thread:
             return False
         if isinstance(following.start, Since) and following.t_read < 0 and not self._find(following, following.start):
             return False
-        if following.end is not None and following.t_read >= following.end:
-            self._hand_over(following, _Bunch(end=following.end))
-        else:
-            self._assign(following)
+        self._assign(following)
         return True
 
     def _count(self, topic: str) -> int | None:
@@ -421,13 +413,13 @@ class _Thread:
             following.t_lacks(bounds)
         return bounds is not None or not self._is_followed(following)
 
-    def _tell_end(self, following: KafkaFollowing, waiter: Waiter) -> bool:
+    def _tell_end(self, following: KafkaFollowing, then: Callable[[int], object]) -> bool:
         if not self._is_followed(following) or following.t_error is not None:
-            following.t_refuse(waiter)
+            following.t_refuse(then)
             return True
         bounds = self._bounds(following) if following.t_open else None
         if bounds is not None:
-            following.t_reach(bounds.end if following.end is None else min(bounds.end, following.end), waiter)
+            following.t_reach(bounds.end, then)
         return bounds is not None
 
     def _bounds(self, following: KafkaFollowing) -> Bounds | None:

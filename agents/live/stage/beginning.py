@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 from confluent_kafka import KafkaException
 
 from spillway.agents.live.consumer.app import FaustInput
+from spillway.agents.live.groups import Membership
 from spillway.agents.run.inputs import writes_transactions
 from spillway.agents.workers.forks import ours_of_loop
 from spillway.lineage.errors import BrokerError, SpillwayError
@@ -29,20 +30,6 @@ POLL: Final = 0.02  # seconds between two looks at what is left
 LAST_COMMIT: Final = 5.0
 _LEFT: Final = 2.0  # seconds for what the interpreter waits for at its end
 END: Final = 10.0  # seconds for everything after draining; then the process ends in any case
-
-
-class Bound:
-    """Ends the process so many seconds after `begin`, whatever hangs: its orchestrator counts on it."""
-
-    def __init__(self, seconds: float) -> None:
-        self._seconds = seconds
-        self._begun = False
-
-    def begin(self) -> None:
-        if self._begun:
-            return
-        self._begun = True
-        _end_within(self._seconds, 1)
 
 
 def ending(code: int) -> int:
@@ -64,7 +51,25 @@ class Serving:
         self._config = config
         self._stop = asyncio.Event()
         self._stop_now = asyncio.Event()
-        self._bound = Bound(config.drain + END)
+        self._bounded = False
+
+    def _membership(self, group: str, instance: str, reads: Callable[[int], bool] | None = None) -> Membership:
+        config = self._config
+        return Membership(
+            group=group,
+            instance=instance,
+            settings=config.settings,
+            committed_alone=transacted(config),
+            session=config.session,
+            heartbeat=config.heartbeat,
+            reads=reads,
+        )
+
+    def _bound(self) -> None:
+        """Have the process end in time, whatever hangs from now on: its orchestrator counts on it."""
+        if not self._bounded:
+            self._bounded = True
+            _end_within(self._config.drain + END, 1)
 
     def _hear_signals(self) -> None:
         loop = asyncio.get_running_loop()
@@ -106,7 +111,7 @@ class Serving:
         settled: Callable[[], bool],
     ) -> bool:
         """Take nothing more and finish what was taken, within the bound; False if something is left."""
-        self._bound.begin()
+        self._bound()
         until = time.monotonic() + self._config.drain
         stop_taking()
         app.stage_consumer.close_flow()

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from spillway.agents.core.pool import Pool, Start
 from spillway.agents.core.workers import Phase
 from spillway.agents.live.clock import Clock
-from spillway.agents.live.stage.guard import offsets_of
+from spillway.agents.live.stage.guard import Run, busy_places
 from spillway.agents.run.alarm import Alarm
 from spillway.agents.workers.links import LOAD_SECONDS, Links
 from spillway.agents.workers.processes import command_of
@@ -34,8 +34,6 @@ if TYPE_CHECKING:
     from spillway.topology.spec import StageSpec
 
 log = logging.getLogger(__name__)
-
-_BUSY_SECONDS = 1.0
 
 
 class Job(Protocol):
@@ -143,7 +141,7 @@ class Crew:
         self._versions: dict[int, str] = {}  # of their models, by worker
         self._seen: dict[str, None] = {}  # versions, in the order in which they came
         self.deaths = 0
-        self._running: dict[int, tuple[float, Job]] = {}  # by worker: since when (monotonic), and what
+        self._running: dict[int, Run] = {}  # by worker
         self._links = connect(self)
 
     async def first(self) -> dict[str, Any]:
@@ -168,7 +166,7 @@ class Crew:
 
     def submit(self, worker: int, job: Job) -> None:
         self._pool.began(self._clock.now(), worker)
-        self._running[worker] = (self._clock.monotonic(), job)
+        self._running[worker] = Run(job.requests, self._clock.monotonic())
         self._links.call(lambda: self._begin(worker, job))
 
     def resize(self, count: int) -> None:
@@ -188,14 +186,7 @@ class Crew:
     @property
     def busy(self) -> set[Place]:
         """The records that workers have been running for a while, within their time-out."""
-        since = self._clock.monotonic() - _BUSY_SECONDS
-        return {
-            (request.partition, offset)
-            for began, job in self._running.values()
-            if began <= since
-            for request in job.requests
-            for offset in offsets_of(request)
-        }
+        return busy_places(self._running.values(), self._clock.monotonic())
 
     def versions(self) -> dict[str, int]:
         """Return how many workers have each version of the model that one has had; may be called from any thread."""

@@ -27,7 +27,7 @@ from spillway.lineage.errors import ModelError
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from spillway.agents.core.deaths import Place
@@ -154,7 +154,7 @@ class Guard:
         self._timeout = timeout
         self._folder = folder
         self._under_way = None if folder is None else UnderWay(folder, slots, most)
-        self._running: dict[int, _Run] = {}  # by slot
+        self._running: dict[int, Run] = {}  # by slot
         self._timer: asyncio.TimerHandle | None = None
 
     # What runs -------------------------------------------------------------------------------------------------
@@ -162,7 +162,7 @@ class Guard:
     @contextmanager
     def running(self, slot: int, requests: Sequence[Request]) -> Iterator[None]:
         """Record that a model runs some requests, until the context ends."""
-        run = _Run(requests, time.monotonic())
+        run = Run(requests, time.monotonic())
         if self._under_way is not None:
             self._under_way.begin(slot, [place_of(request) for request in requests])
         self._running[slot] = run
@@ -176,14 +176,7 @@ class Guard:
     @property
     def busy(self) -> set[Place]:
         """The records that models have been running for a while, within their time-outs."""
-        since = time.monotonic() - _LOOK_SECONDS
-        return {
-            (request.partition, offset)
-            for run in list(self._running.values())
-            if run.began <= since
-            for request in run.requests
-            for offset in offsets_of(request)
-        }
+        return busy_places(list(self._running.values()), time.monotonic())
 
     def watch(self, loop: asyncio.AbstractEventLoop, crashed: Callable[[BaseException], None]) -> None:
         """Look each second for a batch that is beyond its time-out; `crashed` ends the process."""
@@ -229,17 +222,24 @@ class Guard:
             self._under_way.close()
 
 
-class _Run(NamedTuple):
+class Run(NamedTuple):
     """A model's run of some requests."""
 
     requests: Sequence[Request]
-    began: float
+    began: float  # monotonic
+
+
+def busy_places(runs: Iterable[Run], now: float) -> set[Place]:
+    """The records of what has been running for a while."""
+    return {
+        (request.partition, offset)
+        for run in runs
+        if run.began <= now - _LOOK_SECONDS
+        for request in run.requests
+        for offset in (request.offsets if isinstance(request, Work) else [part.offset for part in request.parts])
+    }
 
 
 def place_text(request: Request) -> str:
     partition, offset = place_of(request)
     return f"{request.parts[0].payload.record.topic}[{partition}] offset {offset}"
-
-
-def offsets_of(request: Request) -> Sequence[int]:
-    return request.offsets if isinstance(request, Work) else [part.offset for part in request.parts]

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, cast
 from spillway.agents.core.pool import Pool
 from spillway.agents.live.clock import Clock, since_boot
 from spillway.agents.live.consumer.app import FaustInput, StageApp, build, rehearse
-from spillway.agents.live.groups import Membership, group_id, instance_id
+from spillway.agents.live.groups import group_id, instance_id
 from spillway.agents.live.output import Output
 from spillway.agents.live.registry import Registration, turns
 from spillway.agents.live.sizes import Sizes
@@ -281,7 +281,8 @@ class StageProcess(Serving):
             work=work.run,
             pause=pause_of(config.spec),
         )
-        app = build(config.topic, self._membership(), driver, self._config.commit_interval)
+        names = group_id(self._name, config.stage), instance_id(self._name, config.stage, config.replica)
+        app = build(config.topic, self._membership(*names), driver, self._config.commit_interval)
         driver.start(FaustInput(app), output, workers)
         if self._crew is not None:
             self._crew.begin(driver, work)
@@ -419,17 +420,6 @@ class StageProcess(Serving):
         if crews.registry is not None:
             self._renewing = Renewing(self._config, crews.registry, crews, core, route, built.stage)
 
-    def _membership(self) -> Membership:
-        config = self._config
-        return Membership(
-            group=group_id(self._name, config.stage),
-            instance=instance_id(self._name, config.stage, config.replica),
-            settings=config.settings,
-            committed_alone=transacted(config),
-            session=config.session,
-            heartbeat=config.heartbeat,
-        )
-
     async def _drain(self, app: StageApp, driver: Stage) -> bool:
         """Finish what was taken and commit it; False if something was left for the next owner."""
         drained = await self._finish(app, driver.failed, stop_taking=driver.stop_taking, settled=lambda: driver.idle)
@@ -439,7 +429,7 @@ class StageProcess(Serving):
         return drained
 
     async def _end(self, app: StageApp, output: Output, workers: Threads | Crew | Members | VariantCrews) -> None:
-        self._bound.begin()
+        self._bound()
         if self._scaling is not None:
             self._scaling.stop()
         await self._end_app(app)

@@ -12,6 +12,7 @@ import logging
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from spillway.agents.live.stateful.threads import hand_over
 from spillway.lineage.marks import INITIAL
 from spillway.lineage.replication import Base, Contents, Fence, Manifest
 
@@ -150,7 +151,7 @@ class Copies:
             reader, self._reader = self._reader, None
         assert reader is not None  # follow has made it
         given: asyncio.Future[Given] = asyncio.get_running_loop().create_future()
-        reader.promote(version, partial(_set, given))
+        reader.promote(version, partial(hand_over, given))
         try:
             self.given = await given
         except asyncio.CancelledError:
@@ -179,9 +180,3 @@ class Copies:
     def close(self) -> None:
         if self._reader is not None:
             self._reader.close()
-
-
-def _set(future: asyncio.Future[Given], given: Given) -> None:
-    """Hand over, unless whoever waited has been overtaken."""
-    if not future.done():
-        future.set_result(given)

@@ -17,17 +17,10 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from spillway.agents.live.consumer.app import FaustInput, StageApp, build
-from spillway.agents.live.groups import Membership, group_id, member_label, member_of
+from spillway.agents.live.groups import group_id, member_label, member_of
 from spillway.agents.live.registry import Registration, turns
 from spillway.agents.live.stage import process as stage_process
-from spillway.agents.live.stage.beginning import (
-    LAST_COMMIT,
-    Serving,
-    ending,
-    look_through_rarely,
-    nothing_taken,
-    transacted,
-)
+from spillway.agents.live.stage.beginning import LAST_COMMIT, Serving, ending, look_through_rarely, nothing_taken
 from spillway.agents.live.stateful.building import Built
 from spillway.agents.models.declared import load_declared
 from spillway.agents.models.execution import Runner
@@ -101,7 +94,7 @@ class MemberProcess(Serving):
         self._kafka = kafka
         self._pipeline = config.pipeline.spec.name
         self._label = member_label(config.spec, config.replica)
-        self._shard, self._index = member_of(config.spec, config.replica)
+        self._shard, _ = member_of(config.spec, config.replica)
 
     async def serve(self) -> int:
         """Serve until told to stop. Raises SpillwayError where the process has to end without draining."""
@@ -109,7 +102,9 @@ class MemberProcess(Serving):
         self._hear_signals()
         name = member_name(self._config)
         built = Built(self._config, name, self._runner, self._model, self._schemas, self._kafka)
-        app = build(built.topic, self._membership(), built.input, self._config.commit_interval)
+        spec, group = self._config.spec, group_id(self._pipeline, self._label)
+        member = self._membership(group, group, lambda partition: spec.shard_of(partition) == self._shard)
+        app = build(built.topic, member, built.input, self._config.commit_interval)
         built.input.inputs.bounds = FaustInput(app).bounds
         registration = Registration(self._config.run_dir, built.metrics, self._config.metrics, turns(loop))
         look_through_rarely()
@@ -130,19 +125,6 @@ class MemberProcess(Serving):
             await self._end(app, built)
         registration.close()
         return 0 if drained else 1
-
-    def _membership(self) -> Membership:
-        config, spec, shard = self._config, self._config.spec, self._shard
-        group = group_id(self._pipeline, self._label)
-        return Membership(
-            group=group,
-            instance=group,
-            settings=config.settings,
-            committed_alone=transacted(config),
-            session=config.session,
-            heartbeat=config.heartbeat,
-            reads=lambda partition: partition % spec.shards == shard,
-        )
 
     async def _start(self, app: StageApp, built: Built) -> None:
         built.start()
@@ -169,7 +151,7 @@ class MemberProcess(Serving):
         return drained
 
     async def _end(self, app: StageApp, built: Built) -> None:
-        self._bound.begin()
+        self._bound()
         built.end_reign()
         await self._end_app(app)
         await built.close()

@@ -7,6 +7,7 @@ import logging
 import threading
 import time
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from spillway.agents.live.stage.parts import build_stateful_core
@@ -48,11 +49,6 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
-# A reign's versions on their way to the log: from the core's orders to `StateWriter`'s.
-#
-# A `StateWriter` looks for its cluster when it is made, which takes some milliseconds. No promotion waits for that: it
-# is made off the loop, and what is ordered meanwhile waits here.
-
 # Seconds for which tombstones gather: two records of each small version, each of which wakes all who read the logs.
 _TIDY_SECONDS = 0.5
 
@@ -75,7 +71,7 @@ _NOTHING: Any = _Nothing()
 
 
 class VersionWriter:
-    """Writes the versions of one epoch. All methods are the loop's."""
+    """Writes the versions of one epoch: from the core's orders to a `StateWriter`'s. All methods are the loop's."""
 
     def __init__(
         self,
@@ -85,11 +81,10 @@ class VersionWriter:
         history: Callable[[], History],
         completed: Callable[[Version], None],
         figures: StateFigures | None,
-        crashed: Callable[[BaseException], None],
         logs: bool,
         release: Callable[[Captured], None],
     ) -> None:
-        """`make` makes the writer, off the loop, from what it calls for each complete version.
+        """`make` makes the writer from what it calls for each complete version.
 
         `history`: of the shard, as the logs have it; it has this epoch's base. `completed` is called on the loop.
         `logs`: versions without a copy name the chunks of the newest copy again (`spillway.checkpoint.modes`);
@@ -98,32 +93,14 @@ class VersionWriter:
         self._claimant = claimant
         self._history = history
         self._done = completed
-        self._crashed = crashed
         self._figures = figures
-        self._writer: StateWriter | None = None
-        self._waiting: list[Callable[[StateWriter], object]] = []
         self._durable: Version | None = None
         self._tidying: asyncio.TimerHandle | None = None
         self._logs = logs
         self._copy: Captured = _NOTHING
         self._let_go: list[Captured] = []  # of a mode that logs: copies that no version will name any more
         self._release = release
-        self._closed = False
-        self._making = asyncio.get_running_loop().create_task(self._make(make))
-
-    async def _make(self, make: Callable[[Callable[[Manifest], object]], StateWriter]) -> None:
-        try:
-            writer = await asyncio.to_thread(make, self._completed)
-        except Exception as error:  # noqa: BLE001 - whatever it is, no version would ever be durable
-            self._crashed(error)
-            return
-        if self._closed:
-            await asyncio.to_thread(writer.close)
-            return
-        self._writer = writer
-        for order in self._waiting:
-            order(writer)
-        self._waiting.clear()
+        self._writer: StateWriter | None = make(self._completed)  # None once this is closed
 
     @property
     def acked_bytes(self) -> int:
@@ -143,29 +120,27 @@ class VersionWriter:
             if self._logs and self._copy is not _NOTHING:
                 self._let_go.append(self._copy)
             self._copy = order.what
-        copy = self._copy
-        self._tell(lambda writer: writer.write(copy, manifest, **pieces))
+        if self._writer is not None:
+            self._writer.write(self._copy, manifest, **pieces)
 
     def seal(self, version: Version) -> None:
-        self._tell(lambda writer: writer.outputs_acked(version))
+        if self._writer is not None:
+            self._writer.outputs_acked(version)
 
     def durable(self, version: Version) -> None:
         """Note the newest durable version of this epoch: what is older may be tombstoned, and is before long."""
         if self._durable is None or version.n > self._durable.n:
             self._durable = version
-            if self._tidying is None and not self._closed:
+            if self._tidying is None and self._writer is not None:
                 self._tidying = asyncio.get_running_loop().call_later(_TIDY_SECONDS, self._tidy)
 
     def _tidy(self) -> None:
         self._tidying = None
-        version, history = self._durable, self._history()
-        if version is not None:
-            self._tell(lambda writer: writer.durable(version, history))
+        if self._durable is not None and self._writer is not None:
+            self._writer.durable(self._durable, self._history())
 
     def close(self) -> None:
-        self._closed = True
         self._done = _nothing  # figures are asked of a closed writer, too, and its reign must not be kept for them
-        self._waiting.clear()
         if self._tidying is not None:
             self._tidying.cancel()
         writer, self._writer = self._writer, None
@@ -173,7 +148,7 @@ class VersionWriter:
             asyncio.get_running_loop().run_in_executor(None, writer.close)
 
     def _completed(self, manifest: Manifest) -> None:
-        if self._closed:
+        if self._writer is None:
             return
         if self._figures is not None:
             self._figures.written += manifest.written_bytes
@@ -181,14 +156,6 @@ class VersionWriter:
         for copy in let_go:
             self._release(copy)
         self._done(manifest.version)
-
-    def _tell(self, order: Callable[[StateWriter], object]) -> None:
-        if self._closed:
-            return
-        if self._writer is None:
-            self._waiting.append(order)
-        else:
-            order(self._writer)
 
 
 _SPARE_AFTER = 2.0  # seconds from a reign's beginning to the making of the next one's connection: first things first
@@ -220,7 +187,6 @@ class Reigns:
 
     async def refuse_unfit(self, entries: Sequence[Entry]) -> None:
         """Raise UnfitStateError where the model cannot go on from a state of these entries."""
-        looked: asyncio.Future[None] = self._loop.create_future()
         name = f"stage {self._place[0]!r}: model {self._config.spec.model!r}"
 
         def look() -> ModelError | None:
@@ -230,21 +196,15 @@ class Reigns:
                 return error
             return None
 
-        def tell(error: ModelError | None) -> None:
-            if error is None:
-                looked.set_result(None)
-            else:
-                looked.set_exception(error)
-
-        self._means.models.submit(look, tell)
-        await looked
+        error = await self._means.models.call(look)
+        if error is not None:
+            raise error
 
     async def machine(self, topic: str, state: Any, version: Version, contents: Contents) -> Machine:
         """Make a machine with the state of a version (None: the first one), on the model's thread.
 
         Where the version has batches that its chunks do not have, they are computed again; `topic` is the input's.
         """
-        made: asyncio.Future[Machine] = self._loop.create_future()
         model, place, means = self._model, f"stage {self._place[0]!r}", self._means
         batches: tuple[Batch, ...] = contents.batches[len(contents.batches) - contents.later :]
         settings = self._config.settings.confluent()
@@ -263,12 +223,7 @@ class Reigns:
                 log.info("%s: computed %d requests again in %.3f s", self._name, count, time.monotonic() - began)
             return machine
 
-        def hand_over(machine: Machine) -> None:
-            if not made.done():  # whoever waited may have been overtaken
-                made.set_result(machine)
-
-        means.models.submit(make, hand_over)
-        return await made
+        return await means.models.call(make)
 
     def begin(
         self,
@@ -293,14 +248,13 @@ class Reigns:
             primary.completed(version)
 
         writer = VersionWriter(
-            self._writer(epoch, base, copies, retention),
+            partial(self._writer, epoch, base, copies, retention),
             claimant=self._name,
             history=lambda: self._logs.log(self._place).history,
             completed=completed,
             figures=self._means.metrics.state,
             logs=self._mode.logs,
             release=lambda copy: self._means.copies.submit(copy.release, _nothing),
-            crashed=self._means.crashed,
         )
         if self._means.metrics.state is not None:
             self._means.metrics.state.sent = lambda: writer.acked_bytes
@@ -328,29 +282,29 @@ class Reigns:
         return build_stateful_core(config, reign=reign, logs=self._logs)
 
     def _writer(
-        self, epoch: int, base: Version, copies: Copies, retention: Retention
-    ) -> Callable[[Callable[[Manifest], object]], StateWriter]:
-        named, present = copies.named, copies.present
+        self,
+        epoch: int,
+        base: Version,
+        copies: Copies,
+        retention: Retention,
+        completed: Callable[[Manifest], object],
+    ) -> StateWriter:
         kind = TransactingWriter if self._mode.transacts else StateWriter
         spare, self._spare = self._spare, None
         self._loop.call_later(_SPARE_AFTER, self._connect_ahead)
-
-        def make(completed: Callable[[Manifest], object]) -> StateWriter:
-            return kind(
-                self._config.settings,
-                self._config.pipeline.spec.name,
-                self._place,
-                epoch,
-                self._loop.call_soon_threadsafe,
-                completed,
-                self._means.crashed,
-                retention=retention,
-                present=present,
-                base=(base, named),
-                sending=spare,
-            )
-
-        return make
+        return kind(
+            self._config.settings,
+            self._config.pipeline.spec.name,
+            self._place,
+            epoch,
+            self._loop.call_soon_threadsafe,
+            completed,
+            self._means.crashed,
+            retention=retention,
+            present=copies.present,
+            base=(base, copies.named),
+            sending=spare,
+        )
 
     def _connect_ahead(self) -> None:
         if not self._mode.transacts and self._spare is None:

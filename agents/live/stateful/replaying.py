@@ -8,18 +8,18 @@ another state than the one whose outputs have left; that is what this mode promi
 from __future__ import annotations
 
 import logging
+from contextlib import closing
 from functools import partial
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from spillway.agents.core.request import Request
-from spillway.agents.live.spans import read_spans
+from spillway.agents.live.spans import SpanReader
 from spillway.agents.models.raised import words_of
 from spillway.agents.models.stateful import Machine
 from spillway.agents.run.emission import about
 from spillway.agents.run.intake import PoisonError
 from spillway.lineage.errors import CheckpointError
-from spillway.lineage.ports import Bounds
 from spillway.producers.kafka.records import record_of
 
 if TYPE_CHECKING:
@@ -34,24 +34,14 @@ if TYPE_CHECKING:
     from spillway.lineage.replication import Batch, InputRecord
 
 log = logging.getLogger(__name__)
-
-
 _WITHIN = 120.0
 
 
-def read_taken(settings: Mapping[str, Any], topic: str, batches: Iterable[Batch]) -> dict[tuple[int, int], Any]:
+def read_taken(settings: Mapping[str, Any], topic: str, batches: Iterable[Batch]) -> dict[tuple[int, int], Record]:
     """Read the input records of batches, by partition and offset. `settings` are confluent-kafka's; it blocks."""
-    wanted = {(record.partition, record.offset) for batch in batches for record in batch.taken}
-    spans: dict[int, Bounds] = {}
-    for partition in {partition for partition, _ in wanted}:
-        offsets = [offset for of, offset in wanted if of == partition]
-        spans[partition] = Bounds(min(offsets), max(offsets) + 1)
-    found = {}
-    for message in read_spans(settings, topic, spans, _WITHIN):
-        place = (message.partition(), message.offset())
-        if place in wanted:
-            found[place] = record_of(message)
-    return found
+    with closing(SpanReader(settings, topic)) as reader:
+        found = reader.records(((one.partition, one.offset) for batch in batches for one in batch.taken), _WITHIN)
+    return {place: record_of(message) for place, message in found.items()}
 
 
 def replay(

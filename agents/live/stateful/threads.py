@@ -5,16 +5,19 @@ A job says what to run there and what to call on the loop with what came out; a 
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from spillway.agents.models.execution import Instances
 
 if TYPE_CHECKING:
-    import asyncio
     from collections.abc import Callable
 
     from spillway.agents.models.execution import Runner
+
+_T = TypeVar("_T")
 
 
 @dataclass(slots=True)
@@ -38,9 +41,21 @@ class Thread:
         """Run `run` after what was submitted before; `done` is called on the loop with what it returned."""
         self._instances.submit(0, Job(run, done))
 
+    async def call(self, run: Callable[[], _T]) -> _T:
+        """Return what `run` returns, after what was submitted before."""
+        given: asyncio.Future[_T] = asyncio.get_running_loop().create_future()
+        self.submit(run, partial(hand_over, given))
+        return await given
+
     def close(self, timeout: float) -> bool:
         """End the thread once it has done what it was given; False if it still runs after `timeout` seconds."""
         return self._instances.close(timeout)
+
+
+def hand_over(given: asyncio.Future[_T], result: _T) -> None:
+    """Set a future's result, unless whoever waited for it has been overtaken."""
+    if not given.done():
+        given.set_result(result)
 
 
 def _run(_instance: int, job: Job) -> Any:

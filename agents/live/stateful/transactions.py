@@ -150,8 +150,6 @@ def take_over(settings: ClientSettings, topic: str, partition: int, epoch: int) 
 class TransactingWriter(StateWriter):
     """A state writer whose versions are transactions."""
 
-    _sending: Any
-
     def _connect(self, settings: ClientSettings, _room: int, _delivery: float) -> Any:
         return TransactionalSending(settings, self._state, transactional_id(self._state, self._partition, self._epoch))
 

@@ -5,7 +5,7 @@ all the time.
 
 Two threads, so that neither a loop nor a state that is being written holds a beat up: one sends a beat every 100 ms, by
 a producer of its own, and sleeps in between; the other, with a consumer of its own, reads the topic from its end. What
-is posted, by whichever of `Hearer`'s calls, is what `spillway.checkpoint.leases.Emission` and
+is posted, by whichever of the hearer's calls, is what `spillway.checkpoint.leases.Emission` and
 `spillway.checkpoint.silence.Watch` want:
 
 * `sent`: a beat is about to be handed over; the time was taken before that, and this is posted before what comes back.
@@ -23,7 +23,7 @@ from __future__ import annotations
 import logging
 import time
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from confluent_kafka import OFFSET_END, KafkaException, Producer, TopicPartition
 
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from spillway.agents.live.states.worker import Post
-    from spillway.lineage.errors import SpillwayError
+    from spillway.agents.run.shard_roles import RoleDriver
     from spillway.lineage.marks import Place, Version
     from spillway.producers.connection import ClientSettings
 
@@ -87,22 +87,6 @@ class Standing(NamedTuple):
     version: Version = INITIAL
 
 
-class Hearer(Protocol):
-    """Who is told. All calls come through `post`."""
-
-    def sent(self, at: float, sequence: int) -> None:
-        """Note that a beat is handed over to be sent."""
-
-    def heard(self, beat: Beat, at: float) -> None:
-        """Note a beat that was read."""
-
-    def reported(self, report: Report) -> None:
-        """Note that members have ended."""
-
-    def failed(self, error: SpillwayError) -> None:
-        """Note that no more beats are sent, or heard."""
-
-
 class Beats:
     """The heart of one member. It beats from the start; `close` ends it."""
 
@@ -113,18 +97,16 @@ class Beats:
         place: Place,
         member: str,
         standing: Standing,
-        hearer: Hearer,
+        hearer: RoleDriver,
         post: Post,
         *,
         stirred: Callable[[], object] = bool,
-        every: float = BEAT_SECONDS,
     ) -> None:
-        """`stirred` is posted when somebody has claimed a shard or asked for one."""
+        """All calls of `hearer` come through `post`, as does `stirred`: somebody claims a shard, or asks for one."""
         self._settings = settings
         self._topic, self._control = beat_topic(pipeline), control(pipeline)
         self._stirred = stirred
         self._place, self._member, self._hearer = place, member, hearer
-        self._every = every
         self._prefix = _key(place) + b"/"
         self._decoder = ReplicationDecoder()
         self.standing = standing  # replaced by its owner as it changes; whole, so that no lock is needed
@@ -159,7 +141,7 @@ class Beats:
             )
             mouth.say(self._prefix + self._member.encode(), encode(beat))
             crash_points.at("after-renewal")
-            due = max(due + self._every, at)  # one that is late is not made up for
+            due = max(due + BEAT_SECONDS, at)  # one that is late is not made up for
 
     def _receive(self) -> None:
         reader = Reader(self._settings, _CONSUMER)

@@ -46,12 +46,10 @@ class Sending:
         *,
         room: int = ROOM_BYTES,
         delivery: float = DELIVERY_SECONDS,
-        largest: int = STATE_BYTES,
         also: Sequence[str] = (),
     ) -> None:
         """`topic` is one that must be there, `also` more to be ready for.
 
-        `largest`: what the topics take (max.message.bytes), which is of a batch.
         Raises BrokerError where the cluster cannot be reached.
         """
         self.in_flight = 0  # records
@@ -67,10 +65,10 @@ class Sending:
                 "linger.ms": 0,
                 "acks": "all",
                 "compression.type": "none",
-                "message.max.bytes": largest,
+                "message.max.bytes": STATE_BYTES,  # what the topics take, which is of a batch
                 "message.timeout.ms": int(delivery * 1_000),
                 "queue.buffering.max.kbytes": max(1, 2 * room >> 10),
-                "batch.size": largest,
+                "batch.size": STATE_BYTES,
                 "socket.nagle.disable": True,
             },
             self._fatal,

@@ -82,7 +82,7 @@ class StateWriter:
 
         `present`: the chunk keys that the partition holds. `base`: what the epoch starts from and the chunks that it
         names, to be kept for operators. `room`: bytes in flight. `sending`: a connection that was made ahead, by
-        `connect`; a new one has no producer id for up to half a second. Raises BrokerError where there is no cluster.
+        `connect`; a new one, which the thread makes, has no producer id for up to half a second.
         """
         self._versions, self._state = versions(pipeline, place[0]), state(pipeline, place[0])
         self._partition = place[1]
@@ -98,7 +98,8 @@ class StateWriter:
         self._writing: Version | None = None
         self._nudge = threading.Event()
         self._jobs: queue.SimpleQueue[Callable[[], object]] = queue.SimpleQueue()
-        self._sending = sending if sending is not None else self._connect(settings, room, delivery)
+        self._where = settings, room, delivery
+        self._sending: Any = sending  # None until the thread has connected
         self._worker = Worker("state-writer", self._run, post, on_failed)
         self._worker.start()
 
@@ -113,7 +114,7 @@ class StateWriter:
 
     @property
     def acked_bytes(self) -> int:
-        return self._sending.acked_bytes
+        return 0 if self._sending is None else int(self._sending.acked_bytes)
 
     def write(self, captured: Captured, manifest: Manifest, **pieces: Any) -> None:
         """Begin to write `manifest.version`; `manifest` has what `seal` does not fill in, `pieces` are `describe`'s.
@@ -144,6 +145,8 @@ class StateWriter:
         self._worker.join()
 
     def _run(self) -> None:
+        if self._sending is None:
+            self._sending = self._connect(*self._where)
         try:
             while not self._worker.stopped:
                 self._next()()
@@ -154,7 +157,7 @@ class StateWriter:
         try:
             return self._jobs.get(block=not self._sending.in_flight)
         except queue.Empty:
-            return self._sending.serve
+            return self._sending.serve  # type: ignore[no-any-return]
 
     def _write(self, captured: Captured, manifest: Manifest, pieces: dict[str, Any]) -> None:
         writing = self._chunks.write(manifest.version, captured)

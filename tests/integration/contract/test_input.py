@@ -3,6 +3,7 @@
 import asyncio
 
 from spillway.lineage.ports import Commit, Outgoing
+from tests.followed import caught_up
 
 
 class Owner:
@@ -182,7 +183,7 @@ def test_what_is_sent_is_stored_in_order_and_told_of(world, unique_name):
         await output.close()
         log = await world.log()
         for partition in range(2):
-            await log.follow((unique_name, partition), 0, came.extend).caught_up()
+            await caught_up(log.follow((unique_name, partition), 0, came.extend))
         await log.close()
 
     world.run(main)

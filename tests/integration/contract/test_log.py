@@ -1,9 +1,7 @@
 """What `Log` promises, in memory and on Kafka."""
 
-import pytest
-
-from spillway.lineage.errors import BrokerError
 from spillway.lineage.ports import Since
+from tests.followed import caught_up
 
 
 def values(records):
@@ -19,15 +17,15 @@ def test_a_log_is_read_from_an_offset_to_its_end_and_then_followed(world, unique
         await world.write(unique_name, 0, b"0", b"1", b"2")
         log = await world.log()
         following = log.follow((unique_name, 0), 1, came.extend)
-        assert await following.caught_up() == 3
+        assert await caught_up(following) == 3
         assert (values(came), following.position) == ([b"1", b"2"], 3)
         await world.write(unique_name, 0, b"3")
         await world.until(lambda: len(came) == 3)
-        assert await following.caught_up() == 4
+        assert await caught_up(following) == 4
         following.stop()
         await world.write(unique_name, 0, b"4")
         other = log.follow((unique_name, 0), None, lambda _records: None)
-        await other.caught_up()
+        await caught_up(other)
         await log.close()
 
     world.run(main)
@@ -35,23 +33,14 @@ def test_a_log_is_read_from_an_offset_to_its_end_and_then_followed(world, unique
     assert [(one.topic, one.partition, one.offset, one.key) for one in came][:1] == [(unique_name, 0, 1, b"k")]
 
 
-def test_an_empty_log_is_caught_up_with_at_once_and_an_end_is_never_passed(world, unique_name):
-    came = []
-
+def test_an_empty_log_is_caught_up_with_at_once(world, unique_name):
     async def main(world):
-        came.clear()
-        await world.create(unique_name, 2)
+        await world.create(unique_name, 1)
         log = await world.log()
-        assert await log.follow((unique_name, 0), None, came.extend).caught_up() == 0
-        await world.write(unique_name, 1, *(b"%d" % number for number in range(10)))
-        following = log.follow((unique_name, 1), 0, came.extend, end=4)
-        assert await following.caught_up() == 4
-        await world.write(unique_name, 1, b"10")
-        await log.follow((unique_name, 0), None, came.extend).caught_up()
+        assert await caught_up(log.follow((unique_name, 0), None, print)) == 0
         await log.close()
 
     world.run(main)
-    assert values(came) == [b"0", b"1", b"2", b"3"]
 
 
 def test_a_long_log_is_read_whole_beside_others_that_go_on(world, unique_name):
@@ -67,8 +56,8 @@ def test_a_long_log_is_read_whole_beside_others_that_go_on(world, unique_name):
         other = log.follow((unique_name, 1), 0, short.extend)
         await world.write(unique_name, 1, b"news")
         await world.until(lambda: short)
-        assert await replay.caught_up() == 3_000
-        assert await other.caught_up() == 1
+        assert await caught_up(replay) == 3_000
+        assert await caught_up(other) == 1
         await log.close()
 
     world.run(main)
@@ -77,10 +66,11 @@ def test_a_long_log_is_read_whole_beside_others_that_go_on(world, unique_name):
 
 
 def test_what_a_log_lacks_is_told_of(world, unique_name):
-    cuts = []
+    cuts, said = [], []
 
     async def main(world):
         cuts.clear()
+        said.clear()
         await world.create(unique_name, 1)
         await world.write(unique_name, 0, b"0", b"1", b"2")
         await world.delete_before(unique_name, 0, 2)
@@ -88,10 +78,11 @@ def test_what_a_log_lacks_is_told_of(world, unique_name):
         log.follow((unique_name, 0), 0, cuts.extend, cut=cuts.append)
         await world.until(lambda: cuts)
         assert cuts == [(2, 3)]
-        with pytest.raises(BrokerError, match=r"\[0\] has offsets 2 to 3, not 0"):
-            await log.follow((unique_name, 0), 0, cuts.extend).caught_up()
+        log.follow((unique_name, 0), 0, cuts.extend, trouble=said.append)
+        await world.until(lambda: said)
+        assert str(said[0]) == f"{unique_name}[0] has offsets 2 to 3, not 0"
         came = []
-        await log.follow((unique_name, 0), None, came.extend).caught_up()
+        await caught_up(log.follow((unique_name, 0), None, came.extend))
         assert values(came) == [b"2"]
         await log.close()
 
@@ -108,12 +99,12 @@ def test_a_partition_that_is_followed_twice_comes_twice_and_one_that_is_stopped_
         await world.write(unique_name, 0, b"0", b"1")
         log, slot = await world.log(), (unique_name, 0)
         following = log.follow(slot, 0, first.extend)
-        await following.caught_up()
-        await log.follow(slot, 1, second.extend).caught_up()
+        await caught_up(following)
+        await caught_up(log.follow(slot, 1, second.extend))
         await world.write(unique_name, 0, b"2")
         await world.until(lambda: len(first) == 3 and len(second) == 2)
         following.stop()
-        await log.follow(slot, None, third.extend).caught_up()
+        await caught_up(log.follow(slot, None, third.extend))
         await log.close()
 
     world.run(main)
@@ -129,11 +120,11 @@ def test_what_was_written_since_a_time_is_read(world, unique_name):
         await world.create(unique_name, 2)
         await world.write(unique_name, 0, b"0", b"1")
         log, slot = await world.log(), (unique_name, 0)
-        await log.follow(slot, None, came.extend).caught_up()
+        await caught_up(log.follow(slot, None, came.extend))
         since = log.follow(slot, Since(came[1].timestamp / 1000), came.extend)
-        assert await since.caught_up() == 2
+        assert await caught_up(since) == 2
         later = log.follow((unique_name, 1), Since(came[1].timestamp / 1000 + 1e6), came.extend)
-        assert await later.caught_up() == 0
+        assert await caught_up(later) == 0
         await world.write(unique_name, 1, b"2")
         await world.until(lambda: came[-1].value == b"2")
         await log.close()
@@ -151,9 +142,9 @@ def test_a_partition_that_is_paused_is_read_when_it_is_resumed(world, unique_nam
         await world.create(unique_name, 2)
         log = await world.log()
         following = log.follow((unique_name, 0), None, came.extend)
-        await following.caught_up()
+        await caught_up(following)
         following.pause()
-        await log.follow((unique_name, 1), None, came.extend).caught_up()
+        await caught_up(log.follow((unique_name, 1), None, came.extend))
         await world.write(unique_name, 0, b"0", b"1")
         read = []
         following.when_read(read.append)

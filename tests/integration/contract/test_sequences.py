@@ -6,6 +6,7 @@ from random import Random
 import pytest
 
 from spillway.lineage.ports import Commit
+from tests.followed import caught_up
 from tests.mock_cluster import available
 
 from .test_input import Owner
@@ -32,7 +33,7 @@ class LogSequence:
         self.log = await self.world.log()
         seen = []
         for _ in range(STEPS):
-            name = self.random.choice(["write", "write", "follow", "follow", "stop", "delete", "end"])
+            name = self.random.choice(["write", "write", "follow", "follow", "stop", "delete"])
             partition = self.random.randrange(PARTITIONS)
             await getattr(self, name)(partition)
             seen.append((name, partition, await self.settled()))
@@ -42,7 +43,7 @@ class LogSequence:
     async def settled(self):
         """Return what has come when all that is followed is caught up with."""
         for following in list(self.following.values()):
-            await following.caught_up()
+            await caught_up(following)
         return {p: len(came) for p, came in self.came.items()}, list(self.cuts), dict(self.positions())
 
     def positions(self):
@@ -55,18 +56,15 @@ class LogSequence:
 
     async def follow(self, partition):
         start = self.random.randint(0, self.written[partition])
-        self.begin(partition, self.random.choice([None, start]), None)
+        self.begin(partition, self.random.choice([None, start]))
 
-    async def end(self, partition):
-        self.begin(partition, None, self.random.randint(0, self.written[partition] + 2))
-
-    def begin(self, partition, start, end):
+    def begin(self, partition, start):
         if partition in self.following:
             self.following[partition].stop()
         self.came[partition].clear()
         slot = self.topic, partition
         self.following[partition] = self.log.follow(
-            slot, start, self.came[partition].extend, end=end, cut=lambda bounds: self.cut(partition, bounds)
+            slot, start, self.came[partition].extend, cut=lambda bounds: self.cut(partition, bounds)
         )
 
     def cut(self, partition, bounds):
@@ -81,7 +79,7 @@ class LogSequence:
         if partition not in self.following:  # whether a reader was past it already is a matter of time
             await self.world.delete_before(self.topic, partition, self.random.randint(0, self.written[partition]))
             start = self.random.choice([None, self.written[partition]])
-            self.begin(partition, start, None)
+            self.begin(partition, start)
 
 
 class WholeLogSequence(LogSequence):

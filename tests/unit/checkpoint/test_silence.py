@@ -44,7 +44,6 @@ def test_silence_counts_only_while_probes_come_back():
     assert not clock.probe(sent=0.1)
     clock.watch.heard(clock.now, "m1")
     assert clock.go_on(3.0, beats=True) is None
-    assert clock.watch.stalls >= 1
 
 
 def test_a_reader_that_lags_hears_its_probes_late_and_suspects_nobody():

@@ -148,7 +148,7 @@ async def promoted(mode: str) -> None:
     await asyncio.get_running_loop().run_in_executor(None, lambda: None)
     await asyncio.get_running_loop().shutdown_default_executor()  # the connection is made, or has failed
     copies = SimpleNamespace(named=frozenset(), present=frozenset())
-    reigns._writer(1, "base", copies, "retention")(print)
+    reigns._writer(1, "base", copies, "retention", print)
 
 
 def test_a_reign_finds_its_connection_made(monkeypatch):

@@ -37,19 +37,16 @@ class Log:
         pass
 
 
-async def made(log, *, logs=False, completed=lambda _version: None):
-    writer = VersionWriter(
+def made(log, *, logs=False, completed=lambda _version: None):
+    return VersionWriter(
         lambda _completed: log,
         claimant="me",
         history=lambda: SimpleNamespace(links=()),
         completed=completed,
         figures=None,
-        crashed=pytest.fail,
         logs=logs,
         release=lambda _copy: None,
     )
-    await writer._making
-    return writer
 
 
 def test_a_closed_writer_keeps_nothing_of_its_reign():
@@ -60,7 +57,7 @@ def test_a_closed_writer_keeps_nothing_of_its_reign():
     async def told():
         reign = Reign()
         gone = weakref.ref(reign)
-        writer = await made(Log(), completed=reign.completed)
+        writer = made(Log(), completed=reign.completed)
         del reign
         writer.close()
         return gone(), writer.acked_bytes
@@ -71,7 +68,7 @@ def test_a_closed_writer_keeps_nothing_of_its_reign():
 def test_tombstones_of_many_versions_go_together(monkeypatch):
     async def told():
         log = Log()
-        writer = await made(log)
+        writer = made(log)
         for n in (1, 2, 3):
             writer.durable(Version(1, n))
         assert log.durables == []
@@ -88,7 +85,7 @@ def test_tombstones_of_many_versions_go_together(monkeypatch):
 def test_a_reign_that_has_ended_tombstones_nothing(monkeypatch):
     async def told():
         log = Log()
-        writer = await made(log)
+        writer = made(log)
         writer.durable(Version(1, 1))
         writer.close()
         writer.durable(Version(1, 2))
@@ -104,7 +101,7 @@ def test_a_reign_that_has_ended_tombstones_nothing(monkeypatch):
 def test_a_version_before_the_first_copy_fits_into_its_topic_however_much_it_logs(requests):
     async def told():
         log = Log()
-        writer = await made(log, logs=True)
+        writer = made(log, logs=True)
         taken = tuple(InputRecord(f"query-{number}", 0, number) for number in range(requests))
         writer.write(Write(Version(1, 1), None, 0, (), (Batch(1, taken),), ()), ())
         writer.close()
