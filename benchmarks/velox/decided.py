@@ -60,7 +60,7 @@ def switches(count: int) -> Table:
             found = [f"{100 * n / len(made):.1f}" for n in (sum(taken for taken, *_ in made), waits)]
             rows.append([f"{users} x {each}", f"{wrong[0]:g}, {wrong[1]:g}", f"{gain:.1f}", str(len(made)), *found])
     return Table(
-        "Switches to retrained features, level .01",
+        "Switches to retrained features, level .02",
         ("users x ratings", "variance of errors, old and new", "less loss, %", "retrainings", "switch, %", "wait, %"),
         rows,
         ("Both tables are the true features with errors of their own; the variance is that of scores, in noise's.",),

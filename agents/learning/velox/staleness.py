@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from spillway.agents.learning.velox.weights import Vector
 
-LEVEL: Final = 0.01  # how often features that are no better may be switched to
+LEVEL: Final = 0.02  # how often features that are no better may be switched to
 NONE: Final = (0.0, 0.0, 0.0, 0.0)  # a tally: count, sum, recent mean, mean of the first window
 _OF_USER: Final = 10  # a user's window is that part of all users'
 _LEAST: Final = 10
