@@ -22,8 +22,7 @@ from spillway.agents.supervise.registry import entries
 from spillway.agents.supervise.scrape import scrape
 from spillway.lineage.errors import SpillwayError
 from spillway.lineage.metric_names import OVERHEAD_SECONDS
-from spillway.producers.load import generated
-from spillway.producers.load.generator import Pace, run_load
+from spillway.producers.load.generator import Pace, generated, run_load
 from spillway.producers.load.payloads import signature_payload
 from spillway.producers.report import Report
 from spillway.topology.load import load

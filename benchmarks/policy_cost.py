@@ -29,7 +29,7 @@ from spillway.agents.models.loading import load_policy
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from spillway.agents.core.policies import Selection
+    from spillway.agents.core.policies.selection import Selection
     from spillway.agents.core.policy import Policy
 
 RATE = 1_000.0  # requests a second

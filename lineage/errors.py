@@ -8,6 +8,8 @@ from spillway.lineage import reasons
 
 _EXTRAS = {
     "torch": "torch",
+    "onnxruntime": "onnx",
+    **dict.fromkeys(("sklearn", "skops", "joblib"), "sklearn"),
     **dict.fromkeys(("grpc", "google"), "grpc"),
     **dict.fromkeys(
         (

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final, Self
 from confluent_kafka import KafkaError, KafkaException
 
 from spillway.lineage.errors import BrokerError
+from spillway.producers.closing import Closing
 from spillway.producers.cluster import idempotent_producer
 from spillway.producers.kafka.log import KafkaLog
 
@@ -28,7 +29,7 @@ log = logging.getLogger(__name__)
 READ_SECONDS: Final = 5.0  # for a read to the end
 
 
-class Table:
+class Table(Closing):
     """Follows one topic from `start` to `close`. A context, which does both.
 
     `changed(key, value)` is called with each record that changes the table, None for a key that is gone; on the log's
@@ -72,9 +73,6 @@ class Table:
 
     def __enter__(self) -> Self:
         return self.start()
-
-    def __exit__(self, *_exception: object) -> None:
-        self.close()
 
     @property
     def stale(self) -> bool:
@@ -187,6 +185,23 @@ class Table:
         else:
             self._rows[key], self._partition_of[key] = value, partition
         self._changed(key, value)
+
+
+class TableView(Closing):
+    """What the records of a table come to, which is followed while the context is open. A subclass makes the table."""
+
+    _table: Table
+
+    @property
+    def stale(self) -> bool:
+        return self._table.stale
+
+    def __enter__(self) -> Self:
+        self._table.start()
+        return self
+
+    def close(self) -> None:
+        self._table.close()
 
 
 def write(settings: ClientSettings, topic: str, rows: Mapping[bytes, bytes | None], timeout: float = 30.0) -> None:

@@ -6,17 +6,19 @@ from typing import TYPE_CHECKING, Any
 
 from spillway.agents.models.loading import load_stateful_model
 from spillway.agents.models.state import fingerprint
-from spillway.agents.models.stateful import Run, check_model, run
+from spillway.agents.models.stateful import check_model
 from spillway.checkpoint.assembly import assemble
 from spillway.checkpoint.manifests import version_digest
 from spillway.lineage.marks import INITIAL, Version
 from tests.state_messages import print_of
+from tests.state_runs import run
 
 if TYPE_CHECKING:
     from spillway.lineage.marks import Place
     from spillway.lineage.replication import Batch
     from tests.state_history import Histories
     from tests.state_messages import Messages
+    from tests.state_runs import Run
 
 
 def state_problems(place: Place, histories: Histories, messages: Messages, *, random: bool) -> list[str]:

@@ -24,14 +24,12 @@ A file may also say what the stages' models take on other kinds of hardware, for
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, Self
 
-import yaml
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
-from spillway.topology.reading.models import read_model, write_whole
-from spillway.topology.sections import Count, Size  # noqa: TC001 - pydantic reads them
+from spillway.topology.reading.models import read_model, write_yaml
+from spillway.topology.sections import Count, Section, Size
 from spillway.topology.spec import EmulatedSpec
 
 if TYPE_CHECKING:
@@ -40,16 +38,10 @@ if TYPE_CHECKING:
 
 VERSION: Final = 1
 _VERSION_KEY: Final = "spillway-profile"
-_DIGITS: Final = 6  # of a duration: more says nothing
-_NUMBER_LIKE: Final = re.compile(r"[-+.]?[0-9]")
 _HEADER: Final = "# Written by `spillway plan profile`; run it again to renew this file. Durations are seconds.\n"
 
 
-class _Told(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class Conditions(_Told):
+class Conditions(Section):
     """What was measured, and on what. Hashes are of text and bytes; None where there was nothing to hash or to know."""
 
     model: str
@@ -92,7 +84,7 @@ _CHANGES: Final = {
 }
 
 
-class Measured(_Told):
+class Measured(Section):
     """One batch size: seconds at the median and the 95th percentile of `runs`, and bytes at the peak."""
 
     p50: Annotated[float, Field(gt=0, allow_inf_nan=False)]
@@ -105,7 +97,7 @@ def _sorted(batches: Any) -> Any:
     return dict(sorted(batches.items())) if isinstance(batches, dict) else batches
 
 
-class StageProfile(_Told):
+class StageProfile(Section):
     """One stage's durations by batch size, and the conditions under which they were measured."""
 
     measured: Conditions
@@ -143,7 +135,7 @@ class HardwareProfile(EmulatedSpec):
         return self.most if self.table is None else max(self.table)
 
 
-class ProfileFile(_Told):
+class ProfileFile(Section):
     """All that a profile file holds."""
 
     version: Annotated[Literal[1], Field(alias=_VERSION_KEY)]
@@ -171,27 +163,10 @@ def write_profiles(
     told = {name: profile.model_dump(exclude_none=True) for name, profile in profiles.items()}
     for name, stage in told.items():
         stage["measured"] = profiles[name].measured.model_dump()
-        for found in stage["batches"].values():
-            found["p50"], found["p95"] = (float(f"{found[key]:.{_DIGITS}g}") for key in ("p50", "p95"))
     file: dict[str, Any] = {_VERSION_KEY: VERSION, "stages": told}
     if hardware:
         file["hardware"] = {
             kind: {name: each.model_dump(exclude_defaults=True) for name, each in stages.items()}
             for kind, stages in hardware.items()
         }
-    text = _HEADER + yaml.dump(file, Dumper=_Dumper, sort_keys=False, width=120)
-    write_whole(path, text, "profile file")
-
-
-class _Dumper(yaml.SafeDumper):
-    """One line per batch size; text that begins like a number in quotes, whatever PyYAML takes it for."""
-
-    def represent_str(self, data: str) -> yaml.ScalarNode:
-        return self.represent_scalar("tag:yaml.org,2002:str", data, style='"' if _NUMBER_LIKE.match(data) else None)
-
-    def represent_mapping(self, tag: str, mapping: Any, flow_style: bool | None = None) -> yaml.MappingNode:  # noqa: FBT001 - PyYAML's signature
-        flow = "p50" in mapping if isinstance(mapping, dict) else flow_style
-        return super().represent_mapping(tag, mapping, flow_style=flow)
-
-
-_Dumper.add_representer(str, _Dumper.represent_str)
+    write_yaml(path, file, "profile file", _HEADER)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from spillway.agents.core.policies import POLICIES, reference_in, selected
-from spillway.agents.learning.chosen import check_loss, check_selection
+from spillway.agents.core.policies import POLICIES, selected
+from spillway.agents.core.policies.selection import reference_in
+from spillway.agents.learning.chosen import loss_of, selection_of
 from spillway.agents.models.loading import load_policy
 from spillway.agents.profiling.conditions import stale_profiles
 from spillway.lineage.errors import SpillwayError
@@ -76,10 +78,16 @@ def require_policies(pipeline: Pipeline, instead: str | None) -> None:
 def ensemble_findings(pipeline: Pipeline, *, imports: bool = False) -> Iterator[Finding]:
     """What is wrong with selections and losses; with `imports` those of the user's are looked up, too."""
     for number, stage in enumerate(pipeline.spec.stages):
-        for field, check in (("selection", check_selection), ("loss", check_loss)):
+        if stage.ensemble is None:
+            continue
+        selection, loss = stage.ensemble.selection, stage.ensemble.loss
+        for field, name, check in (
+            ("selection", selection["name"], partial(selection_of, stage.name, selection)),
+            ("loss", loss, partial(loss_of, stage.name, loss)),
+        ):
             try:
-                if stage.ensemble is not None:
-                    check(stage.name, stage.ensemble, imports=imports)
+                if imports or ":" not in name:
+                    check()
             except SpillwayError as error:
                 yield pipeline.finding(("stages", number, "ensemble", field), str(error))
 

@@ -13,7 +13,8 @@ from spillway.agents.sim.observe import Observer
 from spillway.agents.sim.simulation import simulate
 from spillway.agents.whatif.assumptions import assume
 from spillway.agents.whatif.traffic import resized
-from spillway.producers.load import recorded, traces
+from spillway.producers.load import traces
+from spillway.producers.load.generator import recorded
 from spillway.producers.recording import is_recording, read_recording
 
 if TYPE_CHECKING:

@@ -11,11 +11,12 @@ import sys
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import ValidationError
 
-from spillway.agents.models.adapters import find_file
+from spillway.agents.models.adapters import named_file
 from spillway.agents.workers.identity import model_hash
 from spillway.lineage.errors import ModelError
+from spillway.topology.sections import Section
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -24,13 +25,10 @@ if TYPE_CHECKING:
 
 
 ANEW: Final = "train it again: spillway train parity"
-_LONGEST: Final = 200  # characters of an argument that may name a file
 
 
-class Tensor(BaseModel):
+class Tensor(Section):
     """One named tensor of a query or an answer, without the batch."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     dtype: str
     shape: tuple[int, ...]
@@ -45,10 +43,8 @@ class Tensor(BaseModel):
         )
 
 
-class Card(BaseModel):
+class Card(Section):
     """What one row's parity model is for."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     model: str
     """The deployed model, as its stage names it."""
@@ -121,8 +117,7 @@ def deployed_hash(model: str, arguments: dict[str, Any]) -> str | None:
     What the model reads without being told, and what its module imports, are not part of it.
     """
     own = model_hash(model, arguments)
-    texts = [value for value in arguments.values() if isinstance(value, str) and 0 < len(value) < _LONGEST]
-    files = [file for text in texts if (file := find_file(text, sys.path)) is not None]
+    files = [file for value in arguments.values() if (file := named_file(value, sys.path)) is not None]
     if own is None or not files:
         return own
     return hashlib.sha256("".join([own, *map(digest_of, files)]).encode()).hexdigest()[:32]

@@ -10,6 +10,7 @@ Queries and answers are mappings of names to float arrays, each of one shape.
 from __future__ import annotations
 
 import math
+from functools import reduce
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import numpy as np
@@ -50,13 +51,10 @@ class Sum:
         return float((place + 1) ** row)
 
     def encode(self, queries: Sequence[Arrays], row: int) -> dict[str, NDArray[Any]]:
-        made: dict[str, NDArray[Any]] = {}
-        for name in queries[0]:
-            total = self._weighed(queries[0][name], 0, row) + self._weighed(queries[1][name], 1, row)
-            for place in range(2, self._k):
-                total += self._weighed(queries[place][name], place, row)
-            made[name] = total
-        return made
+        def total(name: str) -> NDArray[Any]:
+            return reduce(np.add, (self._weighed(query[name], place, row) for place, query in enumerate(queries)))
+
+        return {name: total(name) for name in queries[0]}
 
     def _weighed(self, query: NDArray[Any], place: int, row: int) -> NDArray[Any]:
         weight = self.weight(place, row)

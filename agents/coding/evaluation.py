@@ -54,8 +54,8 @@ def evaluate(
     Of several outputs the first is graded. Raises UsageError where the labels are not of the metric.
     """
     name, given = next(iter(outputs.items()))
-    labelled = data.label is not None
-    truth = data.label if data.label is not None else _own(metric, given)
+    own = given.argmax(axis=-1) if metric in CLASSES else given
+    truth = own if data.label is None else data.label
     _check(metric, name, given, truth)
     every = range(len(data))
     members = groups(len(data), k, np.random.default_rng(seed))
@@ -77,7 +77,7 @@ def evaluate(
         if made:  # a code may be unable to solve for so many
             degraded[missing] = grade(metric, np.stack(made), truth[wanted])
     mean = np.broadcast_to(given.mean(axis=0), given.shape)
-    return Grades(metric, grade(metric, given, truth), degraded, grade(metric, mean, truth), labelled)
+    return Grades(metric, grade(metric, given, truth), degraded, grade(metric, mean, truth), data.label is not None)
 
 
 def grade(metric: str, given: NDArray[Any], truth: NDArray[Any]) -> float:
@@ -104,10 +104,6 @@ def check_metric(metric: str) -> str:
     if metric not in METRICS:
         find_function(f"metric {metric!r}", metric)
     return metric
-
-
-def _own(metric: str, given: NDArray[Any]) -> NDArray[Any]:
-    return given.argmax(axis=-1) if metric in CLASSES else given
 
 
 def _check(metric: str, name: str, given: NDArray[Any], truth: NDArray[Any]) -> None:

@@ -6,32 +6,17 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final
 
-from spillway.agents.core.request import Loss, Received, Request
-from spillway.lineage.message import DROPPED, FAILED, StageTiming
+from spillway.agents.core.request import Received, Request
+from spillway.lineage.message import StageTiming
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from spillway.agents.core.joins import Entry
-    from spillway.agents.core.request import Delivery, Path
+    from spillway.agents.core.request import Delivery, Loss, Path
     from spillway.agents.core.share import Share
     from spillway.lineage.hops import Hop
     from spillway.lineage.marks import Mark
-
-__all__ = [
-    "DEFAULT",
-    "DROPPED",
-    "FAILED",
-    "Emit",
-    "EmitKind",
-    "Executed",
-    "Failed",
-    "Loss",
-    "Ok",
-    "Result",
-    "Work",
-    "timing_of",
-]
 
 
 @dataclass(slots=True, frozen=True)

@@ -27,7 +27,7 @@ from __future__ import annotations
 
 import heapq
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final
 
@@ -60,16 +60,16 @@ _SAMPLED: Final = 8  # of so many groups that missed nothing one is graded
 _OPEN: Final = 4  # groups that fill at the same time, for the sake of distinct workers
 
 
+@dataclass(slots=True, eq=False)
 class Group:
     """Batches whose answers can be made of one another's and of the extras'."""
 
-    def __init__(self) -> None:
-        self.batches: list[Batch] = []
-        self.answered: set[int] = set()  # places of the batches whose own workers have answered
-        self.made: set[int] = set()  # places of the batches that answers were asked for
-        self.rows: dict[int, Extra] = {}  # the extras that are answered
-        self.note: Any = None  # the driver's
-        self.answers: dict[int, Any] = {}  # what was made, by place; the driver's
+    batches: list[Batch] = field(default_factory=list)
+    answered: set[int] = field(default_factory=set)  # places of the batches whose own workers have answered
+    made: set[int] = field(default_factory=set)  # places of the batches that answers were asked for
+    rows: dict[int, Extra] = field(default_factory=dict)  # the extras that are answered
+    note: Any = None  # the driver's
+    answers: dict[int, Any] = field(default_factory=dict)  # what was made, by place; the driver's
 
     @property
     def missing(self) -> list[int]:
@@ -82,17 +82,17 @@ class Group:
         return [place for place in self.missing if place not in self.made]
 
 
+@dataclass(slots=True, eq=False)
 class Extra:
     """Work for one worker of a dispatch's own pool; `outputs`, `seconds` and `version` are the driver's."""
 
-    def __init__(self, group: Group, row: int) -> None:
-        self.group = group
-        self.row = row
-        self.worker = -1
-        self.outputs: Any = None
-        self.seconds = 0.0
-        self.version: str | None = None  # of the model that ran it
-        self.requests: tuple[()] = ()  # it owns none
+    group: Group
+    row: int
+    worker: int = -1
+    outputs: Any = None
+    seconds: float = 0.0
+    version: str | None = None  # of the model that ran it
+    requests: tuple[()] = ()  # it owns none
 
 
 @dataclass(slots=True, frozen=True)
@@ -118,14 +118,14 @@ class DispatchStats:
     recovered: int = 0  # queries that were settled by answers that were made
 
 
+@dataclass(slots=True, eq=False)
 class _Row:
     """A pool and the extras that wait for it."""
 
-    def __init__(self) -> None:
-        self.waiting: deque[Extra] = deque()
-        self.idle: dict[int, None] = {}  # in the order in which they became so
-        self.running: dict[int, Extra] = {}
-        self.draining: set[int] = set()
+    waiting: deque[Extra] = field(default_factory=deque)
+    idle: dict[int, None] = field(default_factory=dict)  # in the order in which they became so
+    running: dict[int, Extra] = field(default_factory=dict)
+    draining: set[int] = field(default_factory=set)
 
 
 class Dispatch(Step):

@@ -30,7 +30,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from spillway.agents.core.joins import PAYLOAD_BYTES, REUSE_SECONDS, JoinTable, PayloadRoom, Rule, Verdict
+from spillway.agents.core.join_rules import PAYLOAD_BYTES, Rule, Verdict
+from spillway.agents.core.joins import REUSE_SECONDS, JoinTable, PayloadRoom
 from spillway.agents.core.outcomes import GateStats, Release, ReleasedMemory, merged
 from spillway.agents.core.request import Taken
 from spillway.agents.core.share import Partitions, Share
@@ -41,9 +42,9 @@ from spillway.lineage.message import FAILED, PREDICTION, Outcome
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from typing import Any, Literal
+    from typing import Literal
 
-    from spillway.agents.core.joins import Entry, Fetch
+    from spillway.agents.core.joins import Entry
     from spillway.agents.core.request import Delivery, Loss, Path
     from spillway.agents.core.speculation import Copy
     from spillway.checkpoint.dedup import Span
@@ -198,7 +199,7 @@ class GateCore(Partitions[GateShare]):
     # Reports come ----------------------------------------------------------------------------------------------
 
     def deliver(self, now: float, delivery: Delivery) -> None:
-        """Take one report; its payload is a `Report`. One that cannot be decoded comes as a failed outcome."""
+        """Take one report, whose payload has its `outcome`. One that cannot be decoded comes as a failed one."""
         share = self._take(delivery)
         if share is not None:
             self._hear(now, share, delivery)
@@ -210,9 +211,7 @@ class GateCore(Partitions[GateShare]):
             share.offsets.done(offset)
 
     def advance(self, now: float) -> None:
-        for share in self._shares.values():
-            for verdict, entry in share.expire(now):
-                self._closed(share, verdict, entry)
+        self._expire(now)
 
     def durability_changed(self, now: float) -> None:
         """Do what follows from what the version logs have learned: let what is held leave, or await the live one."""
@@ -291,11 +290,7 @@ class GateCore(Partitions[GateShare]):
             if not delivery.lost and delivery.payload.outcome.kind != PREDICTION:  # it could not be read
                 known = delivery.hop is not None
                 delivery.lost = (delivery.predecessor,) if known else self._expected(delivery.path)
-            verdict, entry = share.hear(now, delivery)
-            if verdict is Verdict.LATE:
-                self.stats.duplicates += 1
-            elif entry is not None and verdict is not Verdict.WAITING:
-                self._closed(share, verdict, entry)
+            self._join(now, share, delivery)
         else:
             self._decide(share, delivery, (delivery,), (delivery.offset,), None)
 
@@ -314,17 +309,7 @@ class GateCore(Partitions[GateShare]):
             self.stats.duplicates += 1
             share.offsets.done(copy.delivery.offset)
 
-    def _closed(self, share: GateShare, verdict: Verdict, entry: Entry) -> None:
-        if not share.refetch.park(verdict, entry):
-            self._go_on(share, verdict, entry)
-
-    def fetched(self, fetch: Fetch, payload: Any, loss: Loss | None = None) -> None:
-        found = self._parked(fetch, payload, loss)
-        if found is not None:
-            share, parked = found
-            self._go_on(share, parked.verdict, parked.entry, parked.loss)
-
-    def _go_on(self, share: GateShare, verdict: Verdict, entry: Entry, gone: Loss | None = None) -> None:
+    def _go_on(self, _now: float, share: GateShare, verdict: Verdict, entry: Entry, gone: Loss | None = None) -> None:
         results, losses = entry.hand_over()
         lost = [delivery for delivery, _ in losses]
         parts = (*results, *lost)

@@ -12,11 +12,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from spillway.agents.core.actions import FAILED, Loss, Work
-from spillway.agents.core.joins import PAYLOAD_BYTES, Verdict
-from spillway.agents.core.request import Taken
+from spillway.agents.core.actions import Work
+from spillway.agents.core.join_rules import PAYLOAD_BYTES, Verdict
+from spillway.agents.core.request import Loss, Taken
 from spillway.agents.core.share import Partitions, Share
 from spillway.lineage import reasons
+from spillway.lineage.message import FAILED
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -148,17 +149,14 @@ class Intake(Partitions[Share]):
 
     def fetched(self, now: float, fetch: Fetch, payload: Any, loss: Loss | None = None) -> None:
         """Take the payload of a record that was read again; with `loss`, a stand-in for one that is gone."""
-        found = self._parked(fetch, payload, loss)
-        if found is not None:
-            share, parked = found
-            self._go_on(now, share, parked.verdict, parked.entry, parked.loss)
-            self._drain(now)
+        super().fetched(now, fetch, payload, loss)
+        self._drain(now)
 
     # Inside ----------------------------------------------------------------------------------------------------
 
     def _accept(self, now: float, share: Share, delivery: Delivery) -> None:
         if share.joins is not None:
-            self._hear(now, share, delivery)
+            self._join(now, share, delivery)
             return
         work = self._work(now, share, delivery)
         if delivery.lost:  # none is sent to a stage that does not join; should one come, it goes on as what it is
@@ -183,14 +181,14 @@ class Intake(Partitions[Share]):
         if not delivery.lost:
             known = delivery.hop is not None
             delivery.lost = (delivery.predecessor,) if known else self._expected(delivery.path)
-        self._hear(now, share, delivery, loss)
+        self._join(now, share, delivery, loss)
         self._drain(now)
 
     def _again(self, now: float, share: Share, copy: Copy) -> None:
         delivery, speculation = copy.delivery, share.speculation
         assert speculation is not None  # it gave the copy
         if copy.admitted:
-            self._hear(now, share, delivery, delivery.unusable)
+            self._join(now, share, delivery, delivery.unusable)
             return
         taken = speculation.readmit(copy)
         if taken is Taken.REPEATED:
@@ -207,17 +205,6 @@ class Intake(Partitions[Share]):
         if share.speculation is not None:
             work.marks = share.speculation.single(work, delivery)
         return work
-
-    def _hear(self, now: float, share: Share, delivery: Delivery, loss: Loss | None = None) -> None:
-        verdict, entry = share.hear(now, delivery, loss)
-        if verdict is Verdict.LATE:
-            self.stats.duplicates += 1
-        elif entry is not None and verdict is not Verdict.WAITING:
-            self._closed(now, share, verdict, entry)
-
-    def _closed(self, now: float, share: Share, verdict: Verdict, entry: Entry) -> None:
-        if not share.refetch.park(verdict, entry):
-            self._go_on(now, share, verdict, entry)
 
     def _go_on(self, now: float, share: Share, verdict: Verdict, entry: Entry, gone: Loss | None = None) -> None:
         results, losses = entry.hand_over()

@@ -26,28 +26,14 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from spillway.agents.core.join_rules import COMPLETE, OPEN, OVER, PAYLOAD_BYTES, TABLES, Rule, Verdict
+from spillway.agents.core.join_rules import COMPLETE, OPEN, OVER, PAYLOAD_BYTES, TABLES, Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from spillway.agents.core.join_rules import Rule
     from spillway.agents.core.request import Delivery, Loss, Path
     from spillway.checkpoint.dedup import Span
-
-__all__ = [
-    "NEVER",
-    "PAYLOAD_BYTES",
-    "REUSE_SECONDS",
-    "Entry",
-    "Fetch",
-    "JoinTable",
-    "Parked",
-    "PayloadRoom",
-    "Refetch",
-    "Rule",
-    "Verdict",
-    "longest_wait",
-]
 
 # Payloads of the parts that wait in joins: how many bytes are kept, and how the others come back.
 #

@@ -29,16 +29,16 @@ class Ticket(Request):
     key: bytes = b""  # of its inputs, where the lane has a cache
 
 
+@dataclass(slots=True, eq=False)
 class Lane:
     """A name, a number and what waits there."""
 
-    def __init__(self, name: str, number: int, batcher: Batcher, cache: PredictionCache[Ticket] | None = None) -> None:
-        self.name = name
-        self.number = number
-        self.batcher = batcher
-        self.cache = cache
-        self.retired = False
-        self.finishes = False  # what it has, where it is retired
+    name: str
+    number: int
+    batcher: Batcher
+    cache: PredictionCache[Ticket] | None = None
+    retired: bool = False
+    finishes: bool = False  # what it has, where it is retired
 
     @property
     def serves(self) -> bool:

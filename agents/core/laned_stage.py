@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from spillway.agents.core.actions import Failed, Ok, Work
 from spillway.agents.core.lane import Ticket
-from spillway.agents.core.lanes import Lanes, Route
 from spillway.agents.core.offline import HELD_SECONDS, held_too_long
+from spillway.agents.core.query import Route
 from spillway.agents.core.stage import UNSERVED_SECONDS, StageCore
 from spillway.lineage import reasons
 
@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 
     from spillway.agents.core.actions import Result
     from spillway.agents.core.deaths import Place
-    from spillway.agents.core.lanes import Query
+    from spillway.agents.core.lanes import Lanes
+    from spillway.agents.core.query import Query
     from spillway.agents.core.request import Request
     from spillway.topology.routing import Graph
 

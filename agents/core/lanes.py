@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from spillway.agents.core.lane import Lane, Ticket
 from spillway.agents.core.policy import Load, Refusal
-from spillway.agents.core.query import Query, Route
+from spillway.agents.core.query import Query
 from spillway.lineage import reasons
 
 if TYPE_CHECKING:
@@ -39,9 +39,8 @@ if TYPE_CHECKING:
     from spillway.agents.core.batching import Batch, Batcher
     from spillway.agents.core.cache import PredictionCache
     from spillway.agents.core.policy import Policy, StageState
+    from spillway.agents.core.query import Route
     from spillway.agents.core.request import Request
-
-__all__ = ["Lanes", "Query", "Route", "number_of", "parts_of"]
 
 _STRIDE: Final = 1 << 20  # workers that a lane can have, ever
 _NEVER: Final = float("inf")

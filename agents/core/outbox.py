@@ -12,10 +12,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from spillway.agents.core.actions import DROPPED, FAILED, Emit, EmitKind, Failed, Loss, Ok, StageStats, Work
-from spillway.agents.core.request import Delivery
+from spillway.agents.core.actions import Emit, EmitKind, Failed, Ok, StageStats, Work
+from spillway.agents.core.request import Delivery, Loss
 from spillway.lineage.hops import Hop
 from spillway.lineage.marks import Mark, merged
+from spillway.lineage.message import DROPPED, FAILED
 from spillway.lineage.replication import InputRecord
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from spillway.agents.core.joins import REUSE_SECONDS
 from spillway.agents.core.request import Received
@@ -115,14 +115,6 @@ class ReleasedMemory:
         decided.egress, decided.appended = offset, max(decided.appended, appended)
         self._released.append(decided)
         self.egress_next = max(self.egress_next, offset + 1)
-
-
-class Report(Protocol):
-    """What the payload of a delivery to the gate has; the rest of it is the driver's."""
-
-    @property
-    def outcome(self) -> Outcome:
-        """The report, decoded."""
 
 
 @dataclass(slots=True)

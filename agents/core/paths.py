@@ -20,6 +20,7 @@ counted.
 from __future__ import annotations
 
 from collections import OrderedDict
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from spillway.agents.core.actions import Ok
@@ -42,14 +43,12 @@ _FRESH: Final = 32  # new choices after which an answer is worked out anew
 ANY: Final = ""  # of a request whose sender says nothing
 
 
+@dataclass(slots=True)
 class _Counts:
     """How often each choice of a stage was made, the last ones most."""
 
-    __slots__ = ("counts", "total")
-
-    def __init__(self) -> None:
-        self.counts: dict[Choice, float] = {}
-        self.total = 0.0
+    counts: dict[Choice, float] = field(default_factory=dict)
+    total: float = 0.0
 
     def add(self, choice: Choice) -> None:
         if choice not in self.counts and len(self.counts) >= MOST_CHOICES:
@@ -63,14 +62,12 @@ class _Counts:
         self.total += 1.0
 
 
+@dataclass(slots=True)
 class _Class:
     """What is known of one class, and what was last told of it."""
 
-    __slots__ = ("stages", "told")
-
-    def __init__(self) -> None:
-        self.stages: dict[str, _Counts] = {}
-        self.told: dict[float, tuple[Path, int]] = {}  # by share; with the number of choices up to which it stands
+    stages: dict[str, _Counts] = field(default_factory=dict)
+    told: dict[float, tuple[Path, int]] = field(default_factory=dict)  # by share; with the choices it stands up to
 
 
 class PathPredictor(Step):

@@ -109,10 +109,9 @@ class StageView:
     seed: int = 0
     period: float = 1.0  # seconds between two synchronisations, as planned
     # The choices expected of a request that has not reached their stages yet (chooser -> the successors that it is
-    # going to choose); choosers that it says nothing of stay open. None: nothing is known beforehand.
-    predict: Callable[[Request], Path] | None = None
-    # The same, by how it is known: "predicted" from the choices of earlier requests, "oracle" as it will be. The number
-    # is the share of such requests that the answer is to cover. Empty where no stage chooses, or nobody can tell.
+    # going to choose); choosers that it says nothing of stay open. By how it is known: "predicted" from the choices of
+    # earlier requests, "oracle" as it will be. The number is the share of such requests that the answer is to cover.
+    # Empty where no stage chooses, or nobody can tell.
     foresight: Mapping[str, Callable[[Request, float], Path]] = field(default_factory=dict)
     # What the policies of one process (or of one simulation) have in common, by a key of their own, so that what is
     # the same for all queues is worked out once. Give all queues of a process the same one.

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from spillway.agents.core.joins import NEVER, Refetch, Verdict
+from spillway.agents.core.join_rules import Verdict
+from spillway.agents.core.joins import NEVER, Refetch
 from spillway.agents.core.request import Taken
 from spillway.agents.core.speculation import Speculation
 from spillway.checkpoint.dedup import PartitionMemory
@@ -17,52 +18,14 @@ from spillway.checkpoint.notes import Note, merge
 from spillway.checkpoint.offsets import PartitionOffsets
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Mapping
+    from collections.abc import Container
 
     from spillway.agents.core.deaths import Place
-    from spillway.agents.core.joins import Entry, Fetch, JoinTable, Parked
+    from spillway.agents.core.joins import Entry, Fetch, JoinTable
     from spillway.agents.core.request import Delivery, Loss, Received
     from spillway.agents.core.speculation import Changes
     from spillway.checkpoint.dedup import Span
     from spillway.checkpoint.durability import Durability
-
-__all__ = ["Partitions", "Share", "Taken", "Waits"]
-
-# Which partitions stand still by right: what holds their commit back waits for versions, or is in a long batch.
-#
-# A record that rests on a version holds its input offset until that version is durable
-# (`spillway.agents.core.speculation`), which another stage sees to. Who judges a process by what it commits has to know
-# that. A partition of which nothing is under way stands still with the others where these fill the core, so that
-# nothing more is read. A record that a model runs holds its offset for as long as the batch takes, which has a
-# time-out.
-#
-# Work: a look asks about a partition only if its lowest offset has not moved since the look before; then it goes
-# through what is not decided on that partition.
-
-
-class Waits:
-    """What two looks, one after the other, say of a core's partitions."""
-
-    def __init__(self) -> None:
-        self._lowest: dict[int, int | None] = {}  # by partition, at the last look
-
-    def look(self, shares: Mapping[int, Share], *, room: bool, busy: Container[Place] = ()) -> frozenset[int]:
-        """The partitions that have stood still by right since the look before.
-
-        `room`: whether more would be taken. `busy`: the records that are in batches under way.
-        """
-        lowest = {partition: share.offsets.lowest_unfinished for partition, share in shares.items()}
-        before, self._lowest = self._lowest, lowest
-        waiting = {
-            partition
-            for partition, offset in lowest.items()
-            if offset is not None
-            and before.get(partition) == offset
-            and ((partition, offset) in busy or shares[partition].awaits(offset))
-        }
-        if waiting and not room:
-            waiting |= {partition for partition, offset in lowest.items() if offset is None}
-        return frozenset(waiting)
 
 
 class Share:
@@ -195,7 +158,7 @@ class Partitions(Generic[S]):
     def __init__(self, stats: Received) -> None:
         self.stats: Any = stats
         self._shares: dict[int, S] = {}
-        self._waits = Waits()
+        self._lowest: dict[int, int | None] = {}  # unfinished offsets by partition, when `waits` was asked before
         self._parks = True  # whether requests may wait for payloads that are read again: at a join alone
 
     @property
@@ -208,8 +171,30 @@ class Partitions(Generic[S]):
         return sum(share.waiting for share in self._shares.values())
 
     def waits(self, busy: Container[Place] = ()) -> frozenset[int]:
-        """The partitions that have stood still by right since this was asked before; `busy`: what models run."""
-        return self._waits.look(self._shares, room=self.room, busy=busy)
+        """The partitions that have stood still by right since this was asked before; `busy`: what models run.
+
+        What holds their commit back waits for versions, which another stage sees to, or is in a long batch. Where these
+        partitions fill the core, so that nothing more is read, those of which nothing is under way stand still, too.
+        """
+        lowest = {partition: share.offsets.lowest_unfinished for partition, share in self._shares.items()}
+        before, self._lowest = self._lowest, lowest
+        waiting = {
+            partition
+            for partition, offset in lowest.items()
+            if offset is not None
+            and before.get(partition) == offset
+            and ((partition, offset) in busy or self._shares[partition].awaits(offset))
+        }
+        if waiting and not self.room:
+            waiting |= {partition for partition, offset in lowest.items() if offset is None}
+        return frozenset(waiting)
+
+    def fetched(self, now: float, fetch: Fetch, payload: Any, loss: Loss | None = None) -> None:
+        """Take the payload of a record that was read again; with `loss`, a stand-in for one that is gone."""
+        share = self._shares.get(fetch.partition)
+        parked = None if share is None else share.refetch.fetched(fetch.offset, payload, loss)
+        if share is not None and parked is not None:
+            self._go_on(now, share, parked.verdict, parked.entry, parked.loss)
 
     def remember(self, delivery: Delivery) -> None:
         """Remember a record below the committed offset, whose request is done."""
@@ -248,11 +233,27 @@ class Partitions(Generic[S]):
         self.stats.dead += sum(changes.dead for _, changes in learned)
         return learned
 
-    def _parked(self, fetch: Fetch, payload: Any, loss: Loss | None) -> tuple[S, Parked] | None:
-        """Take the payload of a record that was read again; gives the request that goes on with it."""
-        share = self._shares.get(fetch.partition)
-        parked = None if share is None else share.refetch.fetched(fetch.offset, payload, loss)
-        return None if share is None or parked is None else (share, parked)
+    def _join(self, now: float, share: S, delivery: Delivery, loss: Loss | None = None) -> None:
+        """Give a first copy to its join, and go on with the request that it closes."""
+        verdict, entry = share.hear(now, delivery, loss)
+        if verdict is Verdict.LATE:
+            self.stats.duplicates += 1
+        elif entry is not None and verdict is not Verdict.WAITING:
+            self._closed(now, share, verdict, entry)
+
+    def _expire(self, now: float) -> None:
+        for share in self._shares.values():
+            for verdict, entry in share.expire(now):
+                self._closed(now, share, verdict, entry)
+
+    def _closed(self, now: float, share: S, verdict: Verdict, entry: Entry) -> None:
+        """Go on with a request that a join has closed, unless payloads of it have to be read again."""
+        if not share.refetch.park(verdict, entry):
+            self._go_on(now, share, verdict, entry)
+
+    def _go_on(self, now: float, share: S, verdict: Verdict, entry: Entry, gone: Loss | None = None) -> None:
+        """Make of a closed request what follows of it; `gone`: a part of it cannot be read again."""
+        raise NotImplementedError
 
     def _next_expiry(self) -> float | None:
         expiry = min((share.next_expiry() for share in self._shares.values()), default=NEVER)

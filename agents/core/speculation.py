@@ -25,6 +25,7 @@ decided, and what waits for it; each of these holds its input offset. Work: O(pa
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from spillway.agents.core.request import Taken
@@ -69,34 +70,30 @@ class Copy(Resting):
         self.delivery.copy = None
 
 
+@dataclass(slots=True, eq=False)
 class Case:
     """A request as far as it rests on what is not durable."""
 
-    __slots__ = ("closed", "dead", "entry", "heard", "later", "owner")
-
-    def __init__(self, entry: Entry | None = None) -> None:
-        self.entry = entry  # where its parts met
-        self.heard: list[Copy] = []  # what it is decided by
-        self.later: list[Copy] = []  # what is kept for when one of those dies
-        self.owner: Any = None  # the work, or the gate's release, that was made of it and is not final
-        self.closed = False  # whether it waits for no more parts
-        self.dead = False  # given up
+    entry: Entry | None = None  # where its parts met
+    heard: list[Copy] = field(default_factory=list)  # what it is decided by
+    later: list[Copy] = field(default_factory=list)  # what is kept for when one of those dies
+    owner: Any = None  # the work, or the gate's release, that was made of it and is not final
+    closed: bool = False  # whether it waits for no more parts
+    dead: bool = False  # given up
 
     @property
     def open(self) -> bool:
         return any(copy.open for copy in self.heard)
 
 
+@dataclass(slots=True, eq=False)
 class Changes:
     """What a look at the durability brought."""
 
-    __slots__ = ("again", "cancelled", "dead", "settled")
-
-    def __init__(self) -> None:
-        self.settled: list[Any] = []  # the owners of requests that are final now
-        self.cancelled: list[Any] = []  # the owners of requests that were given up
-        self.again: list[Copy] = []  # what comes again, in the order of offsets
-        self.dead = 0  # records
+    settled: list[Any] = field(default_factory=list)  # the owners of requests that are final now
+    cancelled: list[Any] = field(default_factory=list)  # the owners of requests that were given up
+    again: list[Copy] = field(default_factory=list)  # what comes again, in the order of offsets
+    dead: int = 0  # records
 
 
 class Speculation:

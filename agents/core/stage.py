@@ -32,20 +32,23 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from spillway.agents.core.actions import DROPPED, Failed, Loss, Ok, Work
+from spillway.agents.core.actions import Failed, Ok, Work
 from spillway.agents.core.intake import Intake
-from spillway.agents.core.joins import JoinTable, PayloadRoom, Rule
+from spillway.agents.core.joins import JoinTable, PayloadRoom
 from spillway.agents.core.outbox import Outbox
 from spillway.agents.core.policy import Shortfall
+from spillway.agents.core.request import Loss
 from spillway.agents.core.share import Share
 from spillway.checkpoint.notes import decode
 from spillway.lineage import reasons
+from spillway.lineage.message import DROPPED
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
     from spillway.agents.core.actions import Emit, Result
     from spillway.agents.core.batching import Batch, Batcher
+    from spillway.agents.core.join_rules import Rule
     from spillway.agents.core.policy import Refusal, StageState
     from spillway.agents.core.request import Request
     from spillway.agents.core.step import Enter, Step
@@ -138,9 +141,7 @@ class StageCore(Intake):
         if self._batcher.depth:
             self._fail_unserved(now)
         if self._rule is not None:
-            for share in self._shares.values():
-                for verdict, entry in share.expire(now):
-                    self._closed(now, share, verdict, entry)
+            self._expire(now)
         self._drain(now)
 
     def next_wake(self, now: float) -> float | None:

@@ -25,7 +25,8 @@ from typing import TYPE_CHECKING, Any
 
 from spillway.agents.core.actions import Ok, Work
 from spillway.agents.core.outbox import StatefulOutbox
-from spillway.agents.core.share import Share, Taken
+from spillway.agents.core.request import Taken
+from spillway.agents.core.share import Share
 from spillway.agents.core.stage import StageCore
 from spillway.checkpoint.notes import Note, merge
 from spillway.checkpoint.offsets import contains, union
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
 
     from spillway.agents.core.actions import Emit, Result
     from spillway.agents.core.batching import Batch, Batcher
-    from spillway.agents.core.joins import Rule
+    from spillway.agents.core.join_rules import Rule
     from spillway.agents.core.policy import StageState
     from spillway.agents.core.request import Delivery
     from spillway.checkpoint.dedup import Span

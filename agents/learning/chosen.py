@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from spillway.agents.learning.selection import Selection
-    from spillway.topology.sections import EnsembleSpec
 
 POLICIES: Final[dict[str, type[Any]]] = {
     "exp3": Exp3,
@@ -59,15 +58,3 @@ def loss_of(stage: str, name: str) -> Callable[[Any, Any], float]:
     if found is None:
         raise UsageError(f"there is no loss {name!r}; {meant(name, LOSSES)}, or write 'module:function'")
     return found
-
-
-def check_selection(stage: str, ensemble: EnsembleSpec, *, imports: bool) -> None:
-    """Raises as `selection_of`; one of the user's is looked up only with `imports`."""
-    if imports or ":" not in ensemble.selection["name"]:
-        selection_of(stage, ensemble.selection)
-
-
-def check_loss(stage: str, ensemble: EnsembleSpec, *, imports: bool) -> None:
-    """Raises as `loss_of`; one of the user's is looked up only with `imports`."""
-    if imports or ":" not in ensemble.loss:
-        loss_of(stage, ensemble.loss)

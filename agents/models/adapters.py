@@ -15,20 +15,13 @@ import numpy as np
 
 from spillway.agents.models.contract import text_of
 from spillway.agents.models.inputs import Inputs, check_count, taken
-from spillway.lineage.errors import MissingExtraError, ModelError
+from spillway.lineage.errors import MissingExtraError, ModelError, lacking
 from spillway.lineage.values.tensors import DTYPE_NAMES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
 
-_EXTRAS: Final = {
-    "sklearn": "sklearn",
-    "skops": "sklearn",
-    "joblib": "sklearn",
-    "onnxruntime": "onnx",
-    "torch": "torch",
-}
 _LONGEST_PATH: Final = 1_024  # what is longer names no file
 _IMPORTS_TORCH: Final = "sklearn.externals.array_api_compat.torch"
 _OF_ONNX: Final = {"float": "float32", "double": "float64"}  # other types have numpy's names
@@ -51,12 +44,8 @@ def load_file(place: str, kind: str, name: str, arguments: Mapping[str, Any], de
     except KeyboardInterrupt:
         raise
     except BaseException as error:
-        package = (error.name or "").partition(".")[0] if isinstance(error, ModuleNotFoundError) else ""
-        if package in _EXTRAS:
-            raise MissingExtraError(
-                f"{place} needs {package}: {package} is not installed; install the extra: pip install "
-                f"'spillway[{_EXTRAS[package]}]'"
-            ) from error
+        if isinstance(error, ModuleNotFoundError) and (told := lacking(error)) is not None:
+            raise MissingExtraError(f"{place}: {told}") from error
         first = text_of(error).partition("\n")[0]
         raise ModelError(f"{place}: {name} cannot be loaded: {type(error).__name__}: {first}") from error
 
@@ -77,10 +66,14 @@ def placed(arguments: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _placed(value: Any) -> Any:
-    if not isinstance(value, str) or not 0 < len(value) < _LONGEST_PATH or "\0" in value:
-        return value
-    found = find_file(value, sys.path)
+    found = named_file(value, sys.path)
     return value if found is None or found == Path(value) else str(found)
+
+
+def named_file(value: Any, folders: Iterable[str | Path]) -> Path | None:
+    """The file that an argument of a model names, if it is a text that names one."""
+    is_name = isinstance(value, str) and 0 < len(value) < _LONGEST_PATH and "\0" not in value
+    return find_file(value, folders) if is_name else None
 
 
 def _stacked(batch: Sequence[Inputs], name: str, dtype: str | None = None) -> np.ndarray[Any, Any]:

@@ -29,14 +29,9 @@ class PerKey:
         key: Callable[[Inputs], str],
         reads: Callable[[Inputs], bool] | None = None,
     ) -> None:
-        self._start, self._step, self._key, self._reads = start, step, key, reads
+        self.initialize, self.key = start, key
+        self._step, self._reads = step, reads
         self._after: dict[str, State] = {}
-
-    def initialize(self) -> State:
-        return self._start()
-
-    def key(self, query: Inputs) -> str:
-        return self._key(query)
 
     def reads(self, query: Inputs) -> bool:
         return self._reads is not None and self._reads(query)
@@ -46,7 +41,7 @@ class PerKey:
         self._after = dict(states)
         answers = []
         for query in batch:
-            key = self._key(query)
+            key = self.key(query)
             if self.reads(query):
                 answer, _ = self._step(states[key], query)
             else:

@@ -21,7 +21,6 @@ from spillway.agents.models.stateful import (
     check_model,
     fingerprints,
     first_state,
-    run,
 )
 from spillway.lineage.errors import ModelError
 
@@ -60,8 +59,8 @@ def rehearse(
     final = fingerprints(kind, machine.state)
     repeats = True
     for model, who in ((make(), "a model built anew"), (first, "the same model, rolled back")):
-        again = run(model, batches[half:], state=copy_states(kind, middle), version=version)
-        if _prints(again.outputs) != ending or fingerprints(kind, again.state) != final:
+        again = Machine(place, model, copy_states(kind, middle), version)
+        if _prints(again.play(batches[half:])) != ending or fingerprints(kind, again.state) != final:
             if not random:
                 raise ModelError(
                     f"{name}: {who} does not continue from a state as the first run did; keep everything that changes "

@@ -34,7 +34,6 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from spillway.agents.models.state import State, check_key, check_state, copied, fingerprint
@@ -329,32 +328,6 @@ class Machine:
 def _few(names: Iterable[str], most: int = 5) -> str:
     listed = sorted(names)
     return ", ".join(map(repr, listed[:most])) + (f" and {len(listed) - most} more" if len(listed) > most else "")
-
-
-@dataclass(frozen=True, slots=True)
-class Run:
-    """What a replay in one process came to."""
-
-    outputs: list[list[Mapping[str, Any]]]  # of each batch
-    state: State  # of a keyed model: keys to states
-    version: int
-
-
-def run(
-    model: StatefulModel,
-    batches: Iterable[Batch],
-    *,
-    state: State | None = None,
-    version: int = 0,
-    verify: bool = False,
-) -> Run:
-    """Compute and update batch by batch, from `state` (which is given away) or from the model's own beginning.
-
-    The same batches give the same run, to the bit, where the model itself does (with as many threads: torch adds up
-    in another order with another number). Raises ModelError as `Machine` does, with `verify` as it does then.
-    """
-    machine = Machine("replay", model, state, version, verify=verify)
-    return Run(machine.play(batches), machine.state, machine.version)
 
 
 def fingerprints(kind: Kind, state: State) -> dict[str, str]:

@@ -84,7 +84,8 @@ class Streams:
     ) -> None:
         with seeded(seed):
             self._module = build().to(device).eval()
-        self._start, self._key, self._inputs, self._answers = start, key, inputs, answers
+        self.key = key
+        self._start, self._inputs, self._answers = start, inputs, answers
         self._dim, self._device = dim, device
         self._after: dict[str, dict[str, torch.Tensor]] = {}
 
@@ -94,19 +95,16 @@ class Streams:
     def initialize(self) -> State:
         return {name: tensor.to(self._device) for name, tensor in self._start().items()}
 
-    def key(self, query: Inputs) -> str:
-        return self._key(query)
-
     def compute(self, states: Mapping[str, State], batch: Batch) -> list[Mapping[str, Any]]:
         """Answer all; a second query of a stream goes into a second round."""
         self._after = {}
         results: dict[int, Mapping[str, Any]] = {}
         for turn in self._rounds(batch):
-            before = [self._after.get(key) or states[key] for key in map(self._key, (batch[index] for index in turn))]
+            before = [self._after.get(key) or states[key] for key in map(self.key, (batch[index] for index in turn))]
             said, after = self._forward([batch[index] for index in turn], before)
             for index, answer, hidden in zip(turn, said, after, strict=True):
                 results[index] = answer
-                self._after[self._key(batch[index])] = hidden
+                self._after[self.key(batch[index])] = hidden
         return [results[index] for index in range(len(batch))]
 
     def update(self, states: Mapping[str, State], batch: Batch, outputs: Results) -> dict[str, State]:  # noqa: ARG002
@@ -116,7 +114,7 @@ class Streams:
         turns: list[list[int]] = []
         seen: dict[str, int] = {}
         for index, query in enumerate(batch):
-            key = self._key(query)
+            key = self.key(query)
             seen[key] = seen.get(key, -1) + 1
             if seen[key] == len(turns):
                 turns.append([])

@@ -14,6 +14,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from spillway.agents.models.adapters import named_file
 from spillway.agents.models.loading import TORCH_THREADS
 from spillway.agents.workers.identity import source_of
 from spillway.lineage.errors import SpecError
@@ -71,14 +72,10 @@ def stale_profiles(pipeline: Pipeline) -> Iterator[str]:
 def device_name(device: str) -> str | None:
     """What the system calls the device; None where it has none such."""
     if device == "cpu":
-        return _cpu_name()
+        return _field(_CPU, "model name") or platform.processor() or platform.machine()
     gpus = [_field(gpu / "information", "Model") for gpu in sorted(_GPUS.glob("*"))]
     index = int(device.partition(":")[2] or 0)
     return gpus[index] if index < len(gpus) else None
-
-
-def _cpu_name() -> str:
-    return _field(_CPU, "model name") or platform.processor() or platform.machine()
 
 
 def _field(file: Path, name: str) -> str | None:
@@ -106,10 +103,9 @@ def _source(model: str, path: list[str]) -> str | None:
 def _weights(arguments: dict[str, Any], folder: Path) -> str | None:
     digests = []
     for name, value in sorted(arguments.items()):
-        if isinstance(value, str) and 0 < len(value) < 1_024 and "\0" not in value:  # noqa: PLR2004 - longer is no path
-            file = next((path for path in (Path(value), folder / value) if path.is_file()), None)
-            if file is not None:
-                digests.append(f"{name} {_file_hash(file)}")
+        file = named_file(value, [folder])
+        if file is not None:
+            digests.append(f"{name} {_file_hash(file)}")
     return _hash("\n".join(digests).encode()) if digests else None
 
 

@@ -23,11 +23,10 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from spillway.agents.live.stage.batch_work import UserFunctions
-from spillway.agents.models.bare import BareModel
+from spillway.agents.live.stage.parts import load_copy
 from spillway.agents.models.contract import given, text_of
-from spillway.agents.models.declared import load_declared
 from spillway.agents.models.inputs import Inputs
-from spillway.agents.models.loading import TORCH_THREADS, limit_torch_threads, load_model
+from spillway.agents.models.loading import TORCH_THREADS
 from spillway.agents.workers.single import SingleWorker
 from spillway.lineage.errors import ModelError, SpillwayError, WireError
 from spillway.producers.load.payloads import example_of
@@ -295,16 +294,7 @@ def _loaded(spec: StageSpec, model: Model) -> Loaded:
 def _load(spec: StageSpec) -> Model:
     if spec.model is None:
         raise ModelError(f"stage {spec.name!r} is emulated: there is no model to measure")
-    if spec.workers.where == "process":
-        return SingleWorker(spec, TORCH_THREADS)
-    model: Model
-    if spec.state is not None:  # a batch takes its compute and its update
-        stateful = load_declared(spec.name, spec.model, spec.arguments, spec.workers.device, spec.state.kind)
-        model = BareModel(f"stage {spec.name!r}", stateful)
-    else:
-        model = load_model(spec.name, spec.model, spec.arguments, spec.workers.device)
-    limit_torch_threads(TORCH_THREADS)
-    return model
+    return SingleWorker(spec, TORCH_THREADS) if spec.workers.where == "process" else load_copy(spec, TORCH_THREADS)
 
 
 def _joined(place: str, functions: UserFunctions, job: Job) -> list[dict[str, Any]]:

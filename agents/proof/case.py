@@ -9,7 +9,7 @@ from typing import Any, Final
 import yaml
 
 from spillway.agents.core.gate import HELD_LIMIT
-from spillway.agents.core.joins import PAYLOAD_BYTES
+from spillway.agents.core.join_rules import PAYLOAD_BYTES
 from spillway.topology.load import Pipeline
 
 PATIENT: Final = 600.0  # seconds until the deadline of queries that no policy drops

@@ -6,7 +6,7 @@ from dataclasses import replace
 from random import Random
 from typing import TYPE_CHECKING, Any, Final
 
-from spillway.agents.core.joins import PAYLOAD_BYTES
+from spillway.agents.core.join_rules import PAYLOAD_BYTES
 from spillway.agents.proof.case import PATIENT, Case, Fault, Kind
 from spillway.agents.proof.crews import with_crews
 from spillway.agents.sim.faults.schedule.drawing import random_choices, random_edges

@@ -177,7 +177,7 @@ class Gate:
         for fetch, record in self._rereading.take():
             payload, loss = self._wire.again(fetch, record)
             payload.taken = now
-            self._core.fetched(fetch, payload, loss)
+            self._core.fetched(now, fetch, payload, loss)
 
     # Writing ---------------------------------------------------------------------------------------------------
 

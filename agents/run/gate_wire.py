@@ -20,7 +20,7 @@ from spillway.lineage.marks import foreign
 from spillway.lineage.message import FAILED, Outcome
 from spillway.lineage.metric_names import GATE
 from spillway.lineage.ports import UNREADABLE
-from spillway.lineage.values.codec import encode_outcome
+from spillway.lineage.values.codec import decoded, encode_outcome
 from spillway.lineage.values.json_text import MIME, write_outcome
 
 if TYPE_CHECKING:
@@ -183,12 +183,7 @@ class GateWire:
     def _outcome(self, value: bytes | None) -> Outcome:
         if value is None:
             raise WireError(reasons.NOT_AVRO, "the message has no value")
-        try:
-            return self._decoder.outcome(value)
-        except WireError as error:
-            if error.reason != reasons.UNKNOWN_SCHEMA or not self._relearn():
-                raise
-        return self._decoder.outcome(value)
+        return decoded(self._decoder.outcome, value, self._relearn)
 
 
 def _cut(release: Release) -> bool:

@@ -42,6 +42,7 @@ from spillway.lineage.errors import (
 )
 from spillway.lineage.marks import foreign
 from spillway.lineage.replication import Base, Claim, Fence, Manifest, Yield
+from spillway.lineage.values.codec import decoded
 from spillway.lineage.values.replication import ReplicationDecoder
 from spillway.topology.topics import control, versions
 
@@ -113,7 +114,7 @@ class LogRecords:
         if raw.value is None:
             return Read(place, name, None, raw.offset, raw.topic)
         try:
-            record = self._decoded(raw.value)
+            record = cast("LogRecord", decoded(self._decoder.record, raw.value, self._relearn))
             own = _key(record, place)
         except WireError as error:
             release = "; did another release write it?" if error.reason == reasons.UNKNOWN_SCHEMA else ""
@@ -129,14 +130,6 @@ class LogRecords:
             )
             self._report(raw, text.format(mark))
         return Read(place, name, record, raw.offset, raw.topic)
-
-    def _decoded(self, value: bytes) -> LogRecord:
-        try:
-            return cast("LogRecord", self._decoder.record(value))
-        except WireError as error:
-            if error.reason != reasons.UNKNOWN_SCHEMA or not self._relearn():
-                raise
-        return cast("LogRecord", self._decoder.record(value))
 
     def _unreadable(self, raw: Record, place: Place, why: str) -> Read | None:
         if place == CONTROL:

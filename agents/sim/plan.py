@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from math import inf
 from typing import TYPE_CHECKING, Any, Literal
 
-from spillway.agents.core.joins import Rule
+from spillway.agents.core.join_rules import Rule
 from spillway.agents.core.limits import limits
 from spillway.agents.core.policies import DEFAULT, period_of, selected
 from spillway.agents.core.policy import StageFacts, StageView
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from spillway.agents.core.limits import Limit
-    from spillway.agents.core.policies import Selection
+    from spillway.agents.core.policies.selection import Selection
     from spillway.agents.core.request import Path, Request
     from spillway.topology.load import Pipeline
     from spillway.topology.routing import Graph

@@ -6,7 +6,7 @@ import asyncio
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from spillway.agents.core.joins import PAYLOAD_BYTES
+from spillway.agents.core.join_rules import PAYLOAD_BYTES
 from spillway.agents.core.laned_stage import LanedCore
 from spillway.agents.live.stage.beside import beside_of
 from spillway.agents.live.stage.driver import DriverParts, build_driver

@@ -6,7 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from spillway.agents.core.gate import HELD_LIMIT, GateCore
-from spillway.agents.core.joins import PAYLOAD_BYTES
+from spillway.agents.core.join_rules import PAYLOAD_BYTES
 from spillway.agents.live.gate.metrics import GateMetrics
 from spillway.agents.memory.ports import MemoryClock, MemoryExecutor, MemorySpans, MemoryTransactions
 from spillway.agents.memory.pulled_input import MemoryPulledInput

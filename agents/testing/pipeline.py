@@ -17,13 +17,13 @@ from spillway.lineage.ports import Outgoing
 from spillway.lineage.values.codec import Decoder
 from spillway.producers.client.exchange import OutcomeTimeoutError
 from spillway.producers.client.queries import GRACE, WINDOW, QueryMaker, keyed
+from spillway.producers.closing import Closing
 from spillway.topology import topics
 from spillway.topology.load import Pipeline
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
-    from types import TracebackType
 
     from spillway.lineage.message import Outcome, Value
     from spillway.lineage.ports import Record
@@ -45,7 +45,7 @@ class Pending:
         return self._pipeline.wait_for(self)
 
 
-class ServedPipeline:
+class ServedPipeline(Closing):
     """What `serve` gives. Not for several threads, nor for code that runs on an asyncio loop.
 
     Time goes on while an outcome is waited for and in `sleep`. It is virtual: as fast as the models are. A batch takes
@@ -73,11 +73,6 @@ class ServedPipeline:
             self.close()
             raise
         return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def close(self) -> None:
         """End all processes. Queries without an outcome get none."""

@@ -8,13 +8,14 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from spillway.agents.core.gate import HELD_LIMIT
-from spillway.agents.core.joins import PAYLOAD_BYTES
+from spillway.agents.core.join_rules import PAYLOAD_BYTES
 from spillway.agents.core.policies import period_of
 from spillway.agents.live.stage.config import StageConfig
 from spillway.agents.live.stage.parts import load_copy
 from spillway.agents.memory.groups import Group
 from spillway.agents.memory.processes import AFTER, BEFORE
 from spillway.agents.memory.world import DriverWorld, Network
+from spillway.agents.models.bare import EmulatedModel
 from spillway.agents.models.loading import TORCH_THREADS, load_policy
 from spillway.agents.testing.conditions import Conditions, name_of, processes_of
 from spillway.agents.testing.front import Front
@@ -52,16 +53,6 @@ class _Pace:
         while (left := until - (time.monotonic() + self._ahead)) > 0:
             time.sleep(left)
         return time.monotonic() + self._ahead
-
-
-class PassingModel:
-    """What an emulated accelerator answers, without its wait: the input."""
-
-    version = "emulated"
-    deterministic = True
-
-    def predict(self, batch: list[Any]) -> list[dict[str, object]]:
-        return [dict(query) for query in batch]
 
 
 class Service:
@@ -256,5 +247,5 @@ def _models(config: StageConfig) -> Mapping[int, Any]:
     if config.processes:
         return {}
     if spec.emulated is not None:
-        return dict.fromkeys(range(config.workers), PassingModel())
+        return dict.fromkeys(range(config.workers), EmulatedModel(lambda _size: 0.0))  # the world waits
     return {number: load_copy(spec, TORCH_THREADS) for number in range(config.workers)}

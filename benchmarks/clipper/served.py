@@ -9,8 +9,7 @@ import numpy as np
 from benchmarks.clipper.models import images, predictor
 from benchmarks.scene import exchange, serve
 from spillway.lineage.errors import SpillwayError
-from spillway.producers.load import generated
-from spillway.producers.load.generator import Pace, run_load
+from spillway.producers.load.generator import Pace, generated, run_load
 from spillway.producers.report import PREDICTION
 from spillway.topology.load import load
 

@@ -18,8 +18,7 @@ from benchmarks.scene import serve
 from benchmarks.stolen import StolenMeter
 from spillway.lineage.errors import SpillwayError
 from spillway.producers.client.exchange import Exchange
-from spillway.producers.load import generated
-from spillway.producers.load.generator import Pace, run_load
+from spillway.producers.load.generator import Pace, generated, run_load
 from spillway.producers.load.payloads import find_payload
 from spillway.topology.load import load
 

@@ -23,8 +23,7 @@ from spillway.agents.sim.estimator import POLICY, Estimator
 from spillway.agents.whatif.figures import Fates, figures
 from spillway.agents.whatif.study import judge
 from spillway.lineage.metric_names import GATE, OVERHEAD_SECONDS
-from spillway.producers.load import generated
-from spillway.producers.load.generator import Pace, run_load
+from spillway.producers.load.generator import Pace, generated, run_load
 from spillway.producers.report import PREDICTION
 from spillway.topology.capacity.hardware import options_of, read_catalogue
 from spillway.topology.capacity.plan import read_plan, write_plan

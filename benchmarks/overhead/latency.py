@@ -11,8 +11,8 @@ import numpy as np
 from benchmarks.scene import exchange, kafka, serve
 from spillway.lineage.errors import SpillwayError
 from spillway.lineage.message import PREDICTION
-from spillway.producers.load import generated, schedule
-from spillway.producers.load.generator import Pace, run_load
+from spillway.producers.load import schedule
+from spillway.producers.load.generator import Pace, generated, run_load
 from spillway.producers.load.payloads import find_payload, signature_payload
 from spillway.topology.load import load
 

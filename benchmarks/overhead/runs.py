@@ -21,8 +21,8 @@ from spillway.agents.supervise.registry import entries
 from spillway.agents.supervise.scrape import members
 from spillway.lineage.errors import SpillwayError
 from spillway.producers.connection import ClientSettings
-from spillway.producers.load import generated, schedule
-from spillway.producers.load.generator import Pace, run_load
+from spillway.producers.load import schedule
+from spillway.producers.load.generator import Pace, generated, run_load
 from spillway.producers.load.payloads import signature_payload
 
 if TYPE_CHECKING:

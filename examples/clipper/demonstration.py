@@ -34,8 +34,7 @@ from spillway.agents.pages import page
 from spillway.agents.supervise.service import ServiceSettings, served
 from spillway.producers.client.exchange import Exchange
 from spillway.producers.connection import ClientSettings
-from spillway.producers.load import generated
-from spillway.producers.load.generator import Pace, run_load
+from spillway.producers.load.generator import Pace, generated, run_load
 from spillway.producers.load.tally import PREDICTION
 from spillway.topology.load import load
 

@@ -27,8 +27,8 @@ from spillway.agents.supervise.service import ServiceSettings, served
 from spillway.lineage.errors import SpillwayError
 from spillway.producers.client.exchange import Exchange
 from spillway.producers.connection import ClientSettings
-from spillway.producers.load import generated, recipes, traces
-from spillway.producers.load.generator import Pace, run_load
+from spillway.producers.load import recipes, traces
+from spillway.producers.load.generator import Pace, generated, run_load
 from spillway.topology.capacity.plan import read_plan
 from spillway.topology.capacity.served import planned
 from spillway.topology.load import load

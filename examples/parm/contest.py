@@ -22,8 +22,7 @@ from spillway.agents.supervise.registry import entries
 from spillway.agents.supervise.service import ServiceSettings, served
 from spillway.lineage.errors import ModelError
 from spillway.producers.client.exchange import Exchange
-from spillway.producers.load import generated
-from spillway.producers.load.generator import Pace, run_load
+from spillway.producers.load.generator import Pace, generated, run_load
 from spillway.topology.load import load
 
 if TYPE_CHECKING:

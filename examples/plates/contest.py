@@ -23,8 +23,7 @@ from spillway.lineage.errors import SpillwayError
 from spillway.lineage.message import PREDICTION
 from spillway.producers.client import Client
 from spillway.producers.client.exchange import Exchange
-from spillway.producers.load import generated
-from spillway.producers.load.generator import Pace, run_load
+from spillway.producers.load.generator import Pace, generated, run_load
 from spillway.producers.load.tally import Witness
 from spillway.producers.report import PREDICTION as PREDICTED
 from spillway.producers.report import Report

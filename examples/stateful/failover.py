@@ -32,8 +32,7 @@ from spillway.lineage.errors import SpillwayError
 from spillway.lineage.values.replication import ReplicationDecoder
 from spillway.producers.client.exchange import Exchange
 from spillway.producers.connection import ClientSettings
-from spillway.producers.load import generated
-from spillway.producers.load.generator import Pace, run_load
+from spillway.producers.load.generator import Pace, generated, run_load
 from spillway.topology.load import load
 
 if TYPE_CHECKING:

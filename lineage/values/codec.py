@@ -7,7 +7,7 @@ WireError and nothing else, whatever the bytes, and never takes more memory than
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import fastavro
 
@@ -32,12 +32,25 @@ from spillway.lineage.values.resolution import resolve
 from spillway.lineage.values.structures import check_length, pack_map
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from spillway.lineage.message import StageTiming
 
+_Decoded = TypeVar("_Decoded")
 _MAX_TEXT: Final = 4_096  # characters of an explanation
 _HEADERS: Final = {name: MARKER + fingerprint for name, fingerprint in OWN_FINGERPRINTS.items()}
 _QUERY_HEADER: Final = _HEADERS[QUERY]
 _OUTCOME_HEADER: Final = _HEADERS[OUTCOME]
+
+
+def decoded(decode: Callable[[bytes], _Decoded], value: bytes, relearn: Callable[[], bool]) -> _Decoded:
+    """Decode a message; one of an unknown schema once more, where `relearn` says that more are known now."""
+    try:
+        return decode(value)
+    except WireError as error:
+        if error.reason != reasons.UNKNOWN_SCHEMA or not relearn():
+            raise
+    return decode(value)
 
 
 def encode_query(query: Query, limits: Limits = DEFAULT_LIMITS) -> bytes:

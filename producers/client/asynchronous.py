@@ -4,25 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 import threading
 import time
-from operator import methodcaller
+from collections.abc import Coroutine
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from spillway.producers.client.base import Base
+from spillway.producers.client.base import Base, Promise
 from spillway.producers.client.exchange import NO_ROOM, ClientClosedError, TooManyInFlightError
 from spillway.producers.client.feedback import Truth
 from spillway.producers.client.needs import asked
-from spillway.producers.client.queries import WINDOW, Prepared, keyed
+from spillway.producers.client.queries import WINDOW, keyed
 from spillway.producers.offline.job import CHUNK, Job
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable, Mapping
     from concurrent.futures import Future
 
-    from spillway.lineage.errors import SpillwayError
     from spillway.lineage.message import Outcome, Value
     from spillway.lineage.tokens import Token
     from spillway.lineage.trace import TraceContext
@@ -30,14 +29,12 @@ if TYPE_CHECKING:
     from spillway.producers.client.feedback import Feedback
     from spillway.producers.offline.job import Progress
 
-log = logging.getLogger(__name__)
-
 
 class _CancelledError(Exception):
     """The task that waits for an offline job was cancelled."""
 
 
-class AsyncClient(Base):
+class AsyncClient(Base[Coroutine[Any, Any, "Outcome"]]):
     """A pipeline's client on an asyncio event loop; the same as `Client` otherwise. An async context manager.
 
         async with AsyncClient("hello", settings, slo=0.4) as client:
@@ -45,8 +42,6 @@ class AsyncClient(Base):
 
     It connects, without blocking the loop, when it is entered.
     """
-
-    _room: asyncio.Semaphore
 
     def _begin(self, in_flight: int) -> None:
         self._room = asyncio.Semaphore(in_flight)
@@ -72,30 +67,14 @@ class AsyncClient(Base):
             raise ClientClosedError("use the client in an 'async with' block")
         query = self._queries.prepare(inputs, parameters, deadline, request_id, key, trace, headers, after)
         there = self._exchange.flying(query.request_id)
-        if not isinstance(there, _AsyncPromise):
+        if not isinstance(there, Promise):
             if self._room.locked():
                 await self._wait_for_room(query.expires)
             else:
                 await self._room.acquire()  # at once, and without a timer
             # Nothing else has run on this loop since `flying` but `acquire`, which may have waited.
-            there = self._send(self._exchange, query, _AsyncPromise(self._room, query))
-        return await there.outcome()
-
-    async def online_query(
-        self,
-        inputs: Mapping[str, Value],
-        *,
-        app: str | None = None,
-        latency: float | str | None = None,
-        accuracy: float | str | None = None,
-        model: str | None = None,
-        variant: str | None = None,
-        request_id: str | None = None,
-        key: str | None = None,
-    ) -> Outcome:
-        """Run one query of an application with variants, by what it needs; see `Client.online_query`."""
-        parameters, deadline = asked(app, latency, accuracy, model, variant)
-        return await self.predict(inputs, parameters, deadline=deadline, request_id=request_id, key=key)
+            there = self._send(self._exchange, query, partial(self._release, asyncio.get_running_loop()))
+        return await asyncio.wrap_future(there.future)
 
     async def offline_query(
         self,
@@ -210,40 +189,6 @@ class AsyncClient(Base):
         except TimeoutError as error:
             raise TooManyInFlightError(NO_ROOM) from error
 
-
-class _AsyncPromise:
-    """A waiter on an event loop, for each task that waits for the same query.
-
-    It is answered by a callback on the loop, so whoever finds it unanswered there is in time to wait.
-    """
-
-    stays = False
-
-    def __init__(self, room: asyncio.Semaphore, query: Prepared) -> None:
-        self._futures: list[asyncio.Future[Outcome]] = []
-        self._query = query
-        self._loop = asyncio.get_running_loop()
-        self._room = room
-
-    async def outcome(self) -> Outcome:
-        future: asyncio.Future[Outcome] = self._loop.create_future()
-        self._futures.append(future)
-        return await future
-
-    def answered(self, outcome: Outcome, at: float) -> None:
-        self._end(methodcaller("set_result", self._query.received(outcome, at)))
-
-    def failed(self, error: SpillwayError) -> None:
-        self._end(methodcaller("set_exception", error))
-
-    def _end(self, end: Callable[[asyncio.Future[Outcome]], None]) -> None:
-        try:
-            self._loop.call_soon_threadsafe(self._end_all, end)
-        except RuntimeError:  # the loop has closed: nobody is left who could wait
-            log.debug("an outcome came after its event loop had closed")
-
-    def _end_all(self, end: Callable[[asyncio.Future[Outcome]], None]) -> None:
-        self._room.release()
-        for future in self._futures:
-            if not future.done():  # one whose task was cancelled is
-                end(future)
+    def _release(self, loop: asyncio.AbstractEventLoop) -> None:
+        with contextlib.suppress(RuntimeError):  # the loop has closed: nobody is left who could wait
+            loop.call_soon_threadsafe(self._room.release)

@@ -13,21 +13,21 @@ from __future__ import annotations
 import queue
 import threading
 import time
-from concurrent.futures import Future
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
-from spillway.producers.client.base import Base
+from spillway.producers.client.base import Base, Promise
 from spillway.producers.client.exchange import NO_ROOM, TooManyInFlightError
 from spillway.producers.client.feedback import Truth
 from spillway.producers.client.needs import asked
-from spillway.producers.client.queries import WINDOW, Prepared, keyed
+from spillway.producers.client.queries import WINDOW, keyed
+from spillway.producers.closing import Closing
 from spillway.producers.offline.job import CHUNK, Job
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
+    from concurrent.futures import Future
 
-    from spillway.lineage.errors import SpillwayError
     from spillway.lineage.message import Outcome, Value
     from spillway.lineage.tokens import Token
     from spillway.lineage.trace import TraceContext
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from spillway.producers.offline.job import Progress
 
 
-class Client(Base):
+class Client(Base["Outcome"], Closing):
     """A pipeline's client for any number of threads; it runs one of its own. A context manager.
 
     `pipeline` is a pipeline, its spec or its name. `settings` are a cluster's, or just its address; without them the
@@ -49,8 +49,6 @@ class Client(Base):
     `replies`: "all" reads every client's outcomes and passes over the others'. Clients of a pipeline that have "shared"
     divide the egress among them: as many read as much together as one does alone. For replicas of a service.
     """
-
-    _room: threading.Semaphore
 
     def _begin(self, in_flight: int) -> None:
         self._room = threading.Semaphore(in_flight)
@@ -92,29 +90,6 @@ class Client(Base):
             headers=headers,
             after=after,
         ).result()
-
-    def online_query(
-        self,
-        inputs: Mapping[str, Value],
-        *,
-        app: str | None = None,
-        latency: float | str | None = None,
-        accuracy: float | str | None = None,
-        model: str | None = None,
-        variant: str | None = None,
-        request_id: str | None = None,
-        key: str | None = None,
-    ) -> Outcome:
-        """Run one query of an application with variants, by what it needs; returns its outcome as `predict` does.
-
-        `latency` (seconds, or text as "50ms"; it becomes the deadline) and `accuracy` (at least; a share, or text as
-        "95%"), or a `model` (an architecture), or one `variant`. The outcome's flags, under the stage's name, say which
-        variant answered, its accuracy, what was asked, and whether it was `met`.
-
-        Raises UsageError for needs that cannot be, and what `predict` raises.
-        """
-        parameters, deadline = asked(app, latency, accuracy, model, variant)
-        return self.predict(inputs, parameters, deadline=deadline, request_id=request_id, key=key)
 
     def offline_query(
         self,
@@ -163,11 +138,11 @@ class Client(Base):
         """
         query = self._queries.prepare(inputs, parameters, deadline, request_id, key, trace, headers, after)
         there = self._exchange.flying(query.request_id)
-        if isinstance(there, _Promise):
+        if isinstance(there, Promise):
             return there.future
         if not self._room.acquire(timeout=max(0.0, query.expires - time.monotonic())):
             raise TooManyInFlightError(NO_ROOM)
-        return self._send(self._exchange, query, _Promise(self._room, query)).future
+        return self._send(self._exchange, query, self._room.release).future
 
     def outcomes(
         self,
@@ -234,29 +209,3 @@ class Client(Base):
             return
         self._learners.close()
         self._exchange.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_exception: object) -> None:
-        self.close()
-
-
-class _Promise:
-    """A waiter with a future, which gives its room in flight back when it ends."""
-
-    stays = False
-
-    def __init__(self, room: threading.Semaphore, query: Prepared) -> None:
-        self.future: Future[Outcome] = Future()
-        self._query = query
-        self.future.set_running_or_notify_cancel()  # from here on it cannot be cancelled
-        self._room = room
-
-    def answered(self, outcome: Outcome, at: float) -> None:
-        self._room.release()
-        self.future.set_result(self._query.received(outcome, at))
-
-    def failed(self, error: SpillwayError) -> None:
-        self._room.release()
-        self.future.set_exception(error)

@@ -25,8 +25,7 @@ from confluent_kafka import KafkaError, KafkaException
 from spillway.lineage.errors import BrokerError, SpillwayError, UsageError, WireError
 from spillway.lineage.headers import REQUEST_ID
 from spillway.lineage.limits import DEFAULT_LIMITS, Limits
-from spillway.lineage.reasons import UNKNOWN_SCHEMA
-from spillway.lineage.values.codec import Decoder
+from spillway.lineage.values.codec import Decoder, decoded
 from spillway.producers.client.shared import SharedReplies
 from spillway.producers.cluster import DEAF_SECONDS, REFUSED_SECONDS, Reader, idempotent_producer, require_listening
 from spillway.producers.kafka.records import header_pairs
@@ -349,12 +348,7 @@ class Exchange:
             waiter.answered(outcome, at)
 
     def decode(self, value: bytes | None) -> Outcome:
-        try:
-            return self._decoder.released(value or b"")
-        except WireError as error:
-            if error.reason != UNKNOWN_SCHEMA or not self._schemas.relearn():
-                raise
-        return self._decoder.released(value or b"")
+        return decoded(self._decoder.released, value or b"", self._schemas.relearn)
 
     def _expire(self, now: float) -> None:
         while self._expiries and self._expiries[0][0] <= now:

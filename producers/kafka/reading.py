@@ -9,10 +9,11 @@ import time
 from contextlib import closing, suppress
 from functools import partial
 from queue import Empty, Queue
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final
 
 from spillway.lineage.errors import BrokerError, TopicError, UnreachableError
 from spillway.lineage.ports import Since
+from spillway.producers.closing import Closing
 from spillway.producers.cluster import Reader
 from spillway.producers.kafka.log import KafkaLog
 
@@ -29,7 +30,7 @@ _SOON: Final = 0.01  # seconds: of waiting, at the broker before it tells of an 
 _LATEST: Final = Since(1e15)  # later than any record
 
 
-class Reading:
+class Reading(Closing):
     """Reads some partitions from their beginnings, their ends, or a time on, and then what is appended. A context.
 
     Raises BrokerError, TopicError: at once where time does not heal what is wrong, else after `patience` seconds in
@@ -107,12 +108,6 @@ class Reading:
             while True:  # the thread may wait for room
                 self._calls.get_nowait()
         self._log.shut()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_exception: object) -> None:
-        self.close()
 
     def _add(self, records: Sequence[Record]) -> None:
         self._came += records

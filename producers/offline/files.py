@@ -12,7 +12,7 @@ import fcntl
 import json
 import os
 import zipfile
-from typing import IO, TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
@@ -20,6 +20,7 @@ from spillway.lineage.errors import UsageError, WireError
 from spillway.lineage.message import FAILED
 from spillway.lineage.reasons import BAD_INPUT, BAD_RESULT
 from spillway.lineage.values.json_text import read_inputs
+from spillway.producers.closing import Closing
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -95,7 +96,7 @@ def _line_of(row: Mapping[str, Any]) -> tuple[bytes, bool]:
     return json.dumps({"row": row["row"], "error": told}, ensure_ascii=False).encode() + b"\n", True
 
 
-class Outputs:
+class Outputs(Closing):
     """The rows that are written, and the job that writes them. A context; nobody else writes meanwhile."""
 
     def __init__(self, path: Path, inputs: Path, asks: Mapping[str, Any]) -> None:
@@ -169,9 +170,5 @@ class Outputs:
         self.written += len(rows)
         return sum(failed for _, failed in lines)
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_exception: object) -> None:
-        file: IO[bytes] = self._file
-        file.close()
+    def close(self) -> None:
+        self._file.close()

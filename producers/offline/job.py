@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import queue
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -78,24 +78,6 @@ class _Asked:
     answer: dict[str, Any] | None = None
 
 
-@dataclass(slots=True)
-class _Window:
-    """The rows that are not written, from the next one on."""
-
-    asked: dict[int, _Asked] = field(default_factory=dict)
-
-    @property
-    def under_way(self) -> int:
-        return sum(one.answer is None and one.at > 0 for one in self.asked.values())
-
-    def take_written(self, start: int) -> list[dict[str, Any]]:
-        rows: list[dict[str, Any]] = []
-        while (one := self.asked.get(start + len(rows))) is not None and one.answer is not None:
-            rows.append(one.answer)
-            del self.asked[one.row]
-        return rows
-
-
 class Job:
     """Runs one job to its end."""
 
@@ -117,7 +99,7 @@ class Job:
         self._chunk = chunk
         self._tell = progress
         self._pace = Pace()
-        self._window = _Window()
+        self._asked: dict[int, _Asked] = {}  # the rows that are not written, from the next one on
         self._ended: queue.SimpleQueue[tuple[_Asked, int, Future[Outcome]]] = queue.SimpleQueue()
         self._noted = self._told = float("-inf")
 
@@ -146,14 +128,14 @@ class Job:
 
     def _step(self, rows: Iterator[tuple[int, Row]]) -> None:
         state, began = self._state, time.monotonic()
-        state.paused = self._pace.paused(began, self._window.under_way)
+        state.paused = self._pace.paused(began, self._under_way)
         if not state.paused:
             self._send([*self._again(), *self._next(rows)])
         self._note()
         self._take(_POLL)
-        state.errors += self._outputs.write(self._window.take_written(self._outputs.written))
+        state.errors += self._outputs.write(self._answers(self._outputs.written))
         state.written = self._outputs.written
-        state.under_way = self._window.under_way
+        state.under_way = self._under_way
         state.paused_seconds += time.monotonic() - began if state.paused else 0.0
         if began - self._told >= _POLL:
             self._told = began
@@ -161,14 +143,26 @@ class Job:
 
     def _next(self, rows: Iterator[tuple[int, Row]]) -> list[_Asked]:
         found = []
-        while len(self._window.asked) < self._chunk and (row := next(rows, None)) is not None:
-            one = self._window.asked[row[0]] = _Asked(*row, self._outputs.attempts.get(row[0], 0))
+        while len(self._asked) < self._chunk and (row := next(rows, None)) is not None:
+            one = self._asked[row[0]] = _Asked(*row, self._outputs.attempts.get(row[0], 0))
             found.append(one)
         return found
 
+    @property
+    def _under_way(self) -> int:
+        return sum(one.answer is None and one.at > 0 for one in self._asked.values())
+
+    def _answers(self, start: int) -> list[dict[str, Any]]:
+        """Take the rows that follow on those that are written."""
+        rows: list[dict[str, Any]] = []
+        while (one := self._asked.get(start + len(rows))) is not None and one.answer is not None:
+            rows.append(one.answer)
+            del self._asked[one.row]
+        return rows
+
     def _again(self) -> list[_Asked]:
         """Those that were handed back."""
-        now, asked = time.monotonic(), self._window.asked.values()
+        now, asked = time.monotonic(), self._asked.values()
         return [one for one in asked if one.answer is None and not one.at and one.not_before <= now]
 
     def _send(self, queries: list[_Asked]) -> None:
@@ -242,9 +236,9 @@ class Job:
         if time.monotonic() - self._noted < _NOTED and not force:
             return
         self._noted = time.monotonic()
-        waiting = [one for one in self._window.asked.values() if one.at]
+        waiting = [one for one in self._asked.values() if one.at]
         since = min((one.at for one in waiting), default=time.time())
-        attempts = {one.row: one.attempt for one in self._window.asked.values() if one.attempt}
+        attempts = {one.row: one.attempt for one in self._asked.values() if one.attempt}
         self._outputs.note(since, attempts, self._chunk)
 
     # After a crash ----------------------------------------------------------------------------------------------
@@ -263,7 +257,7 @@ class Job:
     def _found(self, released: Released) -> None:
         for request_id, outcome in released.to_the_end():
             row, attempt = (int(part) for part in request_id.split("-")[1:])
-            one = self._window.asked.get(row)
+            one = self._asked.get(row)
             if one is not None and one.answer is None and one.attempt == attempt:
                 self._answered(one, outcome)
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Final
 
 from spillway.lineage.errors import WireError
 from spillway.lineage.headers import identify
 from spillway.lineage.message import FAILED, Outcome
-from spillway.lineage.reasons import UNKNOWN_SCHEMA
-from spillway.lineage.values.codec import Decoder
+from spillway.lineage.values.codec import Decoder, decoded
+from spillway.producers.closing import Closing
 from spillway.producers.kafka.reading import Reading, slots_of
 from spillway.producers.schema_log import SchemaLog
 from spillway.topology.topics import egress, plan
@@ -26,13 +26,25 @@ log = logging.getLogger(__name__)
 _CONNECT: Final = 10.0  # seconds
 
 
-class Words:
-    """The words on `<p>.plan` that are said from now on. A context. One that cannot be read is passed over."""
+class _Listening(Closing):
+    """Reads a topic of a pipeline."""
+
+    _reading: Reading
 
     def __init__(self, settings: ClientSettings, pipeline: str, limits: Limits) -> None:
         """Raises BrokerError, TopicError."""
         self._schemas = SchemaLog(settings, pipeline, timeout=_CONNECT)
         self._decoder = Decoder(limits, self._schemas.open())
+
+    def close(self) -> None:
+        self._reading.close()
+
+
+class Words(_Listening):
+    """The words on `<p>.plan` that are said from now on. A context. One that cannot be read is passed over."""
+
+    def __init__(self, settings: ClientSettings, pipeline: str, limits: Limits) -> None:
+        super().__init__(settings, pipeline, limits)
         slots = slots_of(settings, plan(pipeline), _CONNECT)
         self._reading = Reading(settings, slots, from_end=True, patience=_CONNECT)
 
@@ -41,27 +53,18 @@ class Words:
         for record in self._reading.read(0.0):
             if record.value is not None:
                 try:
-                    yield self._decoder.word(record.value)
+                    yield decoded(self._decoder.word, record.value, self._schemas.relearn)
                 except WireError as error:
                     log.debug("a word cannot be read: %s", error)
-                    if error.reason == UNKNOWN_SCHEMA:
-                        self._schemas.relearn()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_exception: object) -> None:
-        self._reading.close()
 
 
-class Released:
+class Released(_Listening):
     """The outcomes of one job on `<p>.egress`, from a time on. A context."""
 
     def __init__(self, settings: ClientSettings, pipeline: str, limits: Limits, prefix: str, since: float) -> None:
         """`prefix` begins the job's request ids; `since`: unix seconds. Raises BrokerError, TopicError."""
+        super().__init__(settings, pipeline, limits)
         self._prefix = prefix
-        self._schemas = SchemaLog(settings, pipeline, timeout=_CONNECT)
-        self._decoder = Decoder(limits, self._schemas.open())
         self._reading = Reading(settings, slots_of(settings, egress(pipeline), _CONNECT), since=since)
 
     def to_the_end(self) -> Iterator[tuple[str, Outcome]]:
@@ -73,17 +76,6 @@ class Released:
 
     def _outcome(self, value: bytes) -> Outcome:
         try:
-            try:
-                return self._decoder.released(value)
-            except WireError as unreadable:
-                if unreadable.reason != UNKNOWN_SCHEMA or not self._schemas.relearn():
-                    raise
-            return self._decoder.released(value)
+            return decoded(self._decoder.released, value, self._schemas.relearn)
         except WireError as unreadable:
             return Outcome(FAILED, {}, unreadable.reason, f"its outcome cannot be read: {unreadable}")
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_exception: object) -> None:
-        self._reading.close()

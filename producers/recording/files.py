@@ -14,12 +14,13 @@ import os
 import time
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, Self
+from typing import IO, TYPE_CHECKING, Any
 
 import fastavro
 from fastavro.write import Writer
 
 from spillway.lineage.errors import UsageError
+from spillway.producers.closing import Closing
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -61,7 +62,7 @@ class About:
     workers: dict[str, int] = field(default_factory=dict)  # of stages, as they were ordered when it began
 
 
-class RecordingWriter:
+class RecordingWriter(Closing):
     """Writes a recording into a new or empty directory; a context manager. Not for several threads."""
 
     def __init__(self, directory: Path, about: About, *, rotate_bytes: int = 256 << 20) -> None:
@@ -111,12 +112,6 @@ class RecordingWriter:
             self.flush()
             self._file.close()
             self._file = self._writer = None
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_exception: object) -> None:
-        self.close()
 
     def _open_next(self) -> None:
         self.close()

@@ -2,9 +2,9 @@ import numpy as np
 import pytest
 
 from spillway.lineage.message import DROPPED, PREDICTION, Outcome
-from spillway.producers import load
 from spillway.producers.client.exchange import Exchange
 from spillway.producers.connection import ClientSettings
+from spillway.producers.load import generator as load
 from spillway.producers.load import schedule
 from spillway.producers.load.generator import Pace, run_load
 from spillway.producers.report import Report

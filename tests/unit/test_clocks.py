@@ -24,7 +24,8 @@ from spillway.agents.workers.tls import SILENT_SECONDS, Secured
 from spillway.lineage.message import PREDICTION, Outcome, PlanWord
 from spillway.producers.offline.job import Job, Progress
 from spillway.producers.offline.pace import LOOK, Pace
-from spillway.topology.capacity.tuner import Basis, Planned
+from spillway.topology.capacity.tuner import Basis
+from tests.planned import planned
 from tests.unit.core.builders import delivery
 from tests.unit.core.shapes import SHAPES
 
@@ -206,7 +207,7 @@ class Counted(Ingress):
 def test_what_comes_while_history_is_read_is_no_load(clock, monkeypatch, ahead, slow):
     for module in ("spillway.agents.supervise.tuning", "spillway.agents.live.ingress"):
         monkeypatch.setattr(f"{module}.time", clock)
-    basis = Basis(100.0, {0.25: 26, 1.0: 101, 5.0: 502, 30.0: 3_005}, {"a": Planned(10, 15.0)})
+    basis = Basis(100.0, {0.25: 26, 1.0: 101, 5.0: 502, 30.0: 3_005}, {"a": planned(10, 15.0)})
     stop, orders, excess = threading.Event(), [], []
 
     def tick(seconds):

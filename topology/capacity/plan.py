@@ -27,12 +27,11 @@ counts. All durations are seconds, all prices of an hour.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Final, Literal
 
-import yaml
 from pydantic import Field
 
-from spillway.topology.reading.models import read_model, write_whole
+from spillway.topology.reading.models import read_model, write_yaml
 from spillway.topology.sections import Count, Positive, Seconds, Section
 
 if TYPE_CHECKING:
@@ -41,7 +40,6 @@ if TYPE_CHECKING:
 VERSION: Final = 1
 _KEY: Final = "spillway-plan"
 _HEADER: Final = "# Written by `spillway plan provision`. Durations are seconds, prices are per hour.\n"
-_DIGITS: Final = 6  # of a figure: more says nothing
 
 Share = Annotated[float, Field(ge=0, le=1)]
 Figure = Annotated[float, Field(ge=0, allow_inf_nan=False)]
@@ -115,25 +113,4 @@ def read_plan(path: Path) -> Plan:
 
 def write_plan(path: Path, plan: Plan) -> None:
     """Write a plan, whole or not at all. Raises SpecError where it cannot be written."""
-    told = _rounded(plan.model_dump(by_alias=True))
-    write_whole(path, _HEADER + yaml.dump(told, Dumper=_Dumper, sort_keys=False, width=120), "plan")
-
-
-class _Dumper(yaml.SafeDumper):
-    """Figures that belong together on one line."""
-
-    def represent_mapping(self, tag: str, mapping: Any, flow_style: bool | None = None) -> yaml.MappingNode:  # noqa: FBT001, ARG002 - PyYAML's signature
-        flat = all(isinstance(each, (int, float)) for each in mapping.values())
-        return super().represent_mapping(tag, mapping, flow_style=flat)
-
-    def represent_sequence(self, tag: str, sequence: Any, flow_style: bool | None = None) -> yaml.SequenceNode:  # noqa: FBT001, ARG002 - likewise
-        flat = all(isinstance(each, (int, float)) for each in sequence)
-        return super().represent_sequence(tag, sequence, flow_style=flat)
-
-
-def _rounded(told: Any) -> Any:
-    if isinstance(told, dict):
-        return {_rounded(key): _rounded(each) for key, each in told.items()}
-    if isinstance(told, (list, tuple)):
-        return [_rounded(each) for each in told]
-    return float(f"{told:.{_DIGITS}g}") if isinstance(told, float) else told
+    write_yaml(path, plan.model_dump(by_alias=True), "plan", _HEADER)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from spillway.lineage.errors import SpecError
 from spillway.topology.capacity.hardware import can_be_planned
-from spillway.topology.capacity.tuner import Basis, Planned
+from spillway.topology.capacity.tuner import Basis
 from spillway.topology.names import meant
 from spillway.topology.spec import EmulatedSpec
 
@@ -68,8 +68,4 @@ def _planned(stage: StageSpec, of: PlannedStage) -> StageSpec:
 
 def basis_of(plan: Plan) -> Basis:
     """What a tuner needs of a plan."""
-    stages = {
-        name: Planned(each.count, each.throughput, each.share, each.hardware, each.load)
-        for name, each in plan.stages.items()
-    }
-    return Basis(plan.trace.rate, dict(sorted(plan.envelope)), stages, plan.limits)
+    return Basis(plan.trace.rate, dict(sorted(plan.envelope)), plan.stages, plan.limits)

@@ -34,6 +34,8 @@ from spillway.topology.capacity.envelope import LONGEST
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from spillway.topology.capacity.plan import PlannedStage
+
 Form = Literal["paper", "envelope"]
 SETTLE: Final = 15.0  # after a change, before anything goes down
 RECENT: Final = 30.0  # what going down looks at
@@ -48,34 +50,23 @@ _EXACT: Final = 1e-9  # sums of floats
 
 
 @dataclass(frozen=True, slots=True)
-class Planned:
-    """What the plan says of a stage: its workers, what one of them can do, and its share of the queries."""
-
-    workers: int
-    throughput: float  # mu: queries a second of one worker
-    share: float = 1.0  # s: of the pipeline's queries
-    hardware: str = ""
-    load: float = 0.0  # seconds until a new worker serves
-
-
-@dataclass(frozen=True, slots=True)
 class Basis:
     """What a tuner needs of a plan."""
 
     rate: float  # lambda: the sample's mean
     envelope: Mapping[float, int]  # by length of a window, rising: the most queries of the sample in one
-    stages: Mapping[str, Planned]
+    stages: Mapping[str, PlannedStage]
     limits: Mapping[str, int] = field(default_factory=dict)  # by hardware, the workers that there can be
 
     def rho(self, stage: str) -> float:
         """The max-provisioning ratio of a stage."""
         of = self.stages[stage]
-        return self.rate * of.share / (of.workers * of.throughput)
+        return self.rate * of.share / (of.count * of.throughput)
 
     def wait(self, stage: str) -> float:
         """Return the longest wait of the sample at a stage, served as a fluid; below 0 where workers are to spare."""
         of = self.stages[stage]
-        each = of.share / (of.workers * of.throughput)
+        each = of.share / (of.count * of.throughput)
         return max(count * each - length for length, count in self.envelope.items())
 
     def memory(self, stage: str) -> float:
@@ -164,7 +155,7 @@ class _Stage:
 class Tuner:
     """Says what to order. Tell it of every count (`count`) and of the sizes that stand (`stands`), then ask."""
 
-    def __init__(self, basis: Basis, form: Form = "envelope", *, fresh: bool = False, wait: float = WAIT) -> None:
+    def __init__(self, basis: Basis, form: Form = "envelope", *, fresh: bool = False) -> None:
         """`fresh`: the sizes are the plan's own, so until a query comes nothing is known of the load."""
         self.basis, self.form = basis, form
         self._fresh = fresh
@@ -174,7 +165,7 @@ class Tuner:
         self._stages: dict[str, _Stage] = {}
         self._looked = -math.inf  # for going down
         most = {name: basis.wait(name) for name in basis.stages}
-        self._waits = {name: wait * each if each > 0 else each for name, each in most.items()}
+        self._waits = {name: WAIT * each if each > 0 else each for name, each in most.items()}
         self._said: list[str] = []
 
     @property
@@ -236,7 +227,7 @@ class Tuner:
             wait = self._waits[name]
             return max(live, key=lambda each: each.count / (each.length + wait), default=None)
         excess = [each for each in live if each.count > each.most]
-        if not excess and self._stages[name].wanted < self.basis.stages[name].workers:
+        if not excess and self._stages[name].wanted < self.basis.stages[name].count:
             excess = [each for each in live if each.length >= DOWN_WINDOW][:1]
         return max(excess, key=lambda each: each.rate, default=None)
 
@@ -278,7 +269,7 @@ class Tuner:
             if other in ordered
             else self._stages[other].wanted
             if other in self._stages
-            else of.workers
+            else of.count
             for other, of in self.basis.stages.items()
             if of.hardware == kind and other != name
         )

@@ -38,7 +38,7 @@ _Model = TypeVar("_Model", bound=BaseModel)
 _UNNAMED = "unnamed"
 _ANY_STAGE = StageSpec(name=_UNNAMED)
 _KIND = "is missing; write 'kind: shared' (one state for all) or 'kind: keyed' (one for each key)"
-_SHARE = "is missing; give its share of right answers (0 to 1) on validation data, as in 0.93"
+_SHARE = "is missing; give its share of right answers (0 to 1) on validation data, as in .93"
 _MODEL = "is missing; name its class or function, as in 'model: models:Linear'"
 _MISSING = {
     ("name",): "is missing; name the pipeline, as in 'name: plates'",
@@ -54,11 +54,7 @@ _MISSING = {
     ("stages", "variants", "app"): "is missing; name their application, as in 'app: digits'",
     ("variants", "of", "model"): _MODEL,
     ("variants", "of", "architecture"): "is missing; say what it is a variant of, as in 'architecture: linear'",
-    (
-        "variants",
-        "of",
-        "accuracy",
-    ): "is missing; give its share of right answers (0 to 1) on validation data, as in .93",
+    ("variants", "of", "accuracy"): _SHARE,
     ("variants", "of", "takes"): "is missing; give a batch's duration by its size, as in 'takes: {1: 2ms, 8: 6ms}'",
     ("variants", "hosts", "has"): "is missing; give what one such host has, as in 'has: {core: {units: 4}}'",
 }

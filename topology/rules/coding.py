@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from spillway.topology import dag
 from spillway.topology.problems import Problem
 
 if TYPE_CHECKING:
@@ -40,15 +41,6 @@ def _wrong(fields: PipelineFields, stage: StageFields, coding: CodingSpec) -> It
 def _stateful_before(fields: PipelineFields, stage: StageFields) -> str | None:
     """A stage with a version log that this one comes after."""
     by_name = {each.name: each for each in fields.stages if each.name is not None}
-    seen: set[str] = set()
-    waiting = [name for _, name in stage.predecessors()]
-    while waiting:
-        name = waiting.pop()
-        other = by_name.get(name)
-        if other is None or name in seen:
-            continue
-        seen.add(name)
-        if other.spec.replicated:
-            return name
-        waiting += [before for _, before in other.predecessors()]
-    return None
+    edges = {name: [before for before in each.spec.after if before in by_name] for name, each in by_name.items()}
+    behind = dag.reach([name for name in stage.spec.after if name in by_name], edges)
+    return next((name for name, each in by_name.items() if name in behind and each.spec.replicated), None)

@@ -90,14 +90,6 @@ LIFE: Final[dict[tuple[State, Event], State]] = {
 }
 
 
-def after(state: State, event: Event) -> State:
-    """The state that an event leads to. Raises ValueError for one that cannot happen then."""
-    following = LIFE.get((state, event))
-    if following is None:
-        raise ValueError(f"a variant that is {state} cannot be {event}")
-    return following
-
-
 @dataclass(frozen=True, slots=True)
 class Told:
     """What the fronts of a stage say of one variant."""
@@ -166,7 +158,10 @@ class Life:
 
     def on(self, now: float, event: Event) -> None:
         """Let an event happen. Raises ValueError for one that cannot happen now."""
-        before, self.state = self.state, after(self.state, event)
+        before, following = self.state, LIFE.get((self.state, event))
+        if following is None:
+            raise ValueError(f"a variant that is {before} cannot be {event}")
+        self.state = following
         if self.state is not before:
             self.since = now
         if self.state is not State.ACTIVE:

@@ -14,7 +14,7 @@ from spillway.agents.core.policies import effective, words_for
 from spillway.agents.learning.chosen import selection_of
 from spillway.agents.profiling.conditions import stale_profiles
 from spillway.lineage.errors import ModelError, SpecError, SpillwayError
-from spillway.topology.drawing import dot, text
+from spillway.topology.drawing.pictures import dot, text
 from spillway.topology.load import load, remarks, unchecked
 from spillway.topology.names import model as model_name
 from spillway.topology.problems import InvalidPipelineError

@@ -37,9 +37,9 @@ from spillway.agents.core.policies import DEFAULT
 from spillway.agents.supervise.registry import ServeEntry
 from spillway.agents.supervise.serving import require_served
 from spillway.lineage.errors import UsageError
-from spillway.producers import load as loads
 from spillway.producers.client.exchange import Exchange
 from spillway.producers.connection import ClientSettings
+from spillway.producers.load import generator as loads
 from spillway.producers.load import traces
 from spillway.producers.load.generator import Pace, run_load
 from spillway.producers.load.payloads import find_payload, signature_payload
@@ -48,7 +48,7 @@ from spillway.producers.recording import is_recording, read_recording
 from spillway.producers.report import Report
 
 if TYPE_CHECKING:
-    from spillway.producers.load import Load
+    from spillway.producers.load.generator import Load
     from spillway.producers.load.tally import LoadResult
     from spillway.producers.report import StageTotals
     from spillway.topology.load import Pipeline

@@ -14,7 +14,8 @@ from rich.table import Table
 
 from spillway.agents.cli.options import FACTOR, SuggestingGroup, json_option, positive, trace_duration_option
 from spillway.lineage.errors import UsageError
-from spillway.producers.load import foreign, recipes, recorded, traces
+from spillway.producers.load import foreign, recipes, traces
+from spillway.producers.load.generator import recorded
 from spillway.producers.load.statistics import Statistics, statistics
 from spillway.producers.recording import is_recording, read_recording
 from spillway.topology.quantities import show_duration

@@ -20,7 +20,8 @@ One outlook serves all queues of a process, or of a simulation: it works out eac
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from functools import cache
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -132,15 +133,13 @@ class Outlook:
         self._heard = -1.0
         self._anything = False
         self._found: dict[tuple[str, tuple[tuple[str, tuple[str, ...]], ...], float], Later] = {}
-        self._queueing: dict[str, float] = {}
-        self._durations: dict[str, float] = {}
+        self.queueing, self.duration = cache(self._queueing), cache(self._duration)
         # Of the batch waits and hops: drawn anew after `redrawn`, or when a stage falls silent or speaks.
         self._drawn = float("-inf")
         self._speaking: frozenset[str] = frozenset()
-        self._draws: dict[str, NDArray[np.float64] | None] = {}
-        self._hop_draws: dict[str, NDArray[np.float64] | None] = {}
-        self._waits: dict[tuple[tuple[str, ...], float], float] = {}
-        self._hops: dict[tuple[tuple[str, ...], float], float] = {}
+        self._draws, self._hop_draws = cache(self._drawn_waits), cache(self._drawn_hops)
+        self._waits, self.hops = cache(self._waiting), cache(self._hops)
+        self._of_draws: list[Any] = [self._draws, self._hop_draws, self._waits, self.hops]
 
     def hear(self, now: float, states: Mapping[str, Sequence[StageState]]) -> None:
         """Take in the newest states; the same ones again, from another queue, change nothing."""
@@ -148,65 +147,49 @@ class Outlook:
             return
         self._states, self._heard = states, now
         self._anything = self._anything or any(states.values())
-        self._forget()
+        self._found.clear()
+        self.queueing.cache_clear()
+        self.duration.cache_clear()
         speaking = frozenset(stage for stage, told in states.items() if told)
         if now - self._drawn >= self.redrawn or speaking != self._speaking:
             self._drawn, self._speaking = now, speaking
-            for drawn in (self._draws, self._hop_draws, self._waits, self._hops):
-                drawn.clear()
-
-    def _forget(self) -> None:
-        self._found.clear()
-        self._queueing.clear()
-        self._durations.clear()
+            for drawn in self._of_draws:
+                drawn.cache_clear()
 
     # One stage -------------------------------------------------------------------------------------------------
 
-    def queueing(self, stage: str) -> float:
-        found = self._queueing.get(stage)
-        if found is None:
-            states = self._states.get(stage, ())
-            weight = sum(state.entered for state in states)
-            found = sum(state.queueing * state.entered for state in states) / weight if weight > 0 else 0.0
-            self._queueing[stage] = found
-        return found
+    def _queueing(self, stage: str) -> float:
+        states = self._states.get(stage, ())
+        weight = sum(state.entered for state in states)
+        return sum(state.queueing * state.entered for state in states) / weight if weight > 0 else 0.0
 
-    def duration(self, stage: str) -> float:
+    def _duration(self, stage: str) -> float:
         """Return d: seconds of a batch of the planned size, as lately measured where it was, else as profiled.
 
         With `recent`, the mean of the batches that ended in the last period; where none did, that of a batch of one.
         """
-        found = self._durations.get(stage)
-        if found is None:
-            states = self._states.get(stage, ())
-            of = (state.recent_duration if self._recent else state.duration for state in states)
-            measured = [seconds for seconds in of if seconds > 0]
-            if measured:
-                found = sum(measured) / len(measured)
-            else:
-                facts = self._facts.get(stage)
-                planned = 1 if self._recent else max((state.batch for state in states), default=0)
-                found = facts.duration(planned or facts.batch) if facts is not None else 0.0
-            self._durations[stage] = found
-        return found
+        states = self._states.get(stage, ())
+        of = (state.recent_duration if self._recent else state.duration for state in states)
+        measured = [seconds for seconds in of if seconds > 0]
+        if measured:
+            return sum(measured) / len(measured)
+        facts = self._facts.get(stage)
+        planned = 1 if self._recent else max((state.batch for state in states), default=0)
+        return facts.duration(planned or facts.batch) if facts is not None else 0.0
 
     def _drawn_waits(self, stage: str) -> NDArray[np.float64] | None:
         """Give draws of the stage's batch waits; None for no wait at all."""
-        if stage not in self._draws:
-            states = self._states.get(stage, ())
-            values = pool(states, self._size)
-            if not states and self._anything:
-                values = uniform(self.duration(stage), self._size)
-            self._draws[stage] = self._sampler.draw(self._place(stage), values) if len(values) else None
-        return self._draws[stage]
+        states = self._states.get(stage, ())
+        values = pool(states, self._size)
+        if not states and self._anything:
+            values = uniform(self.duration(stage), self._size)
+        return self._sampler.draw(self._place(stage), values) if len(values) else None
 
     def _drawn_hops(self, stage: str) -> NDArray[np.float64] | None:
         """Give draws of the hops into a stage, or through the gate; None where nobody tells of any."""
-        if stage not in self._hop_draws:
-            values = np.array([hop for state in self._states.get(stage, ()) for hop in state.hops], np.float64)
-            place = len(self._places) + 1 + self._place(stage)
-            self._hop_draws[stage] = self._sampler.draw(place, values) if len(values) else None
-        return self._hop_draws[stage]
+        values = np.array([hop for state in self._states.get(stage, ()) for hop in state.hops], np.float64)
+        place = len(self._places) + 1 + self._place(stage)
+        return self._sampler.draw(place, values) if len(values) else None
 
     def _place(self, stage: str) -> int:
         return self._places.get(stage, len(self._places))
@@ -226,30 +209,23 @@ class Outlook:
     def _along(self, path: tuple[str, ...], share: float) -> Later:
         queueing = sum(self.queueing(stage) for stage in path)
         execution = sum(self._execution(stage) for stage in path)
-        return Later(queueing, execution, self._waiting(path, share), path)
+        return Later(queueing, execution, self._waits(path, share), path)
 
     def _execution(self, stage: str) -> float:
         return self.duration(stage)
 
     def _waiting(self, path: tuple[str, ...], share: float) -> float:
-        found = self._waits.get((path, share))
-        if found is None:
-            total = self._summed(path)
-            found = self._waits[path, share] = quantile(total, share) if len(total) else 0.0
-        return found
+        total = self._summed(path)
+        return quantile(total, share) if len(total) else 0.0
 
-    def hops(self, path: tuple[str, ...], share: float | None = None) -> float:
+    def _hops(self, path: tuple[str, ...], share: float | None = None) -> float:
         """Give a quantile of the sum of the hops alone: into each stage of the path, and through the gate."""
-        share = self._quantile if share is None else share
-        found = self._hops.get((path, share))
-        if found is None:
-            total = _sum(map(self._drawn_hops, (*path, GATE)))
-            found = self._hops[path, share] = quantile(total, share) if len(total) else 0.0
-        return found
+        total = _sum(map(self._hop_draws, (*path, GATE)))
+        return quantile(total, self._quantile if share is None else share) if len(total) else 0.0
 
     def _summed(self, path: tuple[str, ...]) -> NDArray[np.float64]:
         """Give draws of the sum of the path's batch waits and hops."""
-        return _sum((*map(self._drawn_waits, path), *map(self._drawn_hops, (*path, GATE))))
+        return _sum((*map(self._draws, path), *map(self._hop_draws, (*path, GATE))))
 
     def paths(self, stage: str, choices: Path = ANY) -> list[tuple[str, ...]]:
         """List the ways from behind `stage` to an end. Raises UsageError where there are too many to look at each."""

@@ -11,26 +11,15 @@ from typing import TYPE_CHECKING
 
 from spillway.agents.core.policies.fifo import Expired, Naive
 from spillway.agents.core.policies.pard import Pard
-from spillway.agents.core.policies.selection import Selection, reference_in, select
+from spillway.agents.core.policies.selection import select
 from spillway.agents.core.policies.spillway import Spillway
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from spillway.agents.core.policies.selection import Selection
     from spillway.agents.core.policy import Policy, StageView
     from spillway.topology.spec import PipelineSpec
-
-__all__ = [
-    "DEFAULT",
-    "POLICIES",
-    "Selection",
-    "effective",
-    "make",
-    "period_of",
-    "reference_in",
-    "selected",
-    "words_for",
-]
 
 POLICIES: dict[str, type[Policy]] = {"naive": Naive, "expired": Expired, "pard": Pard, "spillway": Spillway}
 DEFAULT = "pard"

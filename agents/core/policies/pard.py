@@ -68,7 +68,7 @@ class Pard(Adaptive):
 
     def __init__(self, view: StageView, parameters: PathParameters) -> None:
         super().__init__(view, parameters)
-        self._predict = view.predict or foresight(view, parameters.paths, parameters.quantile)
+        self._predict = foresight(view, parameters.paths, parameters.quantile)
         self._recent = isinstance(parameters, PardParameters) and parameters.duration == "recent"
         self._outlook: Outlook = view.shared.setdefault(
             (Outlook, parameters.quantile, parameters.samples, self._recent),

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import inspect
 from dataclasses import dataclass
-from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from pydantic import BaseModel, ValidationError
 
 from spillway.agents.core.policy import Policy
 from spillway.lineage.errors import UsageError
+from spillway.topology.names import meant
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
@@ -61,8 +61,8 @@ def select(
         name, rest = setting.partition(":")[::2]
         name = name.strip()
         if name not in policies:
-            known = _meant(name, policies, "policies")
-            raise UsageError(f"there is no policy {name!r}; {known}; one of your own is written module:Class")
+            known = meant(name, policies)
+            raise UsageError(f"there is no policy {name!r}; {known} (one of your own is written module:Class)")
         kind = policies[name]
     values = _values(name, rest)
     model = kind.parameters_type
@@ -72,7 +72,7 @@ def select(
         return Selection(name, kind, None)
     for key in values:
         if key not in model.model_fields:
-            raise UsageError(f"policy {name} has no parameter {key!r}; {_meant(key, model.model_fields, 'parameters')}")
+            raise UsageError(f"policy {name} has no parameter {key!r}; {meant(key, model.model_fields)}")
     try:
         parameters = model.model_validate(values)
     except ValidationError as error:
@@ -115,9 +115,3 @@ def _values(name: str, text: str) -> dict[str, Any]:
             raise UsageError(f"policy {name}: parameter {key!r} is given twice")
         values[key] = value
     return values
-
-
-def _meant(name: str, known: Collection[str], what: str) -> str:
-    close = get_close_matches(name, known, n=1)
-    hint = f"did you mean {close[0]!r}? " if close else ""
-    return f"{hint}the {what} are: {', '.join(known)}"

@@ -31,6 +31,7 @@ memory is the queue and the samples.
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cache
 from math import ceil
 from typing import TYPE_CHECKING, ClassVar
 
@@ -71,17 +72,12 @@ class Delays(Outlook):
     def __init__(self, view: StageView, share: float, draws: int) -> None:
         super().__init__(view, share, draws)
         self._expected = {stage: expected(view, stage, draws) for stage in view.facts}
-        self._sums: dict[tuple[str, ...], NDArray[np.float64]] = {}
+        self._sums = cache(lambda path: np.sort(self._summed(path)))
+        self._of_draws.append(self._sums)
 
     def _waiting(self, path: tuple[str, ...], share: float) -> float:
-        sums = self._sums.get(path)
-        if sums is None:
-            sums = self._sums[path] = np.sort(self._summed(path))
+        sums = self._sums(path)
         return float(sums[max(0, ceil(share * len(sums)) - 1)]) if len(sums) else 0.0
-
-    def _forget(self) -> None:
-        super()._forget()
-        self._sums.clear()
 
     def _execution(self, stage: str) -> float:
         facts = self._facts.get(stage)
@@ -90,8 +86,8 @@ class Delays(Outlook):
 
     def _drawn_waits(self, stage: str) -> NDArray[np.float64] | None:
         values = self._expected.get(stage)
-        if stage not in self._draws and values is not None and self._anything and not self._states.get(stage):
-            self._draws[stage] = self._sampler.draw(self._place(stage), values)
+        if values is not None and self._anything and not self._states.get(stage):
+            return self._sampler.draw(self._place(stage), values)
         return super()._drawn_waits(stage)
 
 

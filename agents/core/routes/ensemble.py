@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from random import Random
 
-    from spillway.agents.core.lanes import Query
+    from spillway.agents.core.query import Query
     from spillway.agents.core.request import Request
     from spillway.agents.learning.selection import Selection, State
 
@@ -100,7 +100,7 @@ class Shares:
 
 
 class Ensemble:
-    """The route of a stage with members (`spillway.agents.core.lanes.Route`)."""
+    """The route of a stage with members (`spillway.agents.core.query.Route`)."""
 
     def __init__(
         self,

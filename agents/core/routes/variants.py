@@ -26,7 +26,7 @@ from spillway.topology.variants.selection import How, Selection, Status
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from spillway.agents.core.lanes import Query
+    from spillway.agents.core.query import Query
     from spillway.agents.core.request import Request
     from spillway.topology.variant_sections import Budget, OnMiss
     from spillway.topology.variants.selection import Choice
@@ -76,7 +76,7 @@ class _Note:
 
 
 class Variants:
-    """The route of a stage with variants (`spillway.agents.core.lanes.Route`)."""
+    """The route of a stage with variants (`spillway.agents.core.query.Route`)."""
 
     wait = float("inf")
     rules = None

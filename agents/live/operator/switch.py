@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Final
 
 from spillway.agents.live.operator.histories import read_histories
 from spillway.checkpoint.claims import key as claim_key
@@ -17,6 +17,7 @@ from spillway.checkpoint.promotion import Role
 from spillway.lineage.errors import BrokerError, SpillwayError, UsageError, WireError
 from spillway.lineage.replication import Beat, Fence, Yield
 from spillway.lineage.values.replication import ReplicationDecoder, encode
+from spillway.producers.closing import Closing
 from spillway.producers.cluster import idempotent_producer
 from spillway.producers.kafka.reading import PATIENCE, Reading
 from spillway.topology import topics
@@ -64,7 +65,7 @@ def check_place(spec: PipelineSpec, stage: str, shard: int) -> Place:
     return stage, shard
 
 
-class Switch:
+class Switch(Closing):
     """One planned switch of one shard. Raises SpillwayError, BrokerError, TopicError, CheckpointError."""
 
     def __init__(self, settings: ClientSettings, spec: PipelineSpec, place: Place) -> None:
@@ -145,9 +146,3 @@ class Switch:
     def close(self) -> None:
         self._producer.flush(1)
         self._reading.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_exception: object) -> None:
-        self.close()

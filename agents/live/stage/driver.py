@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
 from spillway.agents.core.cache import CacheStep, PredictionCache
 from spillway.agents.core.holding import Holding
-from spillway.agents.core.joins import PAYLOAD_BYTES
+from spillway.agents.core.join_rules import PAYLOAD_BYTES
 from spillway.agents.core.last_moments import DefaultAnswer, LastMoments
 from spillway.agents.live.groups import group_id
 from spillway.agents.live.stage.cached import Keys

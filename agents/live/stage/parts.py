@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from spillway.agents.core.batching import Batcher
 from spillway.agents.core.cache import PredictionCache
 from spillway.agents.core.durations import Estimate
-from spillway.agents.core.joins import PAYLOAD_BYTES, Rule
+from spillway.agents.core.join_rules import PAYLOAD_BYTES, Rule
 from spillway.agents.core.lane import Ticket
 from spillway.agents.core.laned_stage import LanedCore
 from spillway.agents.core.lanes import Lanes

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING, NamedTuple
 
-from spillway.agents.core.joins import Rule
+from spillway.agents.core.join_rules import Rule
 from spillway.agents.memory.broker import Standing
 from spillway.agents.sim.faults.world import model
 from spillway.agents.sim.faults.world.records import EGRESS, OUTCOMES

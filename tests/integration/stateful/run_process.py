@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from spillway.agents.core.input_tail import InputTail
-from spillway.agents.core.joins import Rule
+from spillway.agents.core.join_rules import Rule
 from spillway.agents.live.gate import process as gate_process
 from spillway.agents.live.stage import process as stage_process
 from spillway.agents.live.stage.config import StageProcessConfig

@@ -9,10 +9,11 @@ from torch import nn  # noqa: E402
 from torch.nn import functional  # noqa: E402
 
 from spillway.agents.models.rehearsal import copy_states, rehearse  # noqa: E402
-from spillway.agents.models.stateful import fingerprints, run  # noqa: E402
+from spillway.agents.models.stateful import fingerprints  # noqa: E402
 from spillway.agents.models.torch_learner import GROUPS, Learner  # noqa: E402
 from spillway.agents.models.torch_streams import Streams  # noqa: E402
 from spillway.lineage.errors import ModelError  # noqa: E402
+from tests.state_runs import run  # noqa: E402
 
 
 def rows(batch):

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from spillway.agents.core.joins import Rule
+from spillway.agents.core.join_rules import Rule
 from spillway.topology.routing import Graph
 from spillway.topology.spec import PipelineSpec, StageSpec
 

@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spillway.agents.core import joins
-from spillway.agents.core.joins import JoinTable, Rule, Verdict
+from spillway.agents.core.join_rules import Rule, Verdict
+from spillway.agents.core.joins import JoinTable
 from tests.unit.core.builders import NOW, delivery
 
 SENDERS = ("b", "c", "d")

@@ -27,7 +27,7 @@ def test_parameters_are_read_and_checked():
 @pytest.mark.parametrize(
     ("setting", "said"),
     [
-        ("prad", "there is no policy 'prad'; did you mean 'pard'? the policies are: naive, expired, pard"),
+        ("prad", "there is no policy 'prad'; did you mean 'pard'? (one of your own is written module:Class)"),
         ("pard:quantil=.2", "policy pard has no parameter 'quantil'; did you mean 'quantile'?"),
         ("pard:quantile=2", "policy pard, parameter quantile=2: Input should be less than or equal to 1"),
         ("pard:quantile=nan", "policy pard, parameter quantile=nan"),

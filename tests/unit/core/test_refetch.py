@@ -102,7 +102,7 @@ def test_the_gate_has_reports_read_again_too(gone):
     assert turn(core)[0] == []
     (fetch,) = core.take_fetches()
     assert fetch == Fetch(0, 1)
-    core.fetched(fetch, report("q1", 1, "b", outputs={"x": 7}).payload, gone)
+    core.fetched(NOW, fetch, report("q1", 1, "b", outputs={"x": 7}).payload, gone)
     ((release,), _) = turn(core)
     if gone is None:
         assert release.outcome.outputs == {"b.x": 7, "d.y": 1}
@@ -141,7 +141,7 @@ def test_the_gate_reads_no_more_while_what_it_has_read_again_fills_its_room():
     closing(core, 20, report)
     assert core.room
     for fetch in core.take_fetches():
-        core.fetched(fetch, report("q", fetch.offset, "b").payload)
+        core.fetched(NOW, fetch, report("q", fetch.offset, "b").payload)
     assert not core.room  # 40 MiB are decided and not yet written
     assert len(turn(core)[0]) == 20
     assert core.room

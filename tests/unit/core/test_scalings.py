@@ -9,11 +9,12 @@ import pytest
 from spillway.agents.core.pool import Pool, Start
 from spillway.agents.core.workers import Phase
 from spillway.checkpoint.owners import Candidate, Claim, Leave, Owner, Tenure
-from spillway.topology.capacity.tuner import Basis, Planned, Tuner
+from spillway.topology.capacity.tuner import Basis, Tuner
 from spillway.topology.sizes import Size, claimed_as
+from tests.planned import planned
 
 TICK = 0.5
-STAGES = {"a": Planned(2, 36.0), "b": Planned(3, 24.0)}
+STAGES = {"a": planned(2, 36.0), "b": planned(3, 24.0)}
 BASIS = Basis(16.0, {0.5: 8, 1.0: 16, 2.0: 32, 4.0: 64, 8.0: 128}, STAGES)  # as even as what comes
 CHAOS, QUIET = 120.0, 150.0
 LOADS, WORKS = 3.0, 0.5
@@ -26,7 +27,7 @@ class World:
         self.records, self.sizes = [], {}  # the table of sizes
         self.pids, self.writers = 0, {}  # by epoch, who may write
         for name, stage in STAGES.items():
-            self.append(name, Size(stage.workers, "file", "", 0.0, 1, "d"), None)
+            self.append(name, Size(stage.count, "file", "", 0.0, 1, "d"), None)
 
     def owner(self):
         self.pids += 1
@@ -281,6 +282,6 @@ def test_whatever_dies_sizes_have_one_owner_and_every_query_is_answered_once(see
         assert len(answered[name]) + len(waiting[name]) + fronts[name].under_way == world.arrived
         assert len(waiting[name]) < 16, "the load is served"
         assert not world.sizes[name].held
-        assert world.sizes[name].count == stage.workers, f"back at the plan: {world.sizes[name].text}"
-        assert fronts[name].pool.there == stage.workers
+        assert world.sizes[name].count == stage.count, f"back at the plan: {world.sizes[name].text}"
+        assert fronts[name].pool.there == stage.count
     assert tuners[-1].writer.tenure is not None

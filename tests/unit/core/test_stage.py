@@ -2,7 +2,8 @@
 
 import pytest
 
-from spillway.agents.core.actions import EmitKind, Loss, Ok, timing_of
+from spillway.agents.core.actions import EmitKind, Ok, timing_of
+from spillway.agents.core.request import Loss
 from spillway.agents.core.stage import StageCore
 from spillway.checkpoint.notes import decode
 from spillway.lineage import reasons

@@ -9,8 +9,9 @@ import pytest
 from examples.stateful import bandit, payload, recommend
 from spillway.agents.cli.main import run as command
 from spillway.agents.models.rehearsal import rehearse
-from spillway.agents.models.stateful import Machine, run
+from spillway.agents.models.stateful import Machine
 from spillway.topology.load import load
+from tests.state_runs import run
 
 FOLDER = Path(__file__).parents[3] / "examples" / "stateful"
 FILES = sorted(FOLDER.glob("*.yaml"))

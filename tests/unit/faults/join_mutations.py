@@ -3,7 +3,8 @@
 from dataclasses import replace
 
 from spillway.agents.core.gate import GateCore, GateShare
-from spillway.agents.core.joins import JoinTable, Rule
+from spillway.agents.core.join_rules import Rule
+from spillway.agents.core.joins import JoinTable
 from spillway.agents.core.outbox import Outbox, StatefulOutbox
 from spillway.agents.core.outcomes import ReleasedMemory
 from spillway.agents.core.request import Taken

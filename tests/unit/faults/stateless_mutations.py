@@ -1,7 +1,8 @@
 """The guards of stateless stages and the gate, broken: deduplication, the tracker, joins, what is read again."""
 
 from spillway.agents.core.gate import GateCore
-from spillway.agents.core.joins import JoinTable, Verdict
+from spillway.agents.core.join_rules import Verdict
+from spillway.agents.core.joins import JoinTable
 from spillway.agents.core.outcomes import ReleasedMemory
 from spillway.agents.core.share import Share
 from spillway.agents.core.stage import StageCore

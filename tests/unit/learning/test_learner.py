@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from spillway.agents.core.lanes import Query
+from spillway.agents.core.query import Query
 from spillway.agents.core.request import Request
 from spillway.agents.core.routes.ensemble import Ensemble, Rules, Weights
 from spillway.agents.learning.chosen import POLICIES, selection_of

@@ -5,7 +5,7 @@ import functools
 import numpy as np
 import pytest
 
-from spillway.agents.core.lanes import Query
+from spillway.agents.core.query import Query
 from spillway.agents.core.request import Request
 from spillway.agents.core.routes.ensemble import Ensemble, Rules, Weights
 from spillway.agents.learning.learner import Learner

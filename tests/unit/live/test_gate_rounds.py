@@ -451,7 +451,7 @@ def fetching(bench, monkeypatch, fetches):
     """Have the core want reports again; gives those that it was answered, and whether they were there."""
     core, answered = bench.gate._core, []
     monkeypatch.setattr(core, "take_fetches", lambda: [fetches.pop()] if fetches else [])
-    monkeypatch.setattr(core, "fetched", lambda fetch, _payload, loss: answered.append((fetch, loss is None)))
+    monkeypatch.setattr(core, "fetched", lambda _now, fetch, _payload, loss: answered.append((fetch, loss is None)))
     bench.wire.again = lambda _fetch, found: (Carried(None), None if found else "gone")
     return answered
 

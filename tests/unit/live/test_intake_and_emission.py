@@ -4,8 +4,8 @@ import dataclasses
 
 import pytest
 
-from spillway.agents.core.actions import Emit, EmitKind, Loss
-from spillway.agents.core.request import Request
+from spillway.agents.core.actions import Emit, EmitKind
+from spillway.agents.core.request import Loss, Request
 from spillway.agents.metrics import StageMetrics
 from spillway.agents.run.emission import Emission
 from spillway.agents.run.intake import Intake, PoisonError

@@ -10,8 +10,8 @@ import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from spillway.agents.core.actions import DROPPED, Emit, EmitKind, Executed, Loss
-from spillway.agents.core.request import Request
+from spillway.agents.core.actions import Emit, EmitKind, Executed
+from spillway.agents.core.request import Loss, Request
 from spillway.agents.core.workers import Batch
 from spillway.agents.live.gate.metrics import GateMetrics
 from spillway.agents.live.registry import LOOPBACK, Address, MetricsServer, Registration, turns
@@ -20,7 +20,7 @@ from spillway.agents.run.tally import Tally
 from spillway.agents.supervise.registry import Entry
 from spillway.agents.supervise.scrape import figures
 from spillway.lineage.errors import UsageError
-from spillway.lineage.message import Outcome
+from spillway.lineage.message import DROPPED, Outcome
 from tests.unit.supervise.test_readings import reading
 
 

@@ -266,7 +266,7 @@ def test_a_package_that_is_missing_names_its_extra(here, monkeypatch, name, pack
     with pytest.raises(MissingExtraError) as caught:
         load_model("s", name, {})
     assert str(caught.value) == (
-        f"stage 's': model {name!r} needs {package}: {package} is not installed; install the extra: pip install "
+        f"stage 's': model {name!r}: {package} is not installed; it comes with an extra: pip install "
         f"'spillway[{extra}]'"
     )
 

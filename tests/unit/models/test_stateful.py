@@ -3,8 +3,9 @@
 import pytest
 
 from spillway.agents.models.loading import load_model, load_stateful_model
-from spillway.agents.models.stateful import SHARED, Machine, check_model, fingerprints, is_stateful, run
+from spillway.agents.models.stateful import SHARED, Machine, check_model, fingerprints, is_stateful
 from spillway.lineage.errors import ModelError
+from tests.state_runs import run
 from tests.unit.models import stateful_models as models
 
 

@@ -168,7 +168,9 @@ def test_half_of_a_surrogate_pair_is_the_rows_error_and_no_others(folder):
 
 def test_an_outcome_on_the_egress_that_cannot_be_read_is_its_rows_error(monkeypatch):
     records = [Record("p.egress", 0, 0, 0, False, None, b"nonsense", ((REQUEST_ID, b"job-3-0"),))]
-    monkeypatch.setattr(listening, "SchemaLog", lambda *_, **_options: SimpleNamespace(open=lambda: None))
+    monkeypatch.setattr(
+        listening, "SchemaLog", lambda *_, **_options: SimpleNamespace(open=lambda: None, relearn=lambda: False)
+    )
     monkeypatch.setattr(listening, "slots_of", lambda *_: ())
     monkeypatch.setattr(listening, "Reading", lambda *_, **_options: SimpleNamespace(to_the_end=lambda: records))
     ((request_id, outcome),) = Released(None, "p", DEFAULT_LIMITS, "job-", 0.0).to_the_end()

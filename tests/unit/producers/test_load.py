@@ -7,8 +7,8 @@ import pytest
 from spillway.lineage.errors import UsageError
 from spillway.lineage.message import DROPPED, FAILED, PREDICTION, Outcome, Query, StageTiming
 from spillway.lineage.values.codec import Decoder, encode_query
-from spillway.producers import load
 from spillway.producers.client.exchange import OutcomeTimeoutError
+from spillway.producers.load import generator as load
 from spillway.producers.load import payloads
 from spillway.producers.load.tally import Tally
 from spillway.producers.recording import Recorded

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spillway.topology.drawing import dot, text
+from spillway.topology.drawing.pictures import dot, text
 from spillway.topology.load import load, parse
 from spillway.topology.routing import Graph
 from spillway.topology.spec import PipelineSpec, StageSpec

@@ -114,7 +114,7 @@ def test_what_a_stage_chooses_is_told_and_may_be_said(files, capsys):
     ("arguments", "words"),
     [
         (("absent.json", "counts.csv"), "absent.json"),
-        (("small.yaml", "counts.csv", "--policy", "fastest"), "there is no policy 'fastest'; the policies are: naive"),
+        (("small.yaml", "counts.csv", "--policy", "fastest"), "there is no policy 'fastest'; known: naive"),
         (("small.yaml", "counts.csv", "--slo", "soon"), "must be a duration"),
         (("small.yaml", "counts.csv", "--choose", "a=b"), "not a choice such as"),
         (("small.yaml", "counts.csv", "--choose", "a=b:1"), "chooses no successors"),

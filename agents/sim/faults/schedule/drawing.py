@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from spillway.agents.core.gate import GATE, HELD_LIMIT
 from spillway.agents.core.input_tail import TAIL_RECORDS
-from spillway.agents.core.joins import Rule
+from spillway.agents.core.join_rules import Rule
 from spillway.agents.core.stage import QUEUE_LIMIT
 from spillway.agents.sim.faults.schedule.comebacks import with_comeback
 from spillway.agents.sim.faults.schedule.scenario import POINTS, TOPOLOGIES, Fault, Kind, Scenario, Topology

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from spillway.agents.core.gate import HELD_LIMIT, GateCore
 from spillway.agents.core.input_tail import TAIL_RECORDS, InputTail
-from spillway.agents.core.joins import Rule
+from spillway.agents.core.join_rules import Rule
 from spillway.agents.core.stage import QUEUE_LIMIT, StageCore
 from spillway.agents.core.stateful_stage import StatefulCore
 from spillway.agents.run.gate import Gate

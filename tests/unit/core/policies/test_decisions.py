@@ -68,6 +68,6 @@ def test_the_quantile_is_a_parameter():
 
 
 def test_a_foretold_path_narrows_the_estimate():
-    policy = told_policy("pard", predict=lambda _request: {"b": ()})  # b ends it
+    policy = told_policy("pard:paths=oracle", foresight={"oracle": lambda _request, _share: {"b": ()}})  # b ends it
     assert policy.needs(request()).path == ("b",)
     assert latest_ms(policy) == pytest.approx(500 - 50 - 15 - 40 - 20, abs=0.51)

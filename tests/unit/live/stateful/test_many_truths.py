@@ -6,8 +6,8 @@ from types import SimpleNamespace
 import pytest
 
 from spillway.agents.core.actions import Ok
-from spillway.agents.core.request import Delivery, Request
-from spillway.agents.core.share import Share, Taken
+from spillway.agents.core.request import Delivery, Request, Taken
+from spillway.agents.core.share import Share
 from spillway.agents.live.stage.batch_work import UserFunctions
 from spillway.agents.live.stateful.work import StatefulWork
 from spillway.agents.models.stateful import Machine

@@ -6,10 +6,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spillway.topology.capacity.envelope import envelope, windows
-from spillway.topology.capacity.tuner import BAND, GAP, RECENT, SETTLE, Basis, Planned, Tuner
+from spillway.topology.capacity.tuner import BAND, GAP, RECENT, SETTLE, Basis, Tuner
+from tests.planned import planned
 
 LENGTHS = windows(0.25)
-STAGES = {"a": Planned(4, 30.0, 1.0, "cpu"), "b": Planned(3, 25.0, 0.5, "gpu")}
+STAGES = {"a": planned(4, 30.0, 1.0, "cpu"), "b": planned(3, 25.0, 0.5, "gpu")}
 STEADY = Basis(100.0, {length: round(100 * length) for length in LENGTHS}, STAGES)
 
 
@@ -20,7 +21,7 @@ class Run:
         self.tuner, self.orders, self.said = Tuner(basis, form), [], []
         self.now, self.total, self._tick = 0.0, 0.0, tick
         for name, stage in basis.stages.items():
-            self.tuner.stands(0.0, name, stage.workers)
+            self.tuner.stands(0.0, name, stage.count)
 
     def go(self, seconds, rate, *, told=True):
         """Queries come evenly for a while; not `told`, nobody can count them."""
@@ -78,7 +79,7 @@ def test_the_envelope_goes_up_at_once_beyond_its_band_and_down_to_the_plan_when_
 def test_traffic_like_the_samples_is_hardly_answered_and_never_swings(cv2):
     rng = np.random.default_rng(5)
     sample, live = (np.cumsum(rng.gamma(1 / cv2, cv2 / 100, 60_000)) for _ in range(2))
-    stages = {"a": Planned(5, 30.0, 1.0, "cpu", load=5.0)}
+    stages = {"a": planned(5, 30.0, 1.0, "cpu", load=5.0)}
     basis = Basis(100.0, dict(zip(LENGTHS, envelope(sample, LENGTHS), strict=True)), stages)
     ordered = {}
     for form in ("paper", "envelope"):
@@ -94,7 +95,7 @@ def test_traffic_like_the_samples_is_hardly_answered_and_never_swings(cv2):
 
 
 def test_a_load_that_grows_is_answered_by_what_it_is_when_workers_have_loaded():
-    stages = {name: Planned(4, 30.0, 1.0, "cpu", load=load) for name, load in (("slow", 10.0), ("quick", 0.0))}
+    stages = {name: planned(4, 30.0, 1.0, "cpu", load=load) for name, load in (("slow", 10.0), ("quick", 0.0))}
     run = Run(Basis(100.0, STEADY.envelope, stages))
     run.go(61, 100)
     for rate in range(100, 600, 20):
@@ -120,7 +121,7 @@ def test_a_plan_that_was_just_served_stands_until_its_first_query_however_late_t
     run = Run(STEADY)
     run.tuner = Tuner(STEADY, fresh=True)
     for name, stage in STAGES.items():
-        run.tuner.stands(0.0, name, stage.workers)
+        run.tuner.stands(0.0, name, stage.count)
     run.total = 70.0  # it was served before
     run.go(300, 0)
     run.go(60, 100)
@@ -158,7 +159,7 @@ def test_whatever_comes_orders_change_something_are_bounded_and_never_go_down_to
     run = Run(Basis(STEADY.rate, STEADY.envelope, STAGES, {"gpu": 7}), form, tick=0.25)
     for seconds, rate, told in stretches:
         run.go(seconds, rate, told=told)
-    sizes, changed = {name: stage.workers for name, stage in STAGES.items()}, -SETTLE
+    sizes, changed = {name: stage.count for name, stage in STAGES.items()}, -SETTLE
     for when in sorted({when for when, _, _ in run.orders}):
         together = [(name, count) for at, name, count in run.orders if at == when]
         for name, count in together:

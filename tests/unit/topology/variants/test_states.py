@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks.infaas.family import of
-from spillway.topology.variants.states import LIFE, SLACK, STALE, Event, Life, State, Told, after
+from spillway.topology.variants.states import LIFE, SLACK, STALE, Event, Life, State, Told
 
 TRT8 = of("ResNet50")[3]
 FINE = Told(ready=1, alive=1, load=100, p50=TRT8.duration(8), batch=8)
@@ -31,7 +31,7 @@ def test_what_is_not_in_the_table_raises():
     assert impossible
     for state, event in impossible:
         with pytest.raises(ValueError, match=f"that is {state} cannot be {event}"):
-            after(state, event)
+            Life(TRT8, state=state).on(0.0, event)
 
 
 def test_a_worker_that_is_killed_in_each_state_leads_where_the_table_says():
