@@ -23,10 +23,10 @@ import os
 import threading
 import time
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final
 
 from spillway.lineage.errors import BrokerError
-from spillway.producers.table import READ_SECONDS, Table, write
+from spillway.producers.table import READ_SECONDS, Follower, Table, write
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -100,7 +100,7 @@ class Generations:
         return True
 
 
-class Followed:
+class Followed(Follower):
     """The log of one model, followed while the context is open."""
 
     def __init__(self, settings: ClientSettings, topic: str, *, log: KafkaLog | None = None) -> None:
@@ -111,17 +111,6 @@ class Followed:
         self._seen: set[str] = set()
         self._changed = threading.Condition()
         self._table = Table(log or settings, topic, self._heard)
-
-    def __enter__(self) -> Self:
-        self._table.start()
-        return self
-
-    def __exit__(self, *_exception: object) -> None:
-        self._table.close()
-
-    @property
-    def stale(self) -> bool:
-        return self._table.stale
 
     @property
     def now(self) -> Generations:

@@ -6,10 +6,10 @@ It belongs to no pipeline: all pipelines of a cluster read the same.
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Final
 
 from spillway.lineage.errors import SpecError, TopicError
-from spillway.producers.table import READ_SECONDS, Table, write
+from spillway.producers.table import READ_SECONDS, Follower, Table, write
 from spillway.topology.topics import MODELS
 from spillway.topology.variants.manifest import decode, encode, key_of
 
@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 _WRITE_SECONDS: Final = 10.0
 
 
-class Models:
+class Models(Follower):
     """What is registered on a cluster, while the context is open."""
 
     def __init__(self, settings: ClientSettings, *, log: KafkaLog | None = None) -> None:
@@ -34,13 +34,6 @@ class Models:
         self._manifests: dict[bytes, Manifest] = {}
         self._told: Callable[[], object] = bool
         self._table = Table(log or settings, MODELS, self._heard)
-
-    def __enter__(self) -> Self:
-        self._table.start()
-        return self
-
-    def __exit__(self, *_exception: object) -> None:
-        self._table.close()
 
     def require(self, timeout: float = READ_SECONDS) -> Mapping[bytes, Manifest]:
         """All manifests, by key. Raises BrokerError where the table cannot be read."""

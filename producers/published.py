@@ -9,14 +9,14 @@ replaced, and is passed over.
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from spillway.lineage.errors import WireError
 from spillway.lineage.keys import partition_for
 from spillway.lineage.limits import DEFAULT_LIMITS
 from spillway.lineage.message import Query
 from spillway.lineage.values.codec import Decoder, encode_query
-from spillway.producers.table import READ_SECONDS, Table
+from spillway.producers.table import READ_SECONDS, Follower, Table
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
@@ -69,7 +69,7 @@ def decode_row(value: bytes, decoder: Decoder) -> Row:
     return Row(said.inputs["value"], epoch, n)
 
 
-class Published:
+class Published(Follower):
     """Follows one table of published state. A context, which reads from its start to its end."""
 
     def __init__(
@@ -97,13 +97,6 @@ class Published:
         self._own: frozenset[int] | None = frozenset() if own else None
         self._table = Table(log or settings, topic, self._changed, () if own else range(partitions))
 
-    def __enter__(self) -> Self:
-        self._table.start()
-        return self
-
-    def __exit__(self, *_exception: object) -> None:
-        self._table.close()
-
     def read(self, timeout: float = READ_SECONDS) -> None:
         """Wait until the table is read to its end, at most `timeout` seconds; it is `stale` where it is not."""
         self._table.wait(timeout)
@@ -112,10 +105,6 @@ class Published:
         """Read the rows of keys in these partitions from now on, and no others."""
         self._own = frozenset(own)
         self._table.follow(read_of(own, self._shards))
-
-    @property
-    def stale(self) -> bool:
-        return self._table.stale
 
     def partition_of(self, key: str) -> int:
         return partition_for(key.encode("utf-8", "replace"), self._partitions)

@@ -189,6 +189,23 @@ class Table:
         self._changed(key, value)
 
 
+class Follower:
+    """Who makes something of a table: it follows that while the context is open."""
+
+    _table: Table
+
+    def __enter__(self) -> Self:
+        self._table.start()
+        return self
+
+    def __exit__(self, *_exception: object) -> None:
+        self._table.close()
+
+    @property
+    def stale(self) -> bool:
+        return self._table.stale
+
+
 def write(settings: ClientSettings, topic: str, rows: Mapping[bytes, bytes | None], timeout: float = 30.0) -> None:
     """Write records and wait until the broker has them. Raises BrokerError where it is not known that it has."""
     failures: list[str] = []

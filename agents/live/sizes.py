@@ -7,10 +7,10 @@ import logging
 import socket
 import threading
 import time
-from typing import TYPE_CHECKING, Final, Self, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from spillway.lineage.errors import CheckpointError, SpillwayError
-from spillway.producers.table import READ_SECONDS, Table, write
+from spillway.producers.table import READ_SECONDS, Follower, Table, write
 from spillway.topology import ensembles, sizes, topics
 from spillway.topology.ensembles import Served
 from spillway.topology.sizes import Size
@@ -29,7 +29,7 @@ _WRITE_SECONDS: Final = 10.0
 _ANNOUNCE_SECONDS: Final = 30.0  # as long as the topics are waited for
 
 
-class Sizes:
+class Sizes(Follower):
     """What the table says, while the context is open.
 
     With keys that it `keeps`, a record of one in a lower epoch is answered by writing the one that counts again, so
@@ -48,13 +48,6 @@ class Sizes:
         self._epochs: dict[bytes, int] = {}  # the highest of variants' orders, by stage
         self._told: Callable[[], object] = bool
         self._table = Table(log or settings, self._topic, self._heard)
-
-    def __enter__(self) -> Self:
-        self._table.start()
-        return self
-
-    def __exit__(self, *_exception: object) -> None:
-        self._table.close()
 
     def newest(self, timeout: float = READ_SECONDS) -> dict[bytes, Size]:
         """By key, once the table is read; after `timeout` seconds what is known of it."""
