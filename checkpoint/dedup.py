@@ -203,9 +203,7 @@ class PartitionMemory:
         """
         if hop is None:
             return self._ingress.fresh(request_id, offset, appended)
-        lane = self._lanes.get(predecessor)
-        if lane is None:
-            lane = self._lanes[predecessor] = self.lane_type()
+        lane = self._lanes.get(predecessor) or self.opened(predecessor)
         return lane.fresh(said_by(request_id, predecessor, lost), offset, hop)
 
     def repeated(self, ids: Sequence[str], offset: int, appended: float) -> tuple[int, ...]:

@@ -11,7 +11,6 @@ import asyncio
 import contextlib
 from dataclasses import dataclass, fields
 from functools import partial
-from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn
 
 import grpc
@@ -23,6 +22,7 @@ from spillway.agents.gateway.bodies import output_tensors
 from spillway.agents.gateway.parameters import answer_parameters, ask_of
 from spillway.agents.gateway.protocol import inference_pb2 as pb
 from spillway.agents.gateway.receiving import Room
+from spillway.agents.gateway.signature import SERVER
 from spillway.agents.gateway.statuses import NotFoundError
 from spillway.lineage import reasons
 from spillway.lineage.errors import SpillwayError, UsageError
@@ -40,7 +40,6 @@ if TYPE_CHECKING:
 PROTOCOL: Final = "grpc"
 SERVICE: Final = "inference.GRPCInferenceService"
 HEALTH: Final = "grpc.health.v1.Health"
-EXTENSIONS: Final = ("binary_tensor_data", "model_stream_infer")
 CALLS: Final = 2_000  # under way at a time, streams and watchers included
 OF_A_STREAM: Final = 256  # queries under way
 ENVELOPE: Final = 64 << 10  # bytes around the largest query: names, shapes, parameters
@@ -181,7 +180,7 @@ class GrpcFront:
         return pb.ServerReadyResponse(ready=self._ready)
 
     async def _server_metadata(self, _call: _Call, _raw: bytes, _context: Any) -> Any:
-        return pb.ServerMetadataResponse(name="spillway", version=version("spillway"), extensions=EXTENSIONS)
+        return pb.ServerMetadataResponse(**SERVER)
 
     async def _model_ready(self, call: _Call, raw: bytes, _context: Any) -> Any:
         self._find(call, pb.ModelReadyRequest.FromString(raw))

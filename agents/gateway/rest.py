@@ -15,6 +15,7 @@ from spillway.agents.gateway.asking import Asked, Pipelines, Served
 from spillway.agents.gateway.bodies import JSON_LENGTH, InferRequest, read_request, selected, write_response
 from spillway.agents.gateway.parameters import answer_parameters, ask_of
 from spillway.agents.gateway.receiving import Room, body_of, require_media
+from spillway.agents.gateway.signature import SERVER
 from spillway.lineage import reasons
 from spillway.lineage.errors import WireError
 from spillway.lineage.message import PREDICTION
@@ -23,8 +24,6 @@ if TYPE_CHECKING:
     from spillway.agents.gateway.asking import Answered
     from spillway.agents.gateway.security import Caller
 
-NAME: Final = "spillway"
-EXTENSIONS: Final = ("binary_tensor_data", "model_stream_infer")
 PROTOCOL: Final = "rest"
 CALLER: Final = web.RequestKey("caller", object)
 _JSON: Final = "application/json"
@@ -49,8 +48,8 @@ def caller_of(request: web.Request) -> Caller:
 class Rest:
     """The handlers of one gateway."""
 
-    def __init__(self, pipelines: Pipelines, room: Room, server_version: str) -> None:
-        self._pipelines, self._room, self._version = pipelines, room, server_version
+    def __init__(self, pipelines: Pipelines, room: Room) -> None:
+        self._pipelines, self._room = pipelines, room
 
     def add(self, app: web.Application) -> None:
         router = app.router
@@ -65,7 +64,7 @@ class Rest:
             router.add_route("*", path, _unsupported)
 
     async def _server(self, _request: web.Request) -> web.Response:
-        return web.json_response({"name": NAME, "version": self._version, "extensions": EXTENSIONS})
+        return web.json_response(SERVER)
 
     async def _live(self, _request: web.Request) -> web.Response:
         return web.json_response({"live": True})

@@ -7,7 +7,6 @@ token health is open, and the page's own files, which hold nothing of a pipeline
 from __future__ import annotations
 
 import logging
-from importlib.metadata import version
 from typing import TYPE_CHECKING, Final
 
 from aiohttp import web
@@ -17,6 +16,7 @@ from spillway.agents.gateway import openapi, statuses
 from spillway.agents.gateway.connections import Connections, quiet_logger
 from spillway.agents.gateway.plain import Plain
 from spillway.agents.gateway.rest import CALLER, Rest, caller_of
+from spillway.agents.gateway.signature import SERVER
 from spillway.agents.gateway.statuses import NotFoundError
 from spillway.lineage.errors import SpillwayError, UsageError
 
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-VERSION: Final = version("spillway")
 _HEALTH: Final = frozenset({"/v2/health/live", "/v2/health/ready"})
 _OPEN: Final = _HEALTH | {"/", "/page/page.css", "/page/page.js"}  # the page asks for the token itself
 _KEEP_ALIVE: Final = 75.0
@@ -55,7 +54,7 @@ class HttpFront:
         """`metrics`: of the pipelines, for `GET /metrics`, which tells a caller of all of them."""
         self._pipelines, self._gatekeeper = pipelines, gatekeeper
         self.app = web.Application(middlewares=[self._guarded])
-        Rest(pipelines, room, VERSION).add(self.app)
+        Rest(pipelines, room).add(self.app)
         Plain(pipelines, room, signer).add(self.app)
         self.app.router.add_get("/openapi.json", self._openapi)
         self.app.router.add_get("/metrics", self._metrics)
@@ -130,7 +129,7 @@ class HttpFront:
     async def _openapi(self, request: web.Request) -> web.Response:
         allowed = caller_of(request).pipelines
         served = [each for name, each in self._pipelines.served.items() if allowed is None or name in allowed]
-        return web.json_response(openapi.document([each.signature for each in served], VERSION))
+        return web.json_response(openapi.document([each.signature for each in served], SERVER["version"]))
 
 
 def _error(status: int, text: str, headers: dict[str, str] | None = None) -> web.Response:

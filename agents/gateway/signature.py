@@ -12,6 +12,7 @@ The Open Inference Protocol (v2) knows neither text nor structures, nor a tensor
 from __future__ import annotations
 
 from dataclasses import dataclass
+from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, Final
 
 from spillway.agents.gateway.tensors import BYTES, DATATYPE_OF, JSON, SCALARS
@@ -24,6 +25,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
 PLATFORM: Final = "spillway"
+SERVER: Final[dict[str, Any]] = {
+    "name": "spillway",
+    "version": version("spillway"),
+    "extensions": ("binary_tensor_data", "model_stream_infer"),
+}
+"""What a gateway says of itself."""
 ANY: Final = -1
 _TEXTS: Final = ("str", "bytes")
 _STRUCTURES: Final = ("list", "dict")

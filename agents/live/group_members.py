@@ -119,18 +119,19 @@ async def _describe(client: AIOKafkaClient, group: str) -> list[GroupMember]:
     ((error_code, _, _, _, _, members),) = answer.groups
     if error_code:
         raise for_code(error_code)(group)
-    return [GroupMember(_name(member_id), _partitions(assignment)) for member_id, _, _, _, assignment in members]
+    return [GroupMember(_name(member_id), assigned(assignment)) for member_id, _, _, _, assignment in members]
 
 
 def _name(member_id: str) -> str:
     return member_id.rsplit("-", _UUID_PARTS)[0]
 
 
-def _partitions(assignment: bytes) -> tuple[int, ...]:
+def assigned(assignment: bytes) -> tuple[int, ...]:
+    """Return the partitions in an assignment of Kafka's consumer protocol, of whichever topic."""
     if not assignment:
         return ()  # it has just joined
-    assigned = ConsumerProtocolMemberAssignment.decode(assignment).assignment
-    return tuple(partition for _, partitions in assigned for partition in partitions)
+    topics = ConsumerProtocolMemberAssignment.decode(assignment).assignment
+    return tuple(partition for _, partitions in topics for partition in partitions)
 
 
 class _Describe(Request[DescribeGroupsRequest_v1]):  # type: ignore[misc]

@@ -10,16 +10,15 @@ import logging
 import math
 import os
 import platform
-import queue
 import threading
 import time
 from dataclasses import dataclass
 from datetime import datetime
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from spillway.agents.live.states.sending import Sending
+from spillway.agents.live.states.worker import Mailbox
 from spillway.agents.supervise.registry import is_alive
 from spillway.checkpoint import owners
 from spillway.checkpoint.owners import Candidate, Leave, Owner, Tenure
@@ -97,11 +96,11 @@ class Ownership:
         self._appended: set[str] = set()  # keys of what is of no use any more when this ends
         self._came: list[Word] = []
         self._wishes: list[_Wish] = []
-        self._inbox: queue.SimpleQueue[Callable[[], object]] = queue.SimpleQueue()
+        self._inbox = Mailbox()
         self._ended = threading.Event()
         self._thread: threading.Thread | None = None
         self._sending = Sending(settings, self._slot[0])
-        self._log = KafkaLog(settings, ALONE).through(lambda call, *given: self._inbox.put(partial(call, *given)))
+        self._log = KafkaLog(settings, ALONE).through(self._inbox.post)
         self._following = self._log.follow(self._slot, None, self._accept, trouble=self._in_trouble)
 
     @property
@@ -219,13 +218,9 @@ class Ownership:
 
     def _read(self) -> list[Word]:
         """Return the words that have come, after a while."""
-        try:
-            self._inbox.get(timeout=_POLL)()
-            while True:
-                self._inbox.get_nowait()()
-        except queue.Empty:
-            came, self._came = self._came, []
-            self._position = max(self._position, self._following.position)
+        self._inbox.deliver(_POLL)
+        came, self._came = self._came, []
+        self._position = max(self._position, self._following.position)
         return came
 
     def _accept(self, records: Sequence[Record]) -> None:

@@ -12,7 +12,6 @@ and joins it again at once as a new member. That has all of them assigned.
 from __future__ import annotations
 
 import logging
-import struct
 import threading
 from typing import TYPE_CHECKING, Any, Final
 
@@ -66,21 +65,7 @@ class GroupWatch:
         members = group.members
         if group.error is not None or group.state != "Stable" or len(members) < 2:  # noqa: PLR2004 - one has them all
             return frozenset()
+        from spillway.agents.live.group_members import assigned  # noqa: PLC0415 - aiokafka is needed for this alone
+
         dealt = frozenset().union(*(assigned(member.assignment) for member in members))
         return frozenset(range(self._partitions)) - dealt
-
-
-def assigned(assignment: bytes) -> frozenset[int]:
-    """Return the partitions in an assignment of Kafka's consumer protocol, of whichever topic."""
-    if not assignment:
-        return frozenset()
-    found: list[int] = []
-    (topics,) = struct.unpack_from(">i", assignment, 2)
-    at = 6
-    for _ in range(topics):
-        (length,) = struct.unpack_from(">h", assignment, at)
-        at += 2 + length
-        (count,) = struct.unpack_from(">i", assignment, at)
-        found += struct.unpack_from(f">{count}i", assignment, at + 4)
-        at += 4 + 4 * count
-    return frozenset(found)

@@ -42,10 +42,10 @@ from spillway.topology.quantities import show_duration
 from spillway.topology.topics import topic_plan
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from spillway.agents.live.operator.histories import Kept
-    from spillway.checkpoint.chunks import Chunk
+    from spillway.checkpoint.chunks import Chunk, Writing
     from spillway.checkpoint.promotion import Action
     from spillway.lineage.marks import Place, Version
     from spillway.lineage.ports import Record as Stored
@@ -295,22 +295,13 @@ def import_state(
     pages = Pages(CHUNK_BYTES) if keyed is not None else None
     captured = Capture(pages=pages).take(state, keyed)
     ensure(settings, topic_plan(spec))
-    refuse_served(settings, spec, place)
-    reign = Reign(settings, spec, place, reason)
-    try:
-        begun = reign.begin()
-        writing = ChunkLog(begun.epoch).write(successor(begun.epoch, begun.version), captured)
+
+    def written(reign: Reign, epoch: int, version: Version) -> tuple[Writing, Contents]:
+        writing = ChunkLog(epoch).write(version, captured)
         reign.write(writing.records())
-        described = describe(captured, writing)
-        contents = with_state_of(
-            _base(settings, spec, reign, begun.version), described, described.chunks, described.data
-        )
-        manifest, spilled = seal(Manifest(writing.version), contents, writing)
-        reign.write(spilled)
-        reign.complete(manifest)
-        return _changed(reign, begun.version, manifest)
-    finally:
-        reign.close()
+        return writing, describe(captured, writing)
+
+    return _change(settings, spec, place, written, reason)
 
 
 def _refuse_kind(stage: str, wanted: str, state: Mapping[Any, Any], keyed: object) -> None:
@@ -347,17 +338,35 @@ def rewind(settings: ClientSettings, spec: PipelineSpec, histories: Histories, k
     trial = Copying(contents, kept.version)
     store.feed_all(contents, trial.add)
     _ = trial.chunks  # raises for one that is missing
-    refuse_served(settings, spec, kept.place)
-    reign = Reign(settings, spec, kept.place, reason, past_damage=True)
+
+    def written(reign: Reign, _epoch: int, version: Version) -> tuple[Copying, Contents]:
+        copying = Copying(contents, version)
+        store.feed_all(contents, lambda key, value: reign.write(copying.add(key, value) or ()))
+        return copying, replace(contents, data=b"")
+
+    return _change(settings, spec, kept.place, written, reason, past_damage=True)
+
+
+def _change(
+    settings: ClientSettings,
+    spec: PipelineSpec,
+    place: Place,
+    written: Callable[[Reign, int, Version], tuple[Writing | Copying, Contents]],
+    reason: str,
+    **options: Any,
+) -> Changed:
+    """Make one version in a reign; `written` writes its state, and says what that is."""
+    refuse_served(settings, spec, place)
+    reign = Reign(settings, spec, place, reason, **options)
     try:
         begun = reign.begin()
-        copying = Copying(contents, successor(begun.epoch, begun.version))
-        store.feed_all(contents, lambda key, value: reign.write(copying.add(key, value) or ()))
+        parts, state = written(reign, begun.epoch, successor(begun.epoch, begun.version))
         base = _base(settings, spec, reign, begun.version)
-        manifest, spilled = seal(Manifest(copying.version), with_state_of(base, contents, copying.chunks), copying)
+        manifest, spilled = seal(Manifest(parts.version), with_state_of(base, state, parts.chunks, state.data), parts)
         reign.write(spilled)
         reign.complete(manifest)
-        return _changed(reign, begun.version, manifest)
+        fate = reign.histories.logs.fate(Mark(*place, manifest.version))
+        return Changed(place, manifest.version, begun.version, fate is Fate.DURABLE, manifest)
     finally:
         reign.close()
 
@@ -374,8 +383,3 @@ def _base(settings: ClientSettings, spec: PipelineSpec, reign: Reign, base: Vers
             f"nothing can follow {base} of {reign.place[0]}/{reign.place[1]}, because its input offsets are not "
             f"known: {error}"
         ) from error
-
-
-def _changed(reign: Reign, base: Version, manifest: Manifest) -> Changed:
-    fate = reign.histories.logs.fate(Mark(*reign.place, manifest.version))
-    return Changed(reign.place, manifest.version, base, fate is Fate.DURABLE, manifest)

@@ -17,13 +17,11 @@ writes. What `Given.present` lacks, of what a zombie may still write, is left to
 from __future__ import annotations
 
 import logging
-import queue
 import threading
 import time
-from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
-from spillway.agents.live.states.worker import Worker
+from spillway.agents.live.states.worker import Mailbox, Worker
 from spillway.agents.run.log_reader import failure_of, shortened
 from spillway.checkpoint.assembly import ChunkError
 from spillway.checkpoint.chunks import decode_key
@@ -89,39 +87,39 @@ class StandbyReader:
         self._then: Callable[[Given], object] | None = None  # whom to hand the copy to
         self.read_bytes = 0
         self._begun = threading.Event()
-        self._jobs: queue.SimpleQueue[Callable[[], object]] = queue.SimpleQueue()
-        self._log = log(lambda call, *arguments: self._jobs.put(partial(call, *arguments)))
+        self._jobs = Mailbox()
+        self._log = log(self._jobs.post)
         self._worker = Worker("standby", self._run, post, on_failed)
         self._worker.start()
 
     def heard(self, record: Fence | Base | Manifest, history: History) -> None:
         """Take a record of the version log that counts, and what the shard's history is with it."""
         if isinstance(record, Manifest):
-            self._jobs.put(partial(self._standby.manifest, record))
+            self._jobs.post(self._standby.manifest, record)
         elif isinstance(record, Fence):
-            self._jobs.put(partial(self._standby.fenced, record.epoch))
+            self._jobs.post(self._standby.fenced, record.epoch)
         else:
-            self._jobs.put(partial(self._standby.based, history))
+            self._jobs.post(self._standby.based, history)
 
     def begin(self) -> None:
         self._begun.set()
 
     def durable(self, version: Version) -> None:
         """Have the copy brought to the newest version at or below this one."""
-        self._jobs.put(partial(self._aim_at, version))
+        self._jobs.post(self._aim_at, version)
 
     def answer(self, missing: Version, durable: Version) -> None:
         """Say what was durable when all version logs were read to their ends, behind `on_missing`'s call."""
-        self._jobs.put(partial(self._answered, missing, durable))
+        self._jobs.post(self._answered, missing, durable)
 
     def promote(self, base: Version, then: Callable[[Given], object]) -> None:
         """Have the copy brought to `base`, whose manifest was heard, and handed over; then the thread ends."""
-        self._jobs.put(partial(self._hand_over, base, then))
+        self._jobs.post(self._hand_over, base, then)
 
     def close(self) -> None:
         self._worker.stop()
         self._begun.set()
-        self._jobs.put(bool)
+        self._jobs.post(bool)
         self._worker.join()
 
     def _run(self) -> None:
@@ -137,12 +135,7 @@ class StandbyReader:
 
     def _round(self) -> bool:
         """Do what the owner and the log have said, waiting for the first word; return whether the copy was given."""
-        self._jobs.get()()
-        try:
-            while True:
-                self._jobs.get_nowait()()
-        except queue.Empty:
-            pass
+        self._jobs.deliver(None)
         if self._aim is not None and not self._waits:
             self._apply(self._aim)
         if self._then is None or self._aim is not None:

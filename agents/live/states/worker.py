@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections import deque
 from collections.abc import Callable
+from functools import partial
+from queue import Empty, SimpleQueue
 from typing import Any
 
 from spillway.lineage.errors import CheckpointError, SpillwayError
@@ -30,19 +31,26 @@ class Mailbox:
     """Calls that wait for a thread that has no loop."""
 
     def __init__(self) -> None:
-        self._calls: deque[tuple[Callable[..., object], tuple[Any, ...]]] = deque()
+        self._calls: SimpleQueue[Callable[[], object]] = SimpleQueue()
 
     def post(self, callback: Callable[..., object], *args: Any) -> None:
         """Have a callback called by the next `deliver`. From any thread."""
-        self._calls.append((callback, args))
+        self._calls.put(partial(callback, *args))
 
-    def deliver(self) -> int:
-        """Call what was posted until now, in order; say how much that was."""
-        count = len(self._calls)
-        for _ in range(count):
-            callback, args = self._calls.popleft()
-            callback(*args)
-        return count
+    def deliver(self, within: float | None = 0.0) -> int:
+        """Call what was posted until now, in order; say how much that was.
+
+        `within`: seconds for the first to come; None: as long as that takes.
+        """
+        try:
+            first = self._calls.get(within != 0.0, within)
+        except Empty:
+            return 0
+        more = self._calls.qsize()
+        first()
+        for _ in range(more):
+            self._calls.get()()
+        return 1 + more
 
 
 class Worker:
