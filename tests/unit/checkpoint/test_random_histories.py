@@ -31,6 +31,12 @@ def logs_with(**parts):
     return type("MutatedLogs", (Logs,), {"log_type": log_type})
 
 
+@cache
+def ran(seed, shape):
+    """A history as it is, which several tests read."""
+    return World(seed, SHAPES[shape]).run()
+
+
 def full(world, records_of):
     """The fates for somebody who has read these whole logs."""
     logs = Logs(world.shape)
@@ -49,7 +55,7 @@ def test_along_random_histories(shape, seed):
     At the end: compaction has changed no answer; nor has any void record, a zombie's or a loser's; and all answers are
     those of the definition.
     """
-    world = World(seed, SHAPES[shape]).run()
+    world = ran(seed, shape)
     assert not world.problems
     expected = fates({place: log.whole() for place, log in world.logs.items()}, world.marks())
     assert full(world, Log.whole) == expected
@@ -59,7 +65,7 @@ def test_along_random_histories(shape, seed):
 
 def test_the_histories_are_worth_the_name():
     """They have versions of each fate, void records and compacted logs."""
-    runs = [World(seed, CHAIN).run() for seed in range(8)]
+    runs = [ran(seed, "chain") for seed in range(8)]
     seen = [fate for world in runs for fate in world.final.values()]
     assert min(seen.count(Fate.DURABLE), seen.count(Fate.DEAD)) > 15
     logs = [log for world in runs for log in world.logs.values()]
@@ -68,7 +74,7 @@ def test_the_histories_are_worth_the_name():
 
 
 def test_a_member_that_has_read_nothing_yet_judges_as_one_that_was_there():
-    world = World(3, DIAMOND).run()
+    world = ran(3, "diamond")
     late, early = Reader(world).read_all(), world.gates[0].read_all()
     assert [late.logs.fate(mark) for mark in world.marks()] == [early.logs.fate(mark) for mark in world.marks()]
 
@@ -91,7 +97,7 @@ def test_a_reader_of_any_prefixes_says_nothing_that_the_whole_logs_do_not(seed, 
 
 @cache
 def played(seed):
-    world = World(seed, DIAMOND).run()
+    world = ran(seed, "diamond")
     return world, full(world, Log.whole)
 
 
