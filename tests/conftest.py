@@ -1,5 +1,6 @@
 """What tests of several rooms share: one real broker per run, and names that no other test uses."""
 
+import gc
 import itertools
 import os
 import re
@@ -29,6 +30,12 @@ def pytest_collection():
         return (yield)
     finally:
         sys.dont_write_bytecode = told
+
+
+def pytest_collection_finish():
+    """Take what was imported, which stays, out of every look for garbage to come."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.hookimpl(wrapper=True)

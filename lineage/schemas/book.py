@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import dataclass, replace
+from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any, Final
 
@@ -104,10 +105,7 @@ class SchemaBook:
     """
 
     def __init__(self) -> None:
-        self._schemas: dict[bytes, WriterSchema] = {}
-        for name, schema in OWN_PARSED.items():
-            # With the very schema of the reader there is nothing to resolve.
-            self._schemas[fingerprint_of(schema)] = replace(_writer_schema(name, schema), fast=FAST_READERS[name])
+        self._schemas = dict(_own_schemas())
 
     def __len__(self) -> int:
         return len(self._schemas)
@@ -147,6 +145,15 @@ FAST_READERS: Final[Mapping[str, Any]] = {
     name: fastavro.parse_schema(schema.to_json()) for name, schema in OWN_PARSED.items()
 }
 """Our own schemas as fastavro has them, by name."""
+
+
+@cache
+def _own_schemas() -> Mapping[bytes, WriterSchema]:
+    """Our own schemas by fingerprint, made once: with the very schema of the reader there is nothing to resolve."""
+    return {
+        OWN_FINGERPRINTS[name]: replace(_writer_schema(name, schema), fast=FAST_READERS[name])
+        for name, schema in OWN_PARSED.items()
+    }
 
 
 def _writer_schema(name: str, schema: avro.schema.Schema) -> WriterSchema:

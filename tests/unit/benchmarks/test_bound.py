@@ -118,6 +118,7 @@ def test_no_policy_beats_it(times, policy, dispatch):
     assert len(arrivals) - result.good >= bound.of(pipeline, arrivals, [2, 1]).least
 
 
+@pytest.mark.nightly
 @pytest.mark.skipif(not (folder() / TABLE).exists(), reason="the reference lies outside the repository")
 def test_it_is_the_references_bound():
     with (folder() / TABLE).open() as lines:

@@ -84,10 +84,10 @@ def test_what_knows_of_waits_misses_less_than_as_published():
 
 
 def test_workers_on_one_gpu_slow_each_other_when_it_is_full_and_not_on_two():
-    flood = of_one(n / 2000 for n in range(2000 * 4))
+    flood = of_one(n / 2000 for n in range(2000 * 2))
 
     def most(serving):
-        serving.serve(flood, 4.0, 1.0)
+        serving.serve(flood, 2.0, 1.0)
         return answered(serving, since=1.0)
 
     one = most(static(TRT8, 1))

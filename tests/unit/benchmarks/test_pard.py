@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 from click.testing import CliRunner
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks.pard.ablations import word
@@ -53,7 +53,6 @@ def test_a_case_counts_every_request():
 
 
 @given(st.lists(st.integers(1, 500), min_size=3, max_size=60), st.sampled_from([0.01, 0.05, 0.2]))
-@settings(max_examples=60, deadline=None)
 def test_the_needed_capacity_leaves_the_excess(counts, excess):
     due = np.concatenate([np.full(count, second + 0.5) for second, count in enumerate(counts)])
     capacity = needed_capacity(due, excess)

@@ -66,6 +66,7 @@ def cell(policy, case="tm@arrivals_conv_221667"):
     return compare(REFERENCE, row)
 
 
+@pytest.mark.nightly
 def test_pard_agrees_with_the_reference():
     found = cell("pard")
     assert found.agrees, found

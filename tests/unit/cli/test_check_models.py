@@ -62,7 +62,6 @@ def checked(tmp_path, monkeypatch, capsys, place, name, *options):
     return code, told.out + told.err
 
 
-# What cannot be constructed is told of in each place, so each is looked up; what is missing is told of in one.
 OTHERS = [place for place in PLACES if place != "model"]
 
 
@@ -70,8 +69,7 @@ OTHERS = [place for place in PLACES if place != "model"]
     ("name", "place"),
     [
         ("Nope", "model"),
-        *(pytest.param("Nope", place, marks=pytest.mark.nightly) for place in OTHERS),
-        *(("Bad", place) for place in PLACES),
+        *(pytest.param(name, place, marks=pytest.mark.nightly) for name in WRONG for place in OTHERS),
     ],
 )
 def test_a_model_is_constructed_wherever_it_is_named(tmp_path, monkeypatch, capsys, place, name):
@@ -79,6 +77,14 @@ def test_a_model_is_constructed_wherever_it_is_named(tmp_path, monkeypatch, caps
     assert code == 2, told
     assert told.count(WRONG[name]) == 1
     assert "p.yaml:" in told
+
+
+def test_each_model_that_cannot_be_constructed_is_told_of(tmp_path, monkeypatch, capsys):
+    together = "".join(text.replace("name: s", f"name: {place}") for place, text in PLACES.items())
+    monkeypatch.setitem(PLACES, "all", together + "sinks: all\n")
+    code, told = checked(tmp_path, monkeypatch, capsys, "all", "Bad", "--models")
+    assert code == 2, told
+    assert told.count(WRONG["Bad"]) == len(PLACES) - 1
 
 
 @pytest.mark.parametrize(
@@ -91,9 +97,8 @@ def test_models_that_can_be_constructed_are_told_of_as_such(tmp_path, monkeypatc
 
 
 def test_models_are_tried_only_where_functions_are_looked_up_too(tmp_path, monkeypatch, capsys):
-    PLACES["split"] = (
-        "  - {name: s, model: MODEL, split: 'checked_models:none'}\n  - {name: t, model: MODEL, after: s}\n"
-    )
+    split = "  - {name: s, model: MODEL, split: 'checked_models:none'}\n  - {name: t, model: MODEL, after: s}\n"
+    monkeypatch.setitem(PLACES, "split", split)
     code, told = checked(tmp_path, monkeypatch, capsys, "split", "Good", "--models")
     assert code == 2
     assert "has no 'none'" in told

@@ -7,7 +7,7 @@ import random
 import statistics
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from spillway.agents.core.batching import Batcher
@@ -110,6 +110,7 @@ def pausing(limit, share, chance, batches=1600):
     return sizes[batches // 2 :]
 
 
+@settings(max_examples=settings.default.max_examples // 2)
 @given(share=st.floats(0.03, 0.4), seed=st.integers(0, 1000))
 def test_a_quantile_that_no_limit_keeps_takes_what_is_hardly_worse_than_one_query(share, seed):
     limit = Quantile(OBJECTIVE, 4096)

@@ -26,7 +26,6 @@ def made():
         refs.append(weakref.ref(message.payload))
         return message
 
-    gc.collect()
     gc.disable()
     yield of, refs
     gc.enable()

@@ -36,7 +36,7 @@ from tests import mock_cluster
 from tests.unit.core.builders import Known
 from tests.unit.core.shapes import SHAPES
 from tests.unit.live.endless_inputs import endless
-from tests.waiting import until
+from tests.waiting import Bound
 
 NOW = 1_000.0
 GONE = 7
@@ -230,6 +230,14 @@ class Bench:
         for _ in range(count):
             complete(self.gate.round())
 
+    def until(self, condition):
+        """Go round until a condition holds: what others do for the gate takes milliseconds."""
+        bound = Bound(60)
+        while not condition():
+            assert not bound.over
+            self.rounds(1)
+            time.sleep(0.001)
+
     def fill(self):
         self.rounds(20)
         assert self.gate._core.pending == 10
@@ -270,11 +278,11 @@ def test_a_long_conversion_holds_nobody_but_its_partition(bench, monkeypatch):
     monkeypatch.setattr(bench.writer, "write", noted)
     bench.give(1)
     bench.durable()
-    until(lambda: bench.rounds(1) or len(written) >= 31, 60)
+    bench.until(lambda: len(written) >= 31)
     assert [record.value for record in written if record.partition == 1] == [b"q1.%d" % n for n in range(30)]
     assert [record.value for record in written if record.partition == 0] == [b"q0.0"]
     free.set()
-    until(lambda: bench.rounds(1) or len(written) == 60, 60)
+    bench.until(lambda: len(written) == 60)
     assert [record.value for record in written if record.partition == 0] == [b"q0.%d" % n for n in range(30)]
     assert not bench.gate._conversions.waiting
 
@@ -294,7 +302,7 @@ def test_the_gate_stops_reading_while_too_much_waits_for_its_conversion(bench, m
     bench.rounds(30)
     assert bench.consumer.positions[0] == 3
     free.set()
-    until(lambda: bench.rounds(1) or bench.writer.released == 30, 60)
+    bench.until(lambda: bench.writer.released == 30)
 
 
 @pytest.fixture
@@ -314,7 +322,7 @@ def test_an_outcome_counts_when_clients_could_read_it(bench, monkeypatch, second
     monkeypatch.setattr(bench.writer, "write", slow)
     bench.clock.now = lambda: now.seconds
     bench.durable()
-    until(lambda: bench.rounds(1) or bench.writer.released, 60)
+    bench.until(lambda: bench.writer.released)
     metrics, first = bench.gate._recorder, bench.writer.released
     assert (metrics.good, metrics.late) == ((first, 0) if seconds <= 1.0 else (0, first))  # each has a second
     buckets = dict(zip(metrics.latency["prediction"].bounds, metrics.latency["prediction"].counts, strict=False))
@@ -326,7 +334,7 @@ def test_drops_and_failures_are_kept_once_they_are_released(bench, monkeypatch):
     bench.rounds(3)
     assert bench.gate._recorder.recent() == []
     bench.durable()
-    until(lambda: bench.rounds(1) or bench.writer.released, 60)
+    bench.until(lambda: bench.writer.released)
     told = bench.gate._recorder.recent()
     assert len(told) == bench.writer.released
     assert {(each["at"], each["reason"], each["request_id"][:3]) for each in told} == {(NOW, "model-raised", "q0.")}
@@ -463,7 +471,7 @@ def test_the_gate_reads_on_while_payloads_are_read_again(bench, monkeypatch):
     assert bench.consumer.positions[0] == 8
     assert not answered
     bench.reader.free.set()
-    until(lambda: bench.rounds(1) or len(answered) == 2, 60)
+    bench.until(lambda: len(answered) == 2)
     assert set(answered) == {(wanted[0], True), (wanted[1], False)}
 
 
@@ -472,7 +480,7 @@ def test_what_cannot_be_read_again_ends_the_gate(bench, monkeypatch):
     bench.reader.error = BrokerError("the topic is gone")
     bench.reader.free.set()
     with pytest.raises(BrokerError, match="the topic is gone"):
-        until(lambda: bench.rounds(1), 60)
+        bench.until(lambda: False)
 
 
 @pytest.mark.skipif(not mock_cluster.available(), reason="this system does not tell which libraries are loaded")

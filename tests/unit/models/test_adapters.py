@@ -40,7 +40,7 @@ def queries(rows, name="x"):
 
 @pytest.fixture(scope="module")
 def logistic():
-    return LogisticRegression(max_iter=400, C=0.1).fit(X, Y)
+    return LogisticRegression(max_iter=400, C=0.1).fit(X[:500], Y[:500])
 
 
 @pytest.fixture(autouse=True)

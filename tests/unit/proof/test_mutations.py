@@ -1,11 +1,13 @@
 """The oracle sees each fault that is planted in a driver, by a schedule that passes without it."""
 
+from functools import cache
+
 import pytest
 
-from spillway.agents.proof.oracle import judged
-from tests.unit.proof.mutations import MOST, MUTATIONS, case_of, found, pins
+from tests.unit.proof.mutations import MOST, MUTATIONS, found, pins, said, schedule_of
 
 PINS = pins()
+SAID = cache(said)  # of a schedule as it is, by which several mutations may be shown
 
 
 def test_every_mutation_has_a_pin():
@@ -17,4 +19,4 @@ def test_every_mutation_has_a_pin():
 def test_the_oracle_sees_a_fault_in_a_driver(name):
     seed = PINS[name]
     assert found(name, seed), f"seed {seed} no longer shows it: search anew (python -m tests.unit.proof.mutations)"
-    assert judged(case_of(name, seed), seed)[1] == [], f"seed {seed} fails without the fault, too"
+    assert SAID(schedule_of(name), seed) == [], f"seed {seed} fails without the fault, too"

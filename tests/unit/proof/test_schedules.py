@@ -3,6 +3,7 @@
 More of them: `spillway prove --kind stateless`. A seed that fails is replayed by `spillway prove --seed N`.
 """
 
+import json
 import os
 import subprocess
 import sys
@@ -13,12 +14,13 @@ import pytest
 from spillway.agents.proof.case import Kind
 from spillway.agents.proof.drawing import drawn
 from spillway.agents.proof.oracle import judged, prove
+from spillway.agents.proof.play import Play
 
 FAILED_ONCE = (38,)  # seeds that showed a fault: put one here with the fix
 
 
 def test_every_promise_is_kept():
-    proof = prove([*range(40), *FAILED_ONCE])
+    proof = prove([*range(25), *FAILED_ONCE])
     assert proof.failed == {}
     assert sum(proof.struck.values()) > 2 * proof.schedules
 
@@ -46,19 +48,16 @@ def test_whatever_a_pipeline_may_have_is_drawn():
 
 def test_the_same_seed_makes_the_same_run_whatever_python_hashes_by():
     code = (
-        "import logging; logging.disable(logging.CRITICAL)\n"
+        "import json, logging; logging.disable(logging.CRITICAL)\n"
         "from spillway.agents.proof.drawing import drawn\n"
         "from spillway.agents.proof.play import Play\n"
-        "print([Play(drawn(seed), seed).run().digest for seed in (1, 2, 3, 4, 5)])\n"
+        "print(json.dumps([Play(drawn(seed), seed).run().digest for seed in (1, 2, 3, 4, 5)]))\n"
     )
-    runs = [
-        subprocess.run(
-            [sys.executable, "-c", code], env={**os.environ, "PYTHONHASHSEED": salt},
-            capture_output=True, text=True, timeout=120, check=True,
-        ).stdout
-        for salt in ("1", "2")
-    ]  # fmt: skip
-    assert runs[0] == runs[1]
+    other = subprocess.run(
+        [sys.executable, "-c", code], env={**os.environ, "PYTHONHASHSEED": "1"},
+        capture_output=True, text=True, timeout=120, check=True,
+    )  # fmt: skip
+    assert json.loads(other.stdout) == [Play(drawn(seed), seed).run().digest for seed in (1, 2, 3, 4, 5)]
 
 
 def test_what_a_run_raises_is_its_problem(monkeypatch):

@@ -47,7 +47,7 @@ def vector(number):
     return np.random.default_rng(number).integers(-9, 9, 4).astype(float)
 
 
-def whatever_dies(stage, kill, query, expected, seeds=6, **options):
+def whatever_dies(stage, kill, query, expected, seeds=4, **options):
     """Serve with all of these killed now and then, and return the outcomes of all seeds."""
     outcomes, deaths = [], dict.fromkeys(kill, 0)
     for seed in range(seeds):

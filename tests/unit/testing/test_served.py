@@ -43,7 +43,7 @@ def test_a_whole_pipeline_answers_as_one_that_is_served():
 @pytest.mark.parametrize("kill", ["open", "close", "gate", ["open", "left", "right", "close", "gate"]])
 def test_each_query_has_one_right_outcome_whatever_dies(kill):
     died = 0
-    for seed in range(10):
+    for seed in range(6):
         with testing.serve(Pipeline.parse(DIAMOND), seed=seed, kill=kill) as pipeline:
             found = dict(pipeline.outcomes([{"x": x} for x in range(30)], deadline=60.0))
             assert {index: outcome.outputs.get("z") for index, outcome in found.items()} == {

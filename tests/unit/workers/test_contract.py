@@ -31,21 +31,20 @@ def outcomes(worker, expressions):
 
 
 @given(VALUES)
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=4 * settings.default.max_examples)
 def test_a_value_is_the_same_to_a_client_from_a_thread_and_a_process(worker, expression):
     thread, process = outcomes(worker, [expression])
     assert thread == process
 
 
 @given(st.lists(VALUES, min_size=2, max_size=6))
-@settings(max_examples=60, deadline=None)
 def test_a_neighbour_changes_nothing(worker, expressions):
     alone = [outcomes(worker, [each])[0][0] for each in expressions]
     assert outcomes(worker, expressions) == (alone, alone)
 
 
 @given(VALUES)
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=2 * settings.default.max_examples)
 def test_a_client_reads_from_json_what_it_reads_from_avro(expression):
     (result,) = in_thread(answers.model(), [{"of": expression}])
     if isinstance(result, Ok):

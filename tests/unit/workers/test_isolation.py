@@ -84,7 +84,7 @@ def worker():
 
 
 @given(st.lists(st.sampled_from(ACTS), min_size=1, max_size=6))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=2 * settings.default.max_examples)
 def test_each_query_is_answered_as_if_it_were_alone(worker, acts):
     inputs = [query(number, act) for number, act in enumerate(acts)]
     before = copy.deepcopy(inputs)

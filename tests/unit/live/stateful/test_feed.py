@@ -87,7 +87,7 @@ async def turns():
         await asyncio.sleep(0)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=2 * settings.default.max_examples)
 @given(
     chunks=st.lists(st.lists(st.integers(0, 400), min_size=1, max_size=6), min_size=1, max_size=20),
     takes=st.lists(st.integers(1, 12), max_size=10),

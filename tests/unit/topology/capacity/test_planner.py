@@ -88,7 +88,7 @@ def smaller(planner, config):
 def test_a_plan_keeps_the_slo_and_no_action_lowers_its_cost_or_smaller_batches_cost_the_same(search):
     pytest.importorskip("numba")
     plans = 0
-    for seed, planner, found in solved(range(60), search):
+    for seed, planner, found in solved(range(30), search):
         plans += 1
         assert (found.latencies > planner.slo).sum() <= len(planner.arrivals) // 100, seed
         assert all(planner.left(found.config, kind) >= 0 for kind in KINDS), seed
@@ -96,7 +96,7 @@ def test_a_plan_keeps_the_slo_and_no_action_lowers_its_cost_or_smaller_batches_c
         assert smaller(planner, found.config) == [], seed
         assert [step.cost for step in found.steps] == sorted((step.cost for step in found.steps), reverse=True)
         assert found.steps[-1].cost == found.cost == pytest.approx(planner.cost(found.config))
-    assert plans > 30
+    assert plans > 15
 
 
 def test_shares_find_a_plan_wherever_greedy_does_and_again_the_same():
