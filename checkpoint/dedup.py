@@ -203,7 +203,9 @@ class PartitionMemory:
         """
         if hop is None:
             return self._ingress.fresh(request_id, offset, appended)
-        lane = self._lanes.get(predecessor) or self.opened(predecessor)
+        lane = self._lanes.get(predecessor)
+        if lane is None:
+            lane = self.opened(predecessor)
         return lane.fresh(said_by(request_id, predecessor, lost), offset, hop)
 
     def repeated(self, ids: Sequence[str], offset: int, appended: float) -> tuple[int, ...]:
@@ -215,7 +217,7 @@ class PartitionMemory:
         return tuple(place for place, each in enumerate(ids) if not fresh(each, offset, appended))
 
     def opened(self, predecessor: str) -> HopLane:
-        """Give one predecessor's lane; a new one where nothing came from it yet."""
+        """Return one predecessor's lane; a new one where nothing came from it yet."""
         lane = self._lanes.get(predecessor)
         if lane is None:
             lane = self._lanes[predecessor] = self.lane_type()
