@@ -11,7 +11,7 @@ class Closing(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Let go of what it holds."""
+        """Release what it holds."""
 
     def __enter__(self) -> Self:
         return self

@@ -234,7 +234,7 @@ class Partitions(Generic[S]):
         return learned
 
     def _join(self, now: float, share: S, delivery: Delivery, loss: Loss | None = None) -> None:
-        """Give a first copy to its join, and go on with the request that it closes."""
+        """Put a first copy into its join, and go on with the request that it closes."""
         verdict, entry = share.hear(now, delivery, loss)
         if verdict is Verdict.LATE:
             self.stats.duplicates += 1

@@ -66,7 +66,7 @@ class Serving:
         )
 
     def _bound(self) -> None:
-        """Have the process end in time, whatever hangs from now on: its orchestrator counts on it."""
+        """End the process in time, whatever hangs from now on: its orchestrator counts on it."""
         if not self._bounded:
             self._bounded = True
             _end_within(self._config.drain + END, 1)
