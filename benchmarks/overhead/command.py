@@ -16,6 +16,7 @@ import numpy as np
 from benchmarks.output import Table, by_key, median_spread, tell
 from benchmarks.overhead import latency
 from benchmarks.overhead.runs import SENDER, measured
+from benchmarks.overhead.tracing import tracing
 from spillway.agents.cli.options import json_option
 from spillway.producers.report import PREDICTION
 
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 Cell = tuple[str, str, str]  # table, row, column
 _RATES: Final = (40.0, 150.0, 600.0)  # queries a second
 _LATENCY_RATE: Final = 100.0
+_TRACING_RATE: Final = 150.0
 _DIAMOND: Final = ((60.0, "300ms"), (150.0, "800ms"))  # rates and SLOs
 _STEPS: Final = tuple(150 * 1.4**step for step in range(8))  # queries a second, on the way to the best goodput
 _PAST_BEST: Final = 0.9
@@ -143,7 +145,7 @@ def _in_time(result: LoadResult, slo: float) -> float:
     return float(good.mean())
 
 
-PARTS: Final = ("chain-none", "chain-nspb", "diamond")
+PARTS: Final = ("chain-none", "chain-nspb", "diamond", "tracing")
 
 
 def run(parts: Sequence[str], rates: Sequence[float], seconds: float) -> list[tuple[Cell, float]]:
@@ -152,6 +154,9 @@ def run(parts: Sequence[str], rates: Sequence[float], seconds: float) -> list[tu
         for part in parts:
             work = Path(folder) / part
             work.mkdir()
+            if part == "tracing":
+                found += tracing(work, _CHAIN_FILE.format(mode="none"), _TRACING_RATE, seconds)
+                continue
             _, _, mode = part.partition("-")
             found += chain(work, mode, rates, seconds) if mode else diamond(work, seconds)
     return found
@@ -178,8 +183,8 @@ def overhead(
     """Measure what pipelines cost besides their models.
 
     Without PIPELINE: processor time and Kafka requests per query, by process and by API, of pipelines whose models do
-    nothing, at 40, 150 and 600 a second; about eight minutes. With PIPELINE: the latency at low load (5 a second),
-    minus the executions on the critical path.
+    nothing, at 40, 150 and 600 a second, and what sending traces adds; about fifteen minutes. With PIPELINE: the
+    latency at low load (5 a second), minus the executions on the critical path.
 
     \b
     Examples:
