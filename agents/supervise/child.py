@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from spillway.agents.log import tail
-from spillway.agents.supervise.lifecycle import ALIVE, ENDED, Action, Lifecycle, RestartPolicy
+from spillway.agents.supervise.lifecycle import ALIVE, ENDED, Action, Event, Lifecycle, RestartPolicy
 from spillway.agents.workers.forks import end_group
 from spillway.lineage.errors import UsageError
 
@@ -93,11 +93,11 @@ class Child:
         return dead
 
     def stop(self, now: float) -> None:
-        self._do(self.life.stop(now))
+        self._do(self.life.take(now, Event.STOP))
 
     def stalled(self, now: float) -> bool:
         """End the process because it is wedged; whether that was done."""
-        action = self.life.stalled(now)
+        action = self.life.take(now, Event.STALLED)
         self._do(action)
         return action is Action.KILL
 
@@ -115,7 +115,7 @@ class Child:
         self._process, self.log = process, standby.log
         standby.log = standby.next_log()
         standby.log.unlink(missing_ok=True)  # of a supervisor before this one
-        self.life.taken_over(now)
+        self.life.take(now, Event.TAKEN_OVER)
         return True
 
     def lend(self, word: str, now: float) -> subprocess.Popen[bytes] | None:
@@ -171,11 +171,13 @@ class Child:
             self._process.kill()
 
     def _start(self) -> None:
+        # A stage that died twice without a service that made it good runs its model in worker processes.
+        cautious = self.plan.role == STAGE and self.life.deaths >= _CAUTIOUS_FROM
         try:
             with self.log.open("ab") as output:
                 # A session of its own: Ctrl-C on the terminal is for the supervisor, which stops all in its order.
                 self._process = subprocess.Popen(
-                    [*self.plan.command, *self._named(), *self._cautious()],
+                    [*self.plan.command, *self._named(), *(["--cautious"] if cautious else ())],
                     stdin=subprocess.PIPE if self.plan.role == STANDBY else subprocess.DEVNULL,
                     stdout=output,
                     stderr=output,
@@ -184,10 +186,6 @@ class Child:
                 )
         except OSError as error:
             raise UsageError(f"cannot start {self.plan.name} ({self.plan.command[0]}): {error}") from error
-
-    def _cautious(self) -> list[str]:
-        """A stage that died twice without a service that made it good runs its model in worker processes."""
-        return ["--cautious"] if self.plan.role == STAGE and self.life.deaths >= _CAUTIOUS_FROM else []
 
     def _named(self) -> list[str]:
         """A member's process has a name of its own at every start: what is said of one is not said of the next."""

@@ -20,7 +20,7 @@ from confluent_kafka.admin import OffsetSpec
 
 from spillway.agents.live.admin import ANSWER_SECONDS, Admin
 from spillway.agents.live.committed import GroupOffsets
-from spillway.agents.live.group_members import GroupMember, GroupMembers
+from spillway.agents.live.group_members import GroupMembers
 from spillway.agents.live.groups import group_id, member_label, member_of, replica_of
 from spillway.agents.run.inputs import writes_transactions
 from spillway.agents.supervise.child import GATE, STANDBY
@@ -174,28 +174,25 @@ class KafkaGroups:
             committed.close()
 
     def _look(self, client: AdminClient, groups: Sequence[str]) -> dict[str, GroupSight]:
-        owners = self._owners(groups)
-        committed = self._committed_of(list(owners))
+        replicas = self._replicas(groups)
+        committed = self._committed_of(list(replicas))
         groups = list(committed)
         ends = self._offsets(client, groups, OffsetSpec.latest())
         begins = self._offsets(client, groups, OffsetSpec.earliest())
-        return {
-            group: GroupSight(
-                {
-                    # A position that was never committed, or lies in markers that were deleted, is the beginning.
-                    p: PartitionSight(max(committed[group].get(p, -1), begin), ends[group, p], owners[group].get(p))
-                    for p in self._watched[group].partitions
-                    if (begin := begins[group, p]) >= 0 <= ends[group, p]  # below it while there is no leader
-                    and not self._is_stopped(group, committed[group].get(p, -1), Bounds(begin, ends[group, p]))
-                },
-                frozenset(owners[group].members),
-            )
-            for group in groups
-        }
-
-    def _is_stopped(self, group: str, committed: int, bounds: Bounds) -> bool:
-        """Whether whoever reads a partition has stopped it, as its log lost what comes next: nobody can move it."""
-        return is_lost(None if committed < 0 else committed, bounds, markers=self._watched[group].markers)
+        sights = {}
+        for group in groups:
+            watched, seen = self._watched[group], {}
+            owners = {p: replica for replica, partitions in replicas[group].items() for p in partitions}
+            for p in watched.partitions:
+                bounds, position = Bounds(begins[group, p], ends[group, p]), committed[group].get(p, -1)
+                if min(bounds) < 0:  # there is no leader
+                    continue
+                if is_lost(None if position < 0 else position, bounds, markers=watched.markers):
+                    continue  # whoever reads it has stopped it, as its log lost what comes next: nobody can move it
+                # A position that was never committed, or lies in markers that were deleted, is the beginning.
+                seen[p] = PartitionSight(max(position, bounds.start), bounds.end, owners.get(p))
+            sights[group] = GroupSight(seen, frozenset(replicas[group]))
+        return sights
 
     def _committed_of(self, groups: Sequence[str]) -> dict[str, dict[int, int]]:
         """What each group has committed, asked together: one coordinator that stands still holds up no other's answer.
@@ -227,23 +224,12 @@ class KafkaGroups:
         by_topic = {(part.topic, part.partition): future.result().offset for part, future in answers.items()}
         return {(group, p): by_topic[topic, p] for group, topic, p in places}
 
-    def _owners(self, groups: Sequence[str]) -> dict[str, _Owners]:
-        alone = {group: watched for group in groups if (watched := self._watched[group]).only is not None}
-        found = {group: _Owners([GroupMember(str(w.only), w.partitions)]) for group, w in alone.items()}
+    def _replicas(self, groups: Sequence[str]) -> dict[str, dict[int, tuple[int, ...]]]:
+        """The replicas in each group, each with the partitions that it has."""
+        watched = {group: self._watched[group] for group in groups}
+        found = {group: {each.only: each.partitions} for group, each in watched.items() if each.only is not None}
         names = {group_id(self._pipeline, group): group for group in groups if group not in found}
-        if names:
-            found |= {names[name]: _Owners(members) for name, members in self._members.ask(list(names)).items()}
+        for name, members in (self._members.ask(list(names)) if names else {}).items():
+            numbered = ((replica_of(member.name), member.partitions) for member in members)
+            found[names[name]] = {replica: theirs for replica, theirs in numbered if replica is not None}
         return found
-
-
-class _Owners(dict[int, int]):
-    """partition -> replica; `members` are the replicas in the group, with or without partitions."""
-
-    def __init__(self, members: Sequence[GroupMember]) -> None:
-        super().__init__()
-        self.members: set[int] = set()
-        for member in members:
-            replica = replica_of(member.name)
-            if replica is not None:
-                self.members.add(replica)
-                self.update(dict.fromkeys(member.partitions, replica))

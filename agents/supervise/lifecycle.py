@@ -5,9 +5,9 @@ Pure: the supervisor says what it sees and what time it is, and does what it is 
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from enum import StrEnum
-from math import inf
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -35,10 +35,10 @@ class Event(StrEnum):
     DUE = "due"  # its delay is over
     READY = "ready"
     LATE = "late"  # it should have been ready by now
-    STALLED = "stalled"  # the watchdog saw no progress
+    STALLED = "stalled"  # the watchdog saw no progress while there was work
     DIED = "died"
     HOPELESS = "hopeless"  # it died once too often, or says that another try is no use
-    TAKEN_OVER = "taken over"  # a standby's process goes on in the dead one's place
+    TAKEN_OVER = "taken over"  # a standby's process goes on in the dead one's place, which counts as a restart
     LENT = "lent"  # it is a standby, and its process has gone to take another child's place
     STOP = "stop"
     GRACE_OVER = "grace over"  # it should have ended by now
@@ -140,23 +140,12 @@ class Lifecycle:
     def step(self, now: float, *, exit_code: int | None, ready: bool) -> Action:
         """Look at the child: `exit_code` is None while its process runs."""
         event = self._seen(now, exit_code, ready)
-        return Action.NOTHING if event is None else self._take(now, event)
-
-    def stop(self, now: float) -> Action:
-        return self._take(now, Event.STOP)
-
-    def stalled(self, now: float) -> Action:
-        """The watchdog found that the child does nothing while there is work for it."""
-        return self._take(now, Event.STALLED)
-
-    def taken_over(self, now: float) -> None:
-        """A standby's process goes on in this one's place, which counts as a restart."""
-        self._take(now, Event.TAKEN_OVER)
+        return Action.NOTHING if event is None else self.take(now, event)
 
     def lent(self, now: float) -> None:
         """The child's process has gone to take another one's place: another is started, which counts as none."""
         self.due = now + self._policy.lent_delay
-        self._take(now, Event.LENT)
+        self.take(now, Event.LENT)
 
     def cleared(self, now: float) -> None:
         """Note that the place of a child that was fenced is still its own."""
@@ -175,15 +164,11 @@ class Lifecycle:
     @property
     def deaths_left(self) -> int | None:
         """How many more deaths may count before it is given up; None where there is no end."""
-        limit = self._limit
-        return None if limit is None else limit - self.deaths
-
-    @property
-    def _limit(self) -> int | None:
-        if self.established or self.served_before:
-            return self._policy.give_up
-        tries = self._policy.max_deaths if self._was_ready else min(self._policy.first_tries, self._policy.max_deaths)
-        return tries if self._policy.give_up is None else min(tries, self._policy.give_up)
+        policy = self._policy
+        limit = math.inf if policy.give_up is None else policy.give_up
+        if not (self.established or self.served_before):
+            limit = min(limit, policy.max_deaths, math.inf if self._was_ready else policy.first_tries)
+        return None if limit == math.inf else int(limit) - self.deaths
 
     def _counting(self, now: float) -> int:
         served = now - self.since if self.state is State.RUNNING else 0.0
@@ -209,7 +194,7 @@ class Lifecycle:
         if exit_code == FENCED:
             self.fenced = True
             self.deaths = self._counting(now)
-            self.due = inf
+            self.due = math.inf
             return Event.DIED
         self.deaths = self._counting(now) + 1
         left = self.deaths_left
@@ -218,7 +203,8 @@ class Lifecycle:
         self.due = now + self._policy.delay(self.deaths, self._chance())
         return Event.HOPELESS if hopeless else Event.DIED
 
-    def _take(self, now: float, event: Event) -> Action:
+    def take(self, now: float, event: Event) -> Action:
+        """Note what has happened to the child; returns what to do about it."""
         state, action = TRANSITIONS.get((self.state, event), (self.state, Action.NOTHING))
         if action is Action.KILL:
             if self._killed:

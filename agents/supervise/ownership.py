@@ -32,7 +32,7 @@ from spillway.producers.kafka.log import ALONE, KafkaLog
 from spillway.topology import topics
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from spillway.checkpoint.owners import Claim, Word
     from spillway.lineage.ports import Record
@@ -101,16 +101,15 @@ class Ownership:
         self._thread: threading.Thread | None = None
         self._sending = Sending(settings, self._slot[0])
         self._log = KafkaLog(settings, ALONE).through(self._inbox.post)
-        self._following = self._log.follow(self._slot, None, self._accept, trouble=self._in_trouble)
+        self._following = self._log.follow(
+            *(self._slot, None, self._accept),
+            trouble=lambda error: log.error("cannot follow %s: %s; trying again", self._slot[0], error),
+        )
 
     @property
     def epoch(self) -> int:
         """Of the claim that was won; 0 before."""
         return 0 if self._tenure is None else self._tenure.claim.epoch
-
-    @property
-    def me(self) -> str:
-        return self._me.name
 
     def claim(self, stopping: Callable[[], bool] = bool, above: int = 0) -> bool:
         """Own the processes, in a higher epoch than `above`; False if `stopping()` came first.
@@ -224,16 +223,7 @@ class Ownership:
         return came
 
     def _accept(self, records: Sequence[Record]) -> None:
-        for record in records:
-            if record.value is None or record.offset < self._position:  # a tombstone, or read before
-                continue
-            try:
-                self._came.append(owners.decode(record.key, record.value))
-            except CheckpointError as error:
-                log.warning("%s offset %d is ignored: %s", self._slot[0], record.offset, error)
-
-    def _in_trouble(self, error: BrokerError) -> None:
-        log.error("cannot follow %s: %s; trying again", self._slot[0], error)
+        self._came += words_in(record for record in records if record.offset >= self._position)  # else read before
 
     def _append(self, word: Word | None) -> None:
         if word is None:
@@ -273,6 +263,16 @@ class Ownership:
             f"{self._what()} is already served by {claim.owner.name} since {since:%Y-%m-%d %H:%M:%S %z}: stop that "
             "process, or start this one with --take-over, which ends it"
         )
+
+
+def words_in(records: Iterable[Record]) -> Iterator[Word]:
+    """What the records of the log say, without the tombstones; one that cannot be read is logged."""
+    for record in records:
+        if record.value is not None:
+            try:
+                yield owners.decode(record.key, record.value)
+            except CheckpointError as error:
+                log.warning("%s offset %d is ignored: %s", record.topic, record.offset, error)
 
 
 def _machine() -> str:

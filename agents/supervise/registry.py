@@ -128,11 +128,7 @@ def entries(run_dir: Path, pipeline: str | None = None) -> list[Entry]:
         for path in sorted(folder.glob("*.json"))
         if path.name != _SUPERVISOR and (entry := _read(path, Entry)) is not None
     ]
-    return sorted(found, key=_order)
-
-
-def _order(entry: Entry) -> tuple[str, bool, str, bool, int]:
-    return entry.pipeline, entry.role == "gate", entry.stage, entry.role == "standby", entry.replica
+    return sorted(found, key=lambda e: (e.pipeline, e.role == "gate", e.stage, e.role == "standby", e.replica))
 
 
 def _read(path: Path, kind: type[_Entry]) -> _Entry | None:

@@ -6,7 +6,7 @@ import json
 import math
 import time
 import urllib.request
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -42,7 +42,12 @@ def members(run_dir: Path, pipeline: str, stage: str, shard: int = 0) -> dict[st
     return found
 
 
-@dataclass(frozen=True)
+def _sum(metric: str) -> Any:
+    """A field that is the whole sum of a metric."""
+    return field(default=0, metadata={"metric": metric})
+
+
+@dataclass(frozen=True, kw_only=True)
 class Figures:
     """One process: rates and means over the last interval, counts since its start. Durations in seconds.
 
@@ -55,36 +60,36 @@ class Figures:
     role: str
     rate: float
     queue: int
-    queue_limit: int
+    queue_limit: int = _sum(names.QUEUE_LIMIT)
     batch: float
     queued: float
     executed: float
     latency: float
     latency_p99: float
-    received: int  # messages: at a join, the parts of a query
+    received: int = _sum(names.RECEIVED_TOTAL)  # messages: at a join, the parts of a query
     queries: int  # that a batch had, or that were dropped before one; at the gate, messages
-    duplicates: int
+    duplicates: int = _sum(names.DUPLICATES_TOTAL)
     outcomes: Mapping[str, Mapping[str, int]]  # kind -> reason -> count
     dead_letters: Mapping[str, int]
-    good: int
-    late: int
-    aborted: int = 0  # transactions of the gate
-    defaults: int = 0  # queries that got the default outputs
-    combined: int = 0  # queries of an ensemble
-    partial: int = 0  # of them, those without all members
+    good: int = _sum(names.GOOD_TOTAL)
+    late: int = _sum(names.LATE_TOTAL)
+    aborted: int = _sum(names.ABORTED_TOTAL)  # transactions of the gate
+    defaults: int = _sum(names.DEFAULTS_TOTAL)  # queries that got the default outputs
+    combined: int = _sum(names.COMBINED_TOTAL)  # queries of an ensemble
+    partial: int = _sum(names.PARTIAL_TOTAL)  # of them, those without all members
     hold: float = math.nan  # of the gate: the median for which outcomes waited for versions to be durable
     hold_p99: float = math.nan
     marks: float = math.nan  # mean bytes of marks in a message
     state_role: str = ""  # of a member of a stateful shard
-    moved: int = 0  # bytes of its state that went to the log or came from it
+    moved: int = _sum(names.STATE_MOVED_BYTES_TOTAL)  # bytes of its state that went to the log or came from it
     waits: tuple[int, ...] = ()  # partitions that stand still for other stages' versions
     stopped: Mapping[int, int] = field(default_factory=dict)  # partition whose log lost what comes next -> offset
     uncoded: str = ""  # why coding pauses, where it does
     agreement: float = math.nan  # the share of made answers that agree with the exact ones
-    graded: int = 0  # made answers
-    workers: int = 0  # that are ready; at the gate none
-    wanted: int = 0  # by the table of sizes
-    batch_limit: int = 0
+    graded: int = _sum(names.CODING_GRADED_TOTAL)  # made answers
+    workers: int = _sum(names.MODEL_INSTANCES)  # that are ready; at the gate none
+    wanted: int = _sum(names.MODEL_INSTANCES_WANTED)  # by the table of sizes
+    batch_limit: int = _sum(names.BATCH_LIMIT)
     batch_unmet: bool = False  # whether one query alone often takes longer than the objective of batches
     order: str = ""  # of its stage's workers: by whom, when and why, where that is not the pipeline file
     members: Mapping[str, tuple[int, int]] = field(default_factory=dict)  # of an ensemble: workers, ready and wanted
@@ -103,46 +108,33 @@ class Figures:
 def figures(entry: Entry, now: Snapshot, before: Snapshot | None) -> Figures:
     """Put two readings together; with one alone, the interval is since the process started."""
     gate = entry.role == "gate"
-    queries = _received if gate else _queries
+    queries = (lambda snapshot: snapshot.value(names.RECEIVED_TOTAL)) if gate else _queries
     latency = _since(now, before, names.LATENCY_SECONDS)
     hold = _since(now, before, names.STATE_HOLD_SECONDS)
     spent = [_since(now, before, name).mean() for name in _STAGE_TIMES]
     ensemble, tunes = now.ensemble, now.by(names.TUNER_TUNES, names.OF_STAGE)
+    sums = {each.name: int(now.value(each.metadata["metric"])) for each in fields(Figures) if each.metadata}
     return Figures(
         name=entry.name,
         role=entry.role,
         rate=_rate(now, before, queries),
         queue=int(now.value(names.HELD if gate else names.QUEUE_DEPTH)),
-        queue_limit=int(now.value(names.QUEUE_LIMIT)),
         batch=_ratio(_delta(now, before, names.BATCHED_QUERIES_TOTAL), _delta(now, before, names.BATCHES_TOTAL)),
         queued=spent[0],
         executed=spent[2],
         latency=latency.quantile(0.5) if gate else sum(spent),
         latency_p99=latency.quantile(0.99) if gate else math.nan,
-        received=int(now.value(names.RECEIVED_TOTAL)),
         queries=int(queries(now)),
-        duplicates=int(now.value(names.DUPLICATES_TOTAL)),
         outcomes={kind: dict(sorted(reasons.items())) for kind, reasons in sorted(now.outcomes.items())},
         dead_letters=now.counts(names.DEAD_LETTERS_TOTAL, names.REASON),
-        good=int(now.value(names.GOOD_TOTAL)),
-        late=int(now.value(names.LATE_TOTAL)),
-        aborted=int(now.value(names.ABORTED_TOTAL)),
-        defaults=int(now.value(names.DEFAULTS_TOTAL)),
-        combined=int(now.value(names.COMBINED_TOTAL)),
-        partial=int(now.value(names.PARTIAL_TOTAL)),
         hold=hold.quantile(0.5),
         hold_p99=hold.quantile(0.99),
         marks=_since(now, before, names.HOPS_MARKS_BYTES).mean(),
         state_role=now.role,
-        moved=int(now.value(names.STATE_MOVED_BYTES_TOTAL)),
         waits=tuple(sorted(map(int, now.marked(names.WAITS, names.PARTITION)))),
         stopped=now.stopped,
         uncoded="".join(now.marked(names.CODING_PAUSED, names.WHY)),
         agreement=now.value(names.CODING_AGREEMENT) if names.CODING_AGREEMENT in now.samples else math.nan,
-        graded=int(now.value(names.CODING_GRADED_TOTAL)),
-        workers=int(now.value(names.MODEL_INSTANCES)),
-        wanted=int(now.value(names.MODEL_INSTANCES_WANTED)),
-        batch_limit=int(now.value(names.BATCH_LIMIT)),
         batch_unmet=bool(now.value(names.BATCH_UNMET)),
         order=now.order(names.MODEL_INSTANCES_ORDER),
         members=ensemble.members,
@@ -153,6 +145,7 @@ def figures(entry: Entry, now: Snapshot, before: Snapshot | None) -> Figures:
         versions=now.counts(names.MODEL_VERSION, names.VERSION),
         goodput=_rate(now, before, lambda snapshot: snapshot.value(names.GOOD_TOTAL)) if gate else math.nan,
         drops=_rate(now, before, _dropped),
+        **sums,
     )
 
 
@@ -163,10 +156,6 @@ def _queries(snapshot: Snapshot) -> float:
     """A stage's queries that ran or were dropped; with an ensemble each counts once, not once for each member."""
     ran = names.COMBINED_TOTAL if names.COMBINED_TOTAL in snapshot.samples else names.BATCHED_QUERIES_TOTAL
     return snapshot.value(ran) + _dropped(snapshot)
-
-
-def _received(snapshot: Snapshot) -> float:
-    return snapshot.value(names.RECEIVED_TOTAL)
 
 
 def _dropped(snapshot: Snapshot) -> float:
@@ -231,15 +220,6 @@ class Distribution:
                 return low if math.isinf(bound) or not inside else low + (bound - low) * (rank - below) / inside
             low, below = bound, count
         return low
-
-
-class Variant(NamedTuple):
-    """One variant of a stage, as its front shows it; a state of "" is not known."""
-
-    ready: int
-    wanted: int
-    asked: int
-    state: str
 
 
 class Ensemble(NamedTuple):
@@ -332,19 +312,6 @@ class Snapshot:
         misses = self.counts(names.MEMBER_CACHE_MISSES_TOTAL, names.MEMBER)
         hits = self.counts(names.MEMBER_CACHE_HITS_TOTAL, names.MEMBER)
         return {member: {"hits": count, "misses": misses.get(member, 0)} for member, count in hits.items()}
-
-    @property
-    def variants(self) -> dict[str, Variant]:
-        """Of a front of a stage with variants."""
-        ready, wanted, asked = (
-            self.counts(name, names.VARIANT)
-            for name in (names.VARIANT_WORKERS, names.VARIANT_WANTED, names.VARIANT_ASKED_TOTAL)
-        )
-        states = {labels[names.VARIANT]: labels[names.STATE] for labels, _ in self.samples.get(names.VARIANT_STATE, ())}
-        return {
-            name: Variant(ready.get(name, 0), wanted.get(name, 0), asked.get(name, 0), states.get(name, ""))
-            for name in {**ready, **wanted, **asked, **states}
-        }
 
     @property
     def ensemble(self) -> Ensemble:

@@ -380,26 +380,22 @@ class Service:
 
     def _serve(self, stop: threading.Event, owned: Ownership) -> int:
         settings = self._settings
-        obituaries = self._obituaries()
-        watched = self.supervisor
+        stages, watched = settings.pipeline.spec.stages, self.supervisor
+        # Where deaths of members are told: nowhere, if no stage has members that wait for them.
+        replicated = any(stage.replicated and stage.required_state.backups for stage in stages)
+        obituaries = Reporter(settings.cluster, self._name) if replicated else None
         metrics = PlaceMetrics(self._name, watched.children, settings.metrics, watched.unanswered)
         self._entry = replace(self._entry, port=metrics.address.port, host=metrics.address.local)
         self._entry.write(settings.run_dir)
         try:
-            self.supervisor.obituaries, self.supervisor.owned = obituaries, owned
-            return self.supervisor.run(stop)
+            watched.obituaries, watched.owned = obituaries, owned
+            return watched.run(stop)
         finally:
             metrics.close()
             if obituaries is not None:
                 obituaries.close()
             if settings.ready_file is not None:
                 settings.ready_file.unlink(missing_ok=True)
-
-    def _obituaries(self) -> Reporter | None:
-        """Where deaths of members are told; None where no stage has members that wait for them."""
-        spec = self._settings.pipeline.spec
-        replicated = any(stage.replicated and stage.required_state.backups for stage in spec.stages)
-        return Reporter(self._settings.cluster, spec.name) if replicated else None
 
     def _tell_ready(self) -> None:
         entry = replace(self._entry, ready=True)

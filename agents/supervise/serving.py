@@ -6,16 +6,14 @@ whose owner was killed on another machine: only a process of this machine is kno
 
 from __future__ import annotations
 
-import logging
 from typing import TYPE_CHECKING
 
 from spillway.agents.live.topics import present
 from spillway.agents.supervise.child import GATE
-from spillway.agents.supervise.ownership import gone
+from spillway.agents.supervise.ownership import gone, words_in
 from spillway.agents.supervise.registry import ServeEntry
-from spillway.checkpoint import owners
 from spillway.checkpoint.owners import Owners
-from spillway.lineage.errors import CheckpointError, SpillwayError, TopicError
+from spillway.lineage.errors import SpillwayError, TopicError
 from spillway.producers.kafka.reading import Reading
 from spillway.topology import topics
 
@@ -24,8 +22,6 @@ if TYPE_CHECKING:
 
     from spillway.producers.connection import ClientSettings
     from spillway.topology.load import Pipeline
-
-log = logging.getLogger(__name__)
 
 
 class NotServedError(SpillwayError):
@@ -61,12 +57,8 @@ def _served(settings: ClientSettings, pipeline: str) -> set[str]:
     topic, found = topics.owners(pipeline), Owners()
     try:
         with Reading(settings, [(topic, 0)]) as reading:
-            for record in reading.to_the_end():
-                try:
-                    if record.value is not None:
-                        found.take(owners.decode(record.key, record.value))
-                except CheckpointError as error:
-                    log.warning("%s offset %d is ignored: %s", record.topic, record.offset, error)
+            for word in words_in(reading.to_the_end()):
+                found.take(word)
     except TopicError:
         if present(settings, [topic]):
             raise

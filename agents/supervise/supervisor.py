@@ -41,7 +41,7 @@ from spillway.checkpoint.promotion import Role
 from spillway.lineage.reasons import MODEL_RAISED
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
     from spillway.agents.live.states.beats import Reporter
@@ -135,9 +135,9 @@ class Supervisor:
         logs = run_dir / pipeline / "logs"
         logs.mkdir(parents=True, exist_ok=True)
         now = time.monotonic()
-        self.children = [
-            Child(plan, _emptied(logs / f"{plan.name}.log"), self._settings.restart, now) for plan in plans
-        ]
+        self.children = [Child(plan, logs / f"{plan.name}.log", self._settings.restart, now) for plan in plans]
+        for child in self.children:
+            child.log.write_bytes(b"")
         watched = {plan.group: self._settings.patience(plan.stage) for plan in plans if plan.role not in NO_GROUP}
         every = min(self._settings.stall / _LOOKS_PER_STALL, _LONGEST_LOOK_SECONDS)
         self._watchdogs = {
@@ -218,7 +218,8 @@ class Supervisor:
             self._tell(child, now)
         if look:
             self._tell_failures()
-            self._note_silence(now)
+            queued = any(seen.queue for seen in self._observer.figures.values())
+            self._silence.note(now, self._answered.total, waiting=queued or self._lag > 0)
         self._judge(now)
         self._settled = all(child.life.state is State.RUNNING for child in self.children)
         if not self.was_ready and self._settled:
@@ -250,17 +251,21 @@ class Supervisor:
         seen = self._observer.take_sights()
         if seen is None:
             return
-        at, sights = seen
+        (at, sights), figures = seen, self._observer.figures
         self._lag = sum(sight.lag for sight in sights.values())
         for group, sight in sights.items():
-            running = {child.plan.replica: child for child in self._running(group)}
+            running = {
+                child.plan.replica: child
+                for child in self.children
+                if child.plan.role not in NO_GROUP and child.plan.group == group and child.life.state is State.RUNNING
+            }
             since = {replica: child.life.since for replica, child in running.items()}
             moved = any(self._movement.last(child.plan.name) > self._judged_at for child in running.values())
             follows = self._only_follows(group, sights)
             waits = {
                 partition
                 for replica, child in running.items()
-                for partition in self._waits(child.plan.name)
+                for partition in (figures[child.plan.name].waits if child.plan.name in figures else ())
                 if partition in sight.partitions and sight.partitions[partition].owner == replica
             }
             for replica in self._watchdogs[group].observe(at, sight, since, excused=follows, moving=moved, waits=waits):
@@ -279,20 +284,9 @@ class Supervisor:
         shard = group.rpartition(".")[0]
         return keeps_up(sights[group], (sight for name, sight in sights.items() if name.rpartition(".")[0] == shard))
 
-    def _waits(self, name: str) -> tuple[int, ...]:
-        told = self._observer.figures.get(name)
-        return () if told is None else told.waits
-
     def _is_backup(self, name: str) -> bool:
         told = self._observer.figures.get(name)
         return told is not None and told.state_role == Role.BACKUP.value
-
-    def _running(self, group: str) -> Iterator[Child]:
-        return (
-            child
-            for child in self.children
-            if child.plan.group == group and child.plan.role not in NO_GROUP and child.life.state is State.RUNNING
-        )
 
     def _tell(self, child: Child, now: float) -> None:
         state = (child.life.state, child.life.restarts)
@@ -346,10 +340,6 @@ class Supervisor:
                 trace = last_traceback(child.log) if reason == MODEL_RAISED else ""
                 because = "".join(f"\n  {line}" for line in trace.splitlines())
                 self._say(f"{child.plan.name}: a query failed ({reason}){because}\n  (its log is {child.log})")
-
-    def _note_silence(self, now: float) -> None:
-        queued = any(seen.queue for seen in self._observer.figures.values())
-        self._silence.note(now, self._answered.total, waiting=queued or self._lag > 0)
 
     def unanswered(self) -> float:
         """Return for how many seconds queries have waited and none was answered; may be called from any thread."""
@@ -421,8 +411,3 @@ def _tries(child: Child) -> str:
         deaths = child.life.deaths
         return f"death {deaths} in a row; no limit on restarts" if deaths >= FLAPS_FROM else "no limit on restarts"
     return f"{left} more tries"
-
-
-def _emptied(path: Path) -> Path:
-    path.write_bytes(b"")
-    return path

@@ -6,6 +6,7 @@ import math
 import sys
 import time
 from dataclasses import dataclass, fields
+from itertools import chain
 from typing import TYPE_CHECKING, Final, Self, TypeVar
 
 from rich.console import Console
@@ -18,7 +19,7 @@ from spillway.agents.core.dispatch import WHY_PAUSED
 from spillway.lineage import metric_names as names
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from spillway.agents.supervise.scrape import Figures, Snapshot
 
@@ -144,63 +145,61 @@ def cells(figures: Figures | None) -> tuple[str, ...]:
 
 def details(figures: Figures) -> list[str]:
     """Outcomes by kind and reason, and dead letters by reason, a line each; nothing where there is none."""
-    lines = [
-        f"{figures.name}: {count} {kind}" + (f" ({reason})" if reason else "")
-        for kind, reasons in figures.outcomes.items()
-        for reason, count in reasons.items()
-    ]
-    lines += [f"{figures.name}: {count} dead letters ({reason})" for reason, count in figures.dead_letters.items()]
-    lines += [
-        f"{figures.name}: partition {partition} is stopped: its log lost the records from offset {offset} (see the "
-        "process's log)"
-        for partition, offset in figures.stopped.items()
-    ]
+    return [f"{figures.name}: {text}" for text in (*_of_queries(figures), *_of_workers(figures), *_of_gate(figures))]
+
+
+def _of_queries(figures: Figures) -> Iterator[str]:
+    for kind, reasons in figures.outcomes.items():
+        for reason, count in reasons.items():
+            yield f"{count} {kind}" + (f" ({reason})" if reason else "")
+    for reason, count in figures.dead_letters.items():
+        yield f"{count} dead letters ({reason})"
+    for partition, offset in figures.stopped.items():
+        yield f"partition {partition} is stopped: its log lost the records from offset {offset} (see the process's log)"
     if not math.isnan(figures.agreement):
         agreed = f"{100 * figures.agreement:.1f} % of reconstructed answers agree with the exact ones"
-        lines.append(f"{figures.name}: {agreed} ({figures.graded} graded)")
+        yield f"{agreed} ({figures.graded} graded)"
     if figures.uncoded:
-        lines.append(f"{figures.name}: coding is paused: {WHY_PAUSED.get(figures.uncoded, figures.uncoded)}")
+        yield f"coding is paused: {WHY_PAUSED.get(figures.uncoded, figures.uncoded)}"
     if figures.batch_unmet:
         unmet = "one query alone often takes longer than the objective of batches"
-        lines.append(f"{figures.name}: {unmet}; they hold up to {figures.batch_limit}")
+        yield f"{unmet}; they hold up to {figures.batch_limit}"
+
+
+def _of_workers(figures: Figures) -> Iterator[str]:
     if figures.order:
         ready = "" if figures.workers == figures.wanted else f", {figures.workers} ready"
-        lines.append(f"{figures.name}: {figures.wanted} workers wanted{ready}; ordered by {figures.order}")
-    lines += [
-        f"{figures.name}: {member}'s cache: {counts.get('hits', 0)} hits, {counts.get('misses', 0)} misses"
-        for member, counts in sorted(figures.caches.items())
-    ]
+        yield f"{figures.wanted} workers wanted{ready}; ordered by {figures.order}"
+    for member, counts in sorted(figures.caches.items()):
+        yield f"{member}'s cache: {counts.get('hits', 0)} hits, {counts.get('misses', 0)} misses"
     if any(figures.versions):
         told = ", ".join(f"{version or 'none'} ({count})" for version, count in figures.versions.items())
-        lines.append(f"{figures.name}: version of its model, and workers that have it: {told}")
-    lines += _ensemble(figures)
-    lines += [f"{figures.name}: {stage} is {what}" for stage, what in sorted(figures.tuning.items())]
+        yield f"version of its model, and workers that have it: {told}"
+    if figures.members:
+        told = ", ".join(f"{name} {ready}/{wanted}" for name, (ready, wanted) in figures.members.items())
+        yield f"members ready: {told}"
+    if figures.ensemble:
+        yield f"its ensemble was changed by {figures.ensemble}"
+    for name, why in sorted(figures.troubles.items()):
+        yield f"member {name} does not serve: {why}"
+    for stage, what in sorted(figures.tuning.items()):
+        yield f"{stage} is {what}"
+
+
+def _of_gate(figures: Figures) -> Iterator[str]:
     if figures.role == "gate":
-        lines.append(f"{figures.name}: {figures.good} good, {figures.late} late")
+        yield f"{figures.good} good, {figures.late} late"
     counts = {
         "transactions aborted and done again": figures.aborted,
         "queries got the default outputs": figures.defaults,
         f"of {figures.combined} combined without all members": figures.partial,
     }
-    lines += [f"{figures.name}: {count} {what}" for what, count in counts.items() if count]
+    yield from (f"{count} {what}" for what, count in counts.items() if count)
     if not math.isnan(figures.hold):
         waited = f"{_milliseconds(figures.hold)} ms (p99 {_milliseconds(figures.hold_p99)})"
-        lines.append(f"{figures.name}: outcomes waited {waited} for versions to become durable")
+        yield f"outcomes waited {waited} for versions to become durable"
     if not math.isnan(figures.marks):
-        lines.append(f"{figures.name}: {_number(figures.marks)} bytes of marks per message")
-    return lines
-
-
-def _ensemble(figures: Figures) -> list[str]:
-    lines = []
-    if figures.members:
-        told = ", ".join(f"{name} {ready}/{wanted}" for name, (ready, wanted) in figures.members.items())
-        lines.append(f"{figures.name}: members ready: {told}")
-    if figures.ensemble:
-        lines.append(f"{figures.name}: its ensemble was changed by {figures.ensemble}")
-    return lines + [
-        f"{figures.name}: member {name} does not serve: {why}" for name, why in sorted(figures.troubles.items())
-    ]
+        yield f"{_number(figures.marks)} bytes of marks per message"
 
 
 def _number(value: float) -> str:
@@ -319,22 +318,21 @@ _STATES: Final[dict[str, Callable[[StateRow], str]]] = {
 
 
 def state_rows(snapshots: Iterable[tuple[str, Snapshot]]) -> list[StateRow]:
-    return [_state_row(name, snapshot) for name, snapshot in snapshots if snapshot.role]
-
-
-def _state_row(name: str, snapshot: Snapshot) -> StateRow:
-    captures = snapshot.distribution(names.STATE_CAPTURE_SECONDS)
-    return StateRow(
-        name,
-        snapshot.role,
-        epoch=int(snapshot.value(names.STATE_EPOCH)),
-        version=int(snapshot.value(names.STATE_VERSION)),
-        durable=int(snapshot.value(names.STATE_DURABLE_VERSION)),
-        durable_lag=snapshot.value(names.STATE_DURABLE_LAG_SECONDS),
-        backup_lag=int(snapshot.value(names.STATE_BACKUP_LAG_VERSIONS)),
-        written=int(snapshot.value(names.STATE_WRITTEN_BYTES_TOTAL)),
-        capture=captures.mean() if captures.count else 0.0,
-    )
+    return [
+        StateRow(
+            name,
+            snapshot.role,
+            epoch=int(snapshot.value(names.STATE_EPOCH)),
+            version=int(snapshot.value(names.STATE_VERSION)),
+            durable=int(snapshot.value(names.STATE_DURABLE_VERSION)),
+            durable_lag=snapshot.value(names.STATE_DURABLE_LAG_SECONDS),
+            backup_lag=int(snapshot.value(names.STATE_BACKUP_LAG_VERSIONS)),
+            written=int(snapshot.value(names.STATE_WRITTEN_BYTES_TOTAL)),
+            capture=captures.mean() if (captures := snapshot.distribution(names.STATE_CAPTURE_SECONDS)).count else 0.0,
+        )
+        for name, snapshot in snapshots
+        if snapshot.role
+    ]
 
 
 def state_table(rows: Sequence[StateRow]) -> Table:
@@ -350,7 +348,7 @@ class VariantRow:
 
     stage: str
     variant: str
-    state: str
+    state: str  # "" where it is not known
     ready: int
     wanted: int
     asked: int  # queries, since the front's start
@@ -366,11 +364,15 @@ _VARIANTS: Final[dict[str, Callable[[VariantRow], str]]] = {
 
 def variant_rows(snapshots: Iterable[tuple[str, Snapshot]]) -> list[VariantRow]:
     """All variants of the stages; those with workers first."""
-    rows = [
-        VariantRow(stage, name, each.state, each.ready, each.wanted, each.asked)
-        for stage, snapshot in snapshots
-        for name, each in snapshot.variants.items()
-    ]
+    rows = []
+    for stage, snapshot in snapshots:
+        states = {each[names.VARIANT]: each[names.STATE] for each, _ in snapshot.samples.get(names.VARIANT_STATE, ())}
+        metrics = names.VARIANT_WORKERS, names.VARIANT_WANTED, names.VARIANT_ASKED_TOTAL
+        counts = [snapshot.counts(metric, names.VARIANT) for metric in metrics]
+        rows += [
+            VariantRow(stage, name, states.get(name, ""), *(count.get(name, 0) for count in counts))
+            for name in dict.fromkeys(chain(*counts, states))
+        ]
     return sorted(rows, key=lambda row: (row.stage, not row.wanted, not row.ready, row.variant))
 
 

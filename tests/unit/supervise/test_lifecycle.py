@@ -13,6 +13,7 @@ from spillway.agents.supervise.lifecycle import (
     FENCED,
     TRANSITIONS,
     Action,
+    Event,
     Lifecycle,
     RestartPolicy,
     State,
@@ -65,7 +66,7 @@ def test_a_fenced_child_waits_for_a_word_and_loses_no_try():
     due = life.due
     life.cleared(4.0)
     assert life.due == due, "it was not fenced"
-    life.stop(5.0)
+    life.take(5.0, Event.STOP)
     assert life.state is State.STOPPED
 
 
@@ -165,23 +166,23 @@ def test_one_that_never_gets_ready_is_killed_once():
 def test_a_stalled_one_is_killed_and_comes_back():
     life = born()
     look(life, 1.0, ready=True)
-    assert life.stalled(40.0) is Action.KILL
-    assert life.stalled(40.1) is Action.NOTHING
+    assert life.take(40.0, Event.STALLED) is Action.KILL
+    assert life.take(40.1, Event.STALLED) is Action.NOTHING
     look(life, 40.2, exit_code=-9)
     assert look(life, life.due) is Action.START
     look(life, 50.0, ready=True)
-    assert life.stalled(90.0) is Action.KILL
+    assert life.take(90.0, Event.STALLED) is Action.KILL
 
 
 def test_one_that_starts_is_not_stalled():
-    assert born().stalled(10.0) is Action.NOTHING
+    assert born().take(10.0, Event.STALLED) is Action.NOTHING
 
 
 def test_stop_asks_then_forces():
     life = born()
     look(life, 1.0, ready=True)
-    assert life.stop(2.0) is Action.TERMINATE
-    assert life.stop(3.0) is Action.NOTHING
+    assert life.take(2.0, Event.STOP) is Action.TERMINATE
+    assert life.take(3.0, Event.STOP) is Action.NOTHING
     assert look(life, 11.9) is Action.NOTHING
     assert look(life, 12.0) is Action.KILL
     look(life, 12.1, exit_code=-9)
@@ -212,9 +213,9 @@ def test_whatever_happens_it_never_runs_twice_and_stopping_ends_it(steps):
         if exit_code is not None:
             alive = False
         if what == "stop":
-            action = life.stop(now)
+            action = life.take(now, Event.STOP)
         elif what == "stall":
-            action = life.stalled(now)
+            action = life.take(now, Event.STALLED)
         else:
             action = life.step(now, exit_code=exit_code if alive or exit_code else None, ready=what == "ready")
         if action is Action.START:
@@ -231,8 +232,8 @@ def test_nobody_takes_over_from_the_living_the_given_up_or_the_not_yet_started()
     unborn, alive, given_up = Lifecycle(POLICY, 0.0, lambda: 0.0), born(), born()
     look(given_up, 1.0, exit_code=2)
     assert not any(life.died for life in (unborn, alive, given_up))
-    alive.taken_over(1.0)
-    given_up.taken_over(1.0)
+    alive.take(1.0, Event.TAKEN_OVER)
+    given_up.take(1.0, Event.TAKEN_OVER)
     assert (alive.state, given_up.state) == (State.STARTING, State.FAILED)
 
 
@@ -241,7 +242,7 @@ def test_taking_over_does_not_make_a_child_immortal():
     for now in (1.0, 2.0):
         look(life, now, ready=True)
         look(life, now, exit_code=-9)
-        life.taken_over(now)
+        life.take(now, Event.TAKEN_OVER)
     look(life, 3.0, exit_code=-9)
     assert life.state is State.FAILED
 
