@@ -105,6 +105,7 @@ def _major(java: Path) -> int | None:
 DEFAULT_CACHE_DIR = Path("~/.cache/spillway")
 _GUARD = Path(__file__).with_name("guard.py")
 _POLL_SECONDS = 0.02
+_STOP_SECONDS = 20.0
 _KILLED_SECONDS = 10.0
 _ALONE_SECONDS = 1.0
 PORT_TRIES = 3
@@ -336,11 +337,11 @@ def new_cluster() -> str:
     return "A" + cluster[1:] if cluster.startswith("-") else cluster
 
 
-def stop_broker(data_dir: Path | str, timeout: float = 20.0) -> list[RunningBroker]:
+def stop_broker(data_dir: Path | str) -> list[RunningBroker]:
     """Stop what runs on a folder, all nodes of a cluster, whoever started it; returns what ran."""
     folder = DataFolder(Path(data_dir))
     brokers = folder.brokers()
-    end_all(brokers, timeout, of=len(folder.nodes()))
+    end_all(brokers, _STOP_SECONDS, of=len(folder.nodes()))
     return brokers
 
 

@@ -48,31 +48,26 @@ def archive_options(
     archive = cache_dir / f"kafka-{_fingerprint(java, jars)}.jsa"
     if not archive.exists():
         notice("Preparing Kafka for quick starts (only the first time)")
+        classes, draft = (archive.with_suffix(f".{os.getpid()}.{kind}") for kind in ("classes", "draft"))
+        dump = ["-Xshare:dump", f"-XX:SharedClassListFile={classes}", f"-XX:SharedArchiveFile={draft}"]
         try:
-            _make(archive, java, jars, heap, train)
+            train([f"-XX:DumpLoadedClassList={classes}"])
+            subprocess.run(
+                [java, f"-Xmx{heap}", "-XX:+UseSerialGC", *dump, "-cp", ":".join(map(str, jars))],
+                check=True,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                timeout=_DUMP_SECONDS,
+            )
+            draft.replace(archive)
         except (OSError, subprocess.SubprocessError, SpillwayError) as error:
             notice(f"Kafka will start without it, more slowly: {error}")
             return []
+        finally:
+            classes.unlink(missing_ok=True)
+            draft.unlink(missing_ok=True)
     return [f"-XX:SharedArchiveFile={archive}", "-Xshare:auto"]
-
-
-def _make(archive: Path, java: Path, jars: Sequence[Path], heap: str, train: Callable[[list[str]], None]) -> None:
-    classes, draft = (archive.with_suffix(f".{os.getpid()}.{kind}") for kind in ("classes", "draft"))
-    try:
-        train([f"-XX:DumpLoadedClassList={classes}"])
-        dump = ["-Xshare:dump", f"-XX:SharedClassListFile={classes}", f"-XX:SharedArchiveFile={draft}"]
-        subprocess.run(
-            [java, f"-Xmx{heap}", "-XX:+UseSerialGC", *dump, "-cp", ":".join(map(str, jars))],
-            check=True,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            timeout=_DUMP_SECONDS,
-        )
-        draft.replace(archive)
-    finally:
-        classes.unlink(missing_ok=True)
-        draft.unlink(missing_ok=True)
 
 
 def _fingerprint(java: Path, jars: Sequence[Path]) -> str:

@@ -102,41 +102,31 @@ def answers(
     names what was raised; what is of `ends` is not caught. `raw`: a dict is left as the model made it, as its encoder
     refuses what cannot travel.
     """
-    whole = _attempt(predict, make, places, words, ends, raw=raw)
+
+    def attempt() -> list[Answer] | Answer:
+        """Return the answers of one call, or why there is none for each query."""
+        process = os.getpid()
+        try:
+            outputs = predict(places, [make(place) for place in places])
+            end_if_forked(process)
+            if not isinstance(outputs, Sequence) or isinstance(outputs, str | bytes | bytearray | memoryview):
+                return failed(COUNT, f"predict returned {type(outputs).__name__}, not a list")
+            outputs = list(outputs)
+        except BaseException as error:
+            end_if_forked(process, error)
+            if isinstance(error, ends):
+                raise
+            return failed(RAISED, words(error), trace_of(error))
+        if len(outputs) != len(places):
+            return failed(COUNT, f"predict returned {len(outputs)} results for {len(places)} queries")
+        return [{"outputs": each} if raw and type(each) is dict else answer_of(each, words, ends) for each in outputs]
+
+    whole = attempt()
     if isinstance(whole, list):
         return whole
     if len(places) == 1:
         return [whole]
     return [answer for place in places for answer in answers(predict, make, [place], words, ends, raw=raw)]
-
-
-def _attempt(
-    predict: Callable[[Sequence[int], list[Any]], Any],
-    make: Callable[[int], Any],
-    places: Sequence[int],
-    words: Callable[[BaseException], str],
-    ends: tuple[type[BaseException], ...],
-    *,
-    raw: bool,
-) -> list[Answer] | Answer:
-    """Return the answers of one call, or why there is none for each query."""
-    process = os.getpid()
-    try:
-        outputs = predict(places, [make(place) for place in places])
-        end_if_forked(process)
-        if not isinstance(outputs, Sequence) or isinstance(outputs, str | bytes | bytearray | memoryview):
-            return failed(COUNT, f"predict returned {type(outputs).__name__}, not a list")
-        outputs = list(outputs)
-    except BaseException as error:
-        end_if_forked(process, error)
-        if isinstance(error, ends):
-            raise
-        return failed(RAISED, words(error), trace_of(error))
-    if len(outputs) != len(places):
-        return failed(COUNT, f"predict returned {len(outputs)} results for {len(places)} queries")
-    return [
-        {"outputs": output} if raw and type(output) is dict else answer_of(output, words, ends) for output in outputs
-    ]
 
 
 def end_if_forked(process: int, error: BaseException | None = None) -> None:

@@ -36,8 +36,8 @@ class Runner:
         """Have something done that raises nothing."""
         self._jobs.put(job)
 
-    def call(self, function: Callable[[], Result]) -> Result:
-        """Return what a function returns on the thread, or raise what it raises; waits for it."""
+    def begin(self, function: Callable[[], Result]) -> Future[Result]:
+        """Have a function called on the thread; the future is what it returns, or raises."""
         future: Future[Result] = Future()
 
         def run() -> None:
@@ -47,7 +47,11 @@ class Runner:
                 future.set_exception(error)
 
         self.submit(run)
-        return future.result()
+        return future
+
+    def call(self, function: Callable[[], Result]) -> Result:
+        """Return what a function returns on the thread, or raise what it raises; waits for it."""
+        return self.begin(function).result()
 
     def end(self) -> None:
         """End the thread once it has done what it was given."""
@@ -76,7 +80,7 @@ class Instances(Generic[Job]):
         loop: asyncio.AbstractEventLoop,
         *,
         work: Callable[[int, Job], Any],
-        done: Callable[[Job, Any], None],
+        done: Callable[[Job, Any], object],
         broken: Callable[[BaseException], None],
     ) -> None:
         """`runners`: the threads of those that are there from the start, numbered from 0."""
@@ -112,7 +116,7 @@ class Instances(Generic[Job]):
             return
         self._call(self._done, job, result)
 
-    def _call(self, function: Callable[..., None], *arguments: Any) -> None:
+    def _call(self, function: Callable[..., object], *arguments: Any) -> None:
         if not self._loop.is_closed():
             self._loop.call_soon_threadsafe(function, *arguments)
 

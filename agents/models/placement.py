@@ -20,6 +20,8 @@ import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
+import numpy as np
+
 from spillway.agents.models.inputs import Inputs
 from spillway.agents.models.raised import words_of
 from spillway.agents.models.stateful import Machine, a_keys_state, first_state
@@ -27,6 +29,7 @@ from spillway.checkpoint import names
 from spillway.checkpoint.state import leaves
 from spillway.lineage.errors import ModelError
 from spillway.lineage.replication import NUMPY, TORCH, Entry
+from spillway.lineage.values.plain import is_torch
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -108,12 +111,11 @@ def _stays(place: str, model: Any) -> bool:
 
 def arrays(state: Mapping[Any, Any]) -> list[Entry]:
     """The entries of a state that are arrays or tensors, wherever they lie; no bits are looked at."""
-    torch, numpy = sys.modules.get("torch"), sys.modules.get("numpy")
     found = []
     for name, leaf in leaves(state):
-        if torch is not None and isinstance(leaf, torch.Tensor):
+        if is_torch(leaf):
             found.append(Entry(name, TORCH, str(leaf.dtype).removeprefix("torch."), tuple(leaf.shape)))
-        elif numpy is not None and isinstance(leaf, numpy.ndarray):
+        elif isinstance(leaf, np.ndarray):
             found.append(Entry(name, NUMPY, leaf.dtype.name, leaf.shape))
     return found
 
@@ -134,11 +136,12 @@ class Placement:
 
         A call before the model has learned anything costs least.
         """
-        if self._devices is None and _gpu_in_use():
+        cuda = getattr(sys.modules.get("torch"), "cuda", None)
+        if self._devices is None and cuda is not None and cuda.is_initialized():
             self.learn_from(first_state(model))
 
     def learn_from(self, initial: State) -> None:
-        tensors = {name: leaf for name, leaf in leaves(initial) if _is_tensor(leaf)}
+        tensors = {name: leaf for name, leaf in leaves(initial) if is_torch(leaf)}
         self._devices = {name: leaf.device for name, leaf in tensors.items()}
         devices = {leaf.device for leaf in tensors.values() if leaf.ndim}
         self._only = devices.pop() if len(devices) == 1 else None
@@ -153,17 +156,7 @@ class Placement:
         return names.nested((name, self._placed(name, leaf)) for name, leaf in leaves(state))
 
     def _placed(self, name: str, leaf: Any) -> Any:
-        if not _is_tensor(leaf):
+        if not is_torch(leaf):
             return leaf
         device = (self._devices or {}).get(name, self._only if leaf.ndim else None)
         return leaf if device is None else leaf.to(device)
-
-
-def _gpu_in_use() -> bool:
-    cuda = getattr(sys.modules.get("torch"), "cuda", None)
-    return cuda is not None and bool(cuda.is_initialized())
-
-
-def _is_tensor(leaf: Any) -> bool:
-    kind = getattr(sys.modules.get("torch"), "Tensor", None)
-    return kind is not None and isinstance(leaf, kind)

@@ -50,7 +50,8 @@ def rehearse(
     first = make()
     kind = check_model(place, first)
     name = f"{place}: {type(first).__name__}"
-    _begin_alike(name, first, make())
+    if fingerprint(first_state(first)) != fingerprint(first_state(make())):
+        raise ModelError(f"{name}.initialize returns a different state in every process; seed its random numbers")
     half = len(batches) // 2
     machine = Machine(place, first, verify=True)
     machine.play(batches[:half])
@@ -74,11 +75,6 @@ def rehearse(
 def copy_states(kind: Kind, state: State) -> dict[str, Any]:
     """A copy, without shared memory, of a state, or of a mapping of keys to states."""
     return {key: copied(each) for key, each in state.items()} if kind == "keyed" else copied(state)
-
-
-def _begin_alike(name: str, first: StatefulModel, second: StatefulModel) -> None:
-    if fingerprint(first_state(first)) != fingerprint(first_state(second)):
-        raise ModelError(f"{name}.initialize returns a different state in every process; seed its random numbers")
 
 
 def _prints(outputs: Sequence[Sequence[Mapping[str, Any]]]) -> list[list[str]]:

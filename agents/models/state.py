@@ -19,6 +19,7 @@ from typing import Any
 from spillway.checkpoint import names
 from spillway.checkpoint.state import digest, flatten, leaves, of_key
 from spillway.lineage.errors import CheckpointError, ModelError
+from spillway.lineage.values.plain import is_torch
 
 State = Mapping[Any, Any]
 
@@ -61,19 +62,13 @@ def size(state: State) -> int:
 def _on_host(state: Any, what: str) -> Any:
     """The state with an empty tensor in place of each dense one on a device: their bits are not looked at."""
     torch = sys.modules.get("torch")
-    kind = getattr(torch, "Tensor", None)
-    if torch is None or kind is None or not isinstance(state, Mapping):
+    if torch is None or not isinstance(state, Mapping):
         return state
-    pairs = list(leaves(state, what=what))
-    if not any(isinstance(leaf, kind) and leaf.device.type != "cpu" for _, leaf in pairs):
-        return state
-    return names.nested((name, _hollow(leaf, kind, torch.strided)) for name, leaf in pairs)
-
-
-def _hollow(leaf: Any, kind: Any, dense: Any) -> Any:
-    if not isinstance(leaf, kind) or leaf.device.type == "cpu" or leaf.layout is not dense:
-        return leaf
-    return leaf.new_empty((0,) * leaf.ndim, device="cpu")
+    hollow: dict[str, Any] = {}
+    for name, leaf in (pairs := list(leaves(state, what=what))):
+        if is_torch(leaf) and leaf.device.type != "cpu" and leaf.layout is torch.strided:
+            hollow[name] = leaf.new_empty((0,) * leaf.ndim, device="cpu")
+    return names.nested((name, hollow.get(name, leaf)) for name, leaf in pairs) if hollow else state
 
 
 def _copied(value: Any) -> Any:

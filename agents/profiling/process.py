@@ -273,8 +273,7 @@ def _tell(job: Job) -> Iterator[Any]:
             return
         memory = Memory(spec.workers.device, [model.pid if isinstance(model, SingleWorker) else os.getpid()])
         for size in job.sizes:
-            found: tuple[int, Measured] = size, measure(place, model, samples, size, job.effort, memory)
-            yield found
+            yield size, measure(place, model, samples, size, job.effort, memory)
         yield _shares(place, model, samples, functions, memory) if job.successors else None
     finally:
         if isinstance(model, SingleWorker):
@@ -282,13 +281,11 @@ def _tell(job: Job) -> Iterator[Any]:
 
 
 def _loaded(spec: StageSpec, model: Model) -> Loaded:
-    torch: Any = sys.modules.get("torch")
     if isinstance(model, SingleWorker):
         return Loaded(model.uses_torch, None)
-    named = (
-        torch.cuda.get_device_name(spec.workers.device) if torch is not None and spec.workers.device != "cpu" else None
-    )
-    return Loaded(torch is not None, named)
+    torch: Any = sys.modules.get("torch")
+    on_gpu = torch is not None and spec.workers.device != "cpu"
+    return Loaded(torch is not None, torch.cuda.get_device_name(spec.workers.device) if on_gpu else None)
 
 
 def _load(spec: StageSpec) -> Model:

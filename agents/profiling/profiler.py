@@ -122,7 +122,12 @@ class Profiler:
     def _parts(self, stage: StageSpec) -> list[Parts]:
         if not stage.after:
             if self._samples is None:
-                raise UsageError(_no_samples(self._pipeline, stage))
+                raise UsageError(
+                    f"stage {stage.name!r}: it has no inputs to be measured with; declare its inputs, as in 'inputs: "
+                    "{image: {dtype: uint8, shape: [40, 144]}}', give its model a method example() that returns a "
+                    f"query's inputs, or name queries: 'spillway plan profile {self._pipeline.path} --sample "
+                    "RECORDING, FILE or MODULE:FUNCTION'"
+                )
             return [{"": sample} for sample in self._samples]
         shares = {before: self._made_by(before) for before in stage.after}
         count = min(map(len, shares.values()))
@@ -153,11 +158,3 @@ class Profiler:
             else:
                 self._run(stage, (), {})
         return self._shares[name]
-
-
-def _no_samples(pipeline: Pipeline, stage: StageSpec) -> str:
-    return (
-        f"stage {stage.name!r}: it has no inputs to be measured with; declare its inputs, as in 'inputs: {{image: {{"
-        "dtype: uint8, shape: [40, 144]}}', give its model a method example() that returns a query's inputs, or name "
-        f"queries: 'spillway plan profile {pipeline.path} --sample RECORDING, FILE or MODULE:FUNCTION'"
-    )

@@ -159,10 +159,6 @@ class Links:
         """End a worker that runs nothing; the listener hears nothing more of it."""
         self.call(lambda: self._send_bye(worker))
 
-    def pid(self, worker: int) -> int | None:
-        link = self._links.get(worker)
-        return None if link is None or link.process is None else link.process.pid
-
     def close(self) -> None:
         """End all workers, those that run something by SIGKILL. A second time does nothing."""
         if self._closing:

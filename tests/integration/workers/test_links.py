@@ -73,7 +73,7 @@ def spawned(links, heard, worker=0):
 
 def test_a_worker_says_hello_and_answers_with_what_its_model_made(links, heard):
     hello = spawned(links, heard)
-    assert (hello["version"], hello["pid"]) == ("7", links.pid(0))
+    assert (hello["version"], hello["pid"]) == ("7", links._links[0].process.pid)
     tensor = np.arange(6, dtype=np.float32).reshape(2, 3)
     links.send(0, "job", [query(n=1, x=tensor), query(n=2)], singly=False)
     _, job, first, results = heard.next("answered")
