@@ -119,11 +119,10 @@ async def _describe(client: AIOKafkaClient, group: str) -> list[GroupMember]:
     ((error_code, _, _, _, _, members),) = answer.groups
     if error_code:
         raise for_code(error_code)(group)
-    return [GroupMember(_name(member_id), assigned(assignment)) for member_id, _, _, _, assignment in members]
-
-
-def _name(member_id: str) -> str:
-    return member_id.rsplit("-", _UUID_PARTS)[0]
+    return [
+        GroupMember(member_id.rsplit("-", _UUID_PARTS)[0], assigned(assignment))
+        for member_id, _, _, _, assignment in members
+    ]
 
 
 def assigned(assignment: bytes) -> tuple[int, ...]:

@@ -6,6 +6,7 @@ left out.
 
 from __future__ import annotations
 
+from contextlib import closing
 from typing import TYPE_CHECKING, NamedTuple
 
 from spillway.agents.live.admin import ANSWER_SECONDS, Admin
@@ -70,8 +71,5 @@ def left(settings: ClientSettings, spec: PipelineSpec) -> list[Left]:
 
 
 def _committed(settings: ClientSettings, group: str, topic: str, partitions: list[int]) -> dict[int, int]:
-    asked = GroupOffsets(settings.confluent(), group)
-    try:
+    with closing(GroupOffsets(settings.confluent(), group)) as asked:
         return patiently(lambda seconds: asked.once(topic, partitions, seconds), f"see offsets of {group}", _WITHIN)
-    finally:
-        asked.close()

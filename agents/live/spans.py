@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from contextlib import closing
 from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -61,11 +62,8 @@ def read_spans(settings: Mapping[str, Any], topic: str, spans: Mapping[int, Boun
     """
     if not any(span.start < span.end for span in spans.values()):
         return
-    reader = SpanReader(settings, topic)
-    try:
+    with closing(SpanReader(settings, topic)) as reader:
         yield from reader.read(spans, within)
-    finally:
-        reader.close()
 
 
 class SpanReader:

@@ -109,7 +109,7 @@ def test_members_that_do_not_listen_are_named(broker, file):
     ("stage", "shard", "words"),
     [
         ("plain", 0, "keeps no state"),
-        ("bare", 0, "not replicated"),
+        ("bare", 0, "replication: none"),
         ("alone", 0, "no backups"),
         ("learn", 2, "no shard 2; it has 0 to 1"),
         ("nobody", 0, "no stage 'nobody'"),

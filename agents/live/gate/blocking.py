@@ -6,13 +6,14 @@ coroutine in the midst of a `poll`.
 
 from __future__ import annotations
 
-import threading
 import time
-from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, TypeVar
+
+from spillway.agents.models.execution import Runner
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
+    from concurrent.futures import Future
 
 _T = TypeVar("_T")
 
@@ -35,13 +36,7 @@ async def block(seconds: float) -> None:
 
 def in_thread(name: str, function: Callable[[], Any]) -> Future[Any]:
     """Run a function in a thread of its own, which the process's end does not wait for."""
-    future: Future[Any] = Future()
-
-    def run() -> None:
-        try:
-            future.set_result(function())
-        except BaseException as error:  # noqa: BLE001 - it is raised where the result is taken
-            future.set_exception(error)
-
-    threading.Thread(target=run, name=name, daemon=True).start()
+    runner = Runner(name)
+    future = runner.begin(function)
+    runner.end()
     return future

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import logging
 import time
+from contextlib import closing
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from confluent_kafka import Consumer, IsolationLevel, TopicPartition
@@ -73,8 +74,8 @@ class Mender:
         until = time.monotonic() + within
         # New ones: what saw the group's coordinator go may wait for it for good
         # (`spillway.agents.live.gate.transaction`).
-        admin, offsets_of_group = Admin(self._settings), Withheld(self._settings, self._group)
-        try:
+        admin = Admin(self._settings)
+        with closing(Withheld(self._settings, self._group)) as offsets_of_group:
             while hanging := self._persisting(admin, offsets_of_group):
                 places = ", ".join(f"{hang.topic}[{hang.partition}]" for hang in sorted(hanging))
                 if time.monotonic() >= until:
@@ -82,8 +83,6 @@ class Mender:
                     return
                 log.warning("a finished transaction of this gate still hangs in %s; ending it", places)
                 self._end(hanging, writer, max(until - time.monotonic(), _SURE_SECONDS))
-        finally:
-            offsets_of_group.close()
 
     def _end(self, hanging: frozenset[Hang], writer: TransactionalWriter, within: float) -> None:
         """End it, or leave it as it is: whoever calls looks again."""

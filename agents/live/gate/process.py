@@ -56,7 +56,6 @@ from spillway.topology import topics
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
-    from types import FrameType
 
     from spillway.producers.connection import ClientSettings
     from spillway.topology.load import Pipeline
@@ -126,12 +125,8 @@ class GateProcessConfig:
 def run(config: GateProcessConfig) -> int:
     """Serve until SIGTERM or SIGINT; return the process's exit code: 0 stopped, 1 failed (said on stderr)."""
     stopping = threading.Event()
-
-    def stop(_number: int, _frame: FrameType | None) -> None:
-        stopping.set()
-
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, stop)
+        signal.signal(number, lambda *_: stopping.set())
     try:
         serve(config, stopping.is_set)
     except SpillwayError as error:

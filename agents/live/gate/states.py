@@ -7,7 +7,7 @@ offsets were read: what the owner before knew to be dead, and committed past, mu
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from spillway.agents.live.clock import since_boot
 from spillway.agents.live.states.worker import Mailbox
@@ -36,17 +36,13 @@ class GateStates:
         pipeline: str,
         places: Iterable[Place],
         sleep: Callable[[float], Awaitable[None]],
-        within: float = _WITHIN,
-        **reading: Any,
     ) -> None:
-        """`log`: of whoever is told by a post. `within`: seconds for reading all logs to their ends."""
+        """`log`: of whoever is told by a post."""
         self._sleep = sleep
-        self._within = within
         self._mailbox = Mailbox()
         self._changed = False
         self._failure: SpillwayError | None = None
-        told, options = (self._change, self._fail), {"now": since_boot, **reading}
-        self._feed = LogsFeed(log(self._mailbox.post), pipeline, places, *told, **options)
+        self._feed = LogsFeed(log(self._mailbox.post), pipeline, places, self._change, self._fail, now=since_boot)
 
     @property
     def logs(self) -> Logs:
@@ -78,10 +74,10 @@ class GateStates:
         self._feed.reader.close()
 
     async def _await(self, done: Callable[[], bool]) -> None:
-        left = self._within
+        left = _WITHIN
         while not done():
             if left <= 0:
-                raise BrokerError(f"the version logs could not be read to their ends within {self._within:.0f} s")
+                raise BrokerError(f"the version logs could not be read to their ends within {_WITHIN:.0f} s")
             await self._sleep(_POLL)
             left -= _POLL
             self.news()

@@ -14,8 +14,6 @@ time, and the group's generation decides whose offsets count.
 from __future__ import annotations
 
 import logging
-import queue
-import threading
 import time
 from dataclasses import dataclass, field
 from functools import partial
@@ -25,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
 
 from spillway.agents.live.gate.fencing import judge, ousted
+from spillway.agents.models.execution import Runner
 from spillway.lineage.errors import AbortedError, SilentError
 from spillway.lineage.ports import Transactions
 from spillway.producers.connection import TRANSACTIONAL
@@ -32,6 +31,7 @@ from spillway.producers.patience import flush, serve, unanswered
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
+    from concurrent.futures import Future
 
     from spillway.lineage.ports import Commit, Outgoing
 
@@ -48,39 +48,26 @@ class Aside:
     """Makes one call after the other. Once one is given up, this is of no more use: its thread may wait forever."""
 
     def __init__(self, name: str) -> None:
-        self._asked: queue.SimpleQueue[Callable[[], object] | None] = queue.SimpleQueue()
-        self._ended: queue.SimpleQueue[BaseException | None] = queue.SimpleQueue()
-        self._under_way = False
-        threading.Thread(target=self._work, name=name, daemon=True).start()
+        self._runner = Runner(name)
+        self._under_way: Future[object] | None = None
 
     def call(self, call: Callable[[], object], seconds: float) -> None:
         """Make `call`, or await the one that is under way; raise what it raises.
 
         Raises a `KafkaException` that says to try again when it has not ended within `seconds`.
         """
-        if not self._under_way:
-            self._asked.put(call)
-        self._under_way = True
+        self._under_way = self._under_way or self._runner.begin(call)
         try:
-            raised = self._ended.get(timeout=seconds)
-        except queue.Empty:
+            raised = self._under_way.exception(seconds)
+        except TimeoutError:
             raise unanswered() from None
-        self._under_way = False
+        self._under_way = None
         if raised is not None:
             raise raised
 
     def close(self) -> None:
         """Let the thread end, as soon as it can."""
-        self._asked.put(None)
-
-    def _work(self) -> None:
-        while (call := self._asked.get()) is not None:
-            try:
-                call()
-            except BaseException as error:  # noqa: BLE001 - it is raised where the call is awaited
-                self._ended.put(error)
-            else:
-                self._ended.put(None)
+        self._runner.end()
 
 
 _SLICE_SECONDS = 0.5  # how long one call into librdkafka may block before we look at the clock again
@@ -228,11 +215,14 @@ class TransactionalWriter:
         lost = [record for record in turn.records if record.offset < 0]
         if not lost:
             return
-        told = ", ".join(sorted({f"{record.topic}: {_reported(record)}" for record in lost}))
+        said = {f"{record.topic}: {record.error.str() if record.error is not None else 'no report'}" for record in lost}
+        told = ", ".join(sorted(said))
         text = f"gate {self._id}: {len(lost)} records were not stored ({told})"
         left = max(until - time.monotonic(), _SLICE_SECONDS)
         self._patiently(self._producer.abort_transaction, "abort its transaction", left)  # or learn of a successor
-        raise SilentError(text) if any(_given_up_here(record) for record in lost) else AbortedError(text)
+        # Where librdkafka, not the broker, gave a record up, what it sends next may well go the same way.
+        given_up_here = any(record.error is not None and record.error.code() < 0 for record in lost)
+        raise SilentError(text) if given_up_here else AbortedError(text)
 
     def hold(self, topic: str, within: float) -> None:
         """Ask the broker whether the transactional id is still ours: write to `topic`, and take it back.
@@ -346,12 +336,3 @@ class KafkaTransactions(Transactions):
 
     async def hold(self, topic: str) -> None:
         self._writer.hold(topic, WRITE_SECONDS)
-
-
-def _reported(record: Record) -> str:
-    return record.error.str() if record.error is not None else "no report"
-
-
-def _given_up_here(record: Record) -> bool:
-    """Whether librdkafka, not the broker, gave this record up: what it sends next may well go the same way."""
-    return record.error is not None and record.error.code() < 0

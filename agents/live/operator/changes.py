@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -291,7 +291,12 @@ def import_state(
 
     Raises StateError for one that cannot be kept, UsageError for one of the other kind or a shard that is served.
     """
-    _refuse_kind(place[0], spec.stage(place[0]).required_state.kind, state, keyed)
+    wanted, given = spec.stage(place[0]).required_state.kind, "keyed" if keyed is not None else "shared"
+    if given != wanted:
+        raise UsageError(f"stage {place[0]!r} has a {wanted} state, but this is a {given} one")
+    if keyed is not None and state:
+        names = ", ".join(map(repr, list(state)[:3]))
+        raise UsageError(f"stage {place[0]!r} has only states by key, but this one also has {names}: leave it out")
     pages = Pages(CHUNK_BYTES) if keyed is not None else None
     captured = Capture(pages=pages).take(state, keyed)
     ensure(settings, topic_plan(spec))
@@ -302,15 +307,6 @@ def import_state(
         return writing, describe(captured, writing)
 
     return _change(settings, spec, place, written, reason)
-
-
-def _refuse_kind(stage: str, wanted: str, state: Mapping[Any, Any], keyed: object) -> None:
-    if (keyed is not None) != (wanted == "keyed"):
-        given = "keyed" if keyed is not None else "shared"
-        raise UsageError(f"stage {stage!r} has a {wanted} state, but this is a {given} one")
-    if keyed is not None and state:
-        names = ", ".join(map(repr, list(state)[:3]))
-        raise UsageError(f"stage {stage!r} has only states by key, but this one also has {names}: leave it out")
 
 
 def check_rewind(histories: Histories, kept: Kept) -> None:
@@ -357,8 +353,7 @@ def _change(
 ) -> Changed:
     """Make one version in a reign; `written` writes its state, and says what that is."""
     refuse_served(settings, spec, place)
-    reign = Reign(settings, spec, place, reason, **options)
-    try:
+    with closing(Reign(settings, spec, place, reason, **options)) as reign:
         begun = reign.begin()
         parts, state = written(reign, begun.epoch, successor(begun.epoch, begun.version))
         base = _base(settings, spec, reign, begun.version)
@@ -367,8 +362,6 @@ def _change(
         reign.complete(manifest)
         fate = reign.histories.logs.fate(Mark(*place, manifest.version))
         return Changed(place, manifest.version, begun.version, fate is Fate.DURABLE, manifest)
-    finally:
-        reign.close()
 
 
 def _base(settings: ClientSettings, spec: PipelineSpec, reign: Reign, base: Version) -> Contents | None:

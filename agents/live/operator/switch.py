@@ -11,7 +11,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from spillway.agents.live.operator.histories import read_histories
+from spillway.agents.live.operator.histories import place_of, read_histories
 from spillway.checkpoint.claims import key as claim_key
 from spillway.checkpoint.promotion import Role
 from spillway.lineage.errors import BrokerError, SpillwayError, UsageError, WireError
@@ -47,22 +47,10 @@ class Switched:
 
 def check_place(spec: PipelineSpec, stage: str, shard: int) -> Place:
     """The shard, if it is one that another member could take over. Raises UsageError."""
-    of = spec.stage(stage)
-    if not of.stateful:
-        raise UsageError(
-            f"stage {stage!r} keeps no state, so it has no primary to replace; its replicas share the work, and one "
-            "that dies is replaced by itself (or by a standby, with 'standby: 1')"
-        )
-    if not of.replicated:
-        raise UsageError(
-            f"stage {stage!r} is not replicated (replication: none), so no other process can take over its state"
-        )
-    if not of.required_state.backups:
+    place = place_of(spec, stage, shard)
+    if not spec.stage(stage).required_state.backups:
         raise UsageError(f"stage {stage!r} has no backups (backups: 0), so no other process can take over; give it one")
-    if shard >= of.shards:
-        known = "0 alone" if of.shards == 1 else f"0 to {of.shards - 1}"
-        raise UsageError(f"stage {stage!r} has no shard {shard}; it has {known}")
-    return stage, shard
+    return place
 
 
 class Switch(Closing):
@@ -84,24 +72,22 @@ class Switch(Closing):
             self._reading.close()
             raise
         self._heard: set[str] = set()  # the roles of the shard's members
-        self._backup = ""
         self._fence: Fence | None = None
 
-    def await_backup(self) -> str:
-        """The name of a backup that is alive. Raises SpillwayError where none is heard."""
+    def await_backup(self) -> None:
+        """Wait until a backup is heard. Raises SpillwayError where none is."""
         seconds = _LEASES * self._spec.stage(self._place[0]).required_state.lease
-        self._read(lambda: bool(self._backup), seconds)
+        self._read(lambda: Role.BACKUP.value in self._heard, seconds)
         name = f"{self._spec.name}/{self._place[0]}/{self._place[1]}"
         if not self._heard:
             raise SpillwayError(f"{name}: no member was heard in {seconds:g} s; is the pipeline served there?")
         if not self.epoch:
             raise SpillwayError(f"{name}: the shard has had no primary yet, so there is none to replace")
-        if not self._backup:
+        if Role.BACKUP.value not in self._heard:
             raise SpillwayError(
                 f"{name}: no backup was heard in {seconds:g} s, only {', '.join(sorted(self._heard))}: no member "
                 "could take over; wait until 'spillway status' shows a backup"
             )
-        return self._backup
 
     def switch(self, by: str, reason: str, seconds: float) -> Switched:
         """Ask the primary to yield, and wait so long until somebody else has begun to reign."""
@@ -138,8 +124,6 @@ class Switch(Closing):
             return
         if isinstance(record, Beat) and (record.stage, record.shard) == self._place:
             self._heard.add(record.role)
-            if record.role == Role.BACKUP.value:
-                self._backup = record.member
         elif isinstance(record, Fence) and record.epoch > self.epoch and stored.topic != self._beats:
             self._fence = record
 

@@ -80,13 +80,8 @@ log = logging.getLogger(__name__)
 class Speaker:
     """Speaks while there is a reign. All methods are the loop's."""
 
-    def __init__(
-        self, config: StageProcessConfig, shard: int, period: float, decoder: Decoder, means: MemberContext
-    ) -> None:
-        """`period`: seconds between two words."""
+    def __init__(self, config: StageProcessConfig, decoder: Decoder, means: MemberContext) -> None:
         self._config = config
-        self._shard = shard
-        self._period = period
         self._decoder = decoder
         self._means = means
         self._planner: Planner | None = None
@@ -94,11 +89,10 @@ class Speaker:
 
     def begin(self, primary: Primary) -> None:
         self.end()
-        means, pipeline = self._means, self._config.pipeline
-        config = replace(self._config, replica=self._shard, plan_period=self._period)
+        means = self._means
         planner = self._planner = Planner(
-            pipeline.spec,
-            build_view(config, config.spec),
+            self._config.pipeline.spec,
+            build_view(self._config, self._config.spec),
             primary.core,
             clock=means.clock,
             decoder=self._decoder,
@@ -165,12 +159,11 @@ class Built:
         self._place = (spec.name, self._shard)
         root = not pipeline.graph.predecessors[spec.name]
         self.topic = topics.ingress(self._pipeline) if root else topics.stage_input(self._pipeline, spec.name)
-        self.period = period_for(config)
         self.failed: asyncio.Future[None] = self._loop.create_future()  # raises what the process must end for
         self.metrics = StageMetrics(self._pipeline, spec.name, config.replica, queue_limit=spec.queue)
         self.metrics.label = name.rpartition("@")[0].removeprefix(f"{self._pipeline}.")
         self._figures = self.metrics.state = StateFigures()
-        self._figures.version = self._version_n
+        self._figures.version = lambda: self._version().n
         self.metrics.marks = marks_histogram()
         self._limits = pipeline.spec.limits.merged()
         decoder = Decoder(self._limits, schemas.book)
@@ -180,11 +173,12 @@ class Built:
         self._control, self._open = control_of(config, kafka), ExitStack()
         if self._control is not None:
             self._means.work.control = self._control.now
-        self.speaker = Speaker(config, self._shard, self.period, decoder, self._means)
+        of_shard = replace(config, replica=self._shard, plan_period=period_for(config))
+        self.speaker = Speaker(of_shard, decoder, self._means)
         self._logs = Logs(pipeline.spec.places)
         parts = len(pipeline.graph.predecessors[spec.name]) or 1
         self._rehearsal = Rehearsal(f"stage {spec.name!r}, rehearsed", model, self._means, parts=parts)
-        self._reigns = Reigns(config, name, self._place, model, self._logs, self._means)
+        self._reigns = Reigns(of_shard, name, self._place, model, self._logs, self._means)
         self.member = ShardMember(
             self._place,
             pipeline.spec.places,
@@ -208,7 +202,7 @@ class Built:
             self._logs,
             reader=self._standby,
             read_to_ends=lambda then: self._reader.read_to_ends(then),  # noqa: PLW0108 - it begins in `start`
-            machine=self._machine,
+            machine=partial(self._reigns.machine, self.topic),
             covers=self.input.durable,
             changed=self._changed,
             keyed=spec.required_state.kind == "keyed",
@@ -239,7 +233,7 @@ class Built:
                 config.settings.confluent(),
                 self._loop,
                 on_stored=self._stored,
-                on_lost=self._lost,
+                on_lost=lambda text: self.crashed(SpillwayError(text)),  # what it stands for must not become durable
                 collect=_COLLECT,
                 max_bytes=self._limits.max_letter_bytes + 2 * topics.HEADERS_BYTES,
             ),
@@ -353,16 +347,15 @@ class Built:
             self.member.primary.fetched(fetch, payload, loss)
 
     def _changed(self) -> None:
-        roles, primary = self.member.roles, self.member.primary
-        version = self._copies.applied if primary is None else Version(primary.core.epoch, primary.core.reign.state_n)
-        standing = Standing(roles.role.value, max(roles.member.epoch, roles.epoch), version)
+        roles = self.member.roles
+        standing = Standing(roles.role.value, max(roles.member.epoch, roles.epoch), self._version())
         self._beats.standing = standing
         self._figures.role, self._figures.epoch = standing.role, standing.epoch
         self._figures.durable = self._logs.newest_durable(self._place).n
 
-    def _version_n(self) -> int:
+    def _version(self) -> Version:
         primary = self.member.primary
-        return self._copies.applied.n if primary is None else primary.core.reign.state_n
+        return self._copies.applied if primary is None else Version(primary.core.epoch, primary.core.reign.state_n)
 
     async def prepare(self) -> None:
         """Read what is durable: where the input begins, and the state for a backup; find where outputs go."""
@@ -379,9 +372,6 @@ class Built:
     def _standby(self, applied: Callable[[Applied], object], missing: Callable[[Version], object]) -> StandbyReader:
         where = (self._means.kafka.through, self._pipeline, self._place)
         return StandbyReader(*where, self._loop.call_soon_threadsafe, applied, self.crashed, on_missing=missing)
-
-    def begin(self) -> None:
-        self.member.turns.begin()
 
     @property
     def settled(self) -> bool:
@@ -410,14 +400,7 @@ class Built:
         if not self.failed.done():
             self.failed.set_exception(error)
 
-    def _lost(self, text: str) -> None:
-        """A message could not be delivered, and what it stands for must not become durable."""
-        self.crashed(SpillwayError(text))
-
     # A reign ---------------------------------------------------------------------------------------------------
-
-    async def _machine(self, state: Any, version: Version, contents: Contents) -> Machine:
-        return await self._reigns.machine(self.topic, state, version, contents)
 
     def _reign(self, epoch: int, base: Version, contents: Contents, machine: Machine) -> Primary:
         primary = self._reigns.begin(
@@ -425,7 +408,6 @@ class Built:
             shard_input=self.input,
             copies=self._copies,
             retention=self.member.retention,
-            period=self.period,
         )
         self.speaker.begin(primary)
         return primary

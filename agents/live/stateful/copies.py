@@ -70,7 +70,8 @@ class Copies:
         self._has_applied = asyncio.Event()
         self.applied: Version = INITIAL  # of a backup
         self.entries: tuple[Entry, ...] = ()  # of what was applied last
-        self.given: Given | None = None  # what the newest reign has begun with
+        self.present: frozenset[ChunkKey] = frozenset()  # the chunks there when the newest reign began
+        self.named: frozenset[ChunkKey] = frozenset()  # those of them that its base needs
         self.follow()
 
     # What is read ----------------------------------------------------------------------------------------------
@@ -150,15 +151,16 @@ class Copies:
             self.follow()
             reader, self._reader = self._reader, None
         assert reader is not None  # follow has made it
-        given: asyncio.Future[Given] = asyncio.get_running_loop().create_future()
-        reader.promote(version, partial(hand_over, given))
+        promoted: asyncio.Future[Given] = asyncio.get_running_loop().create_future()
+        reader.promote(version, partial(hand_over, promoted))
         try:
-            self.given = await given
+            given = await promoted
         except asyncio.CancelledError:
             asyncio.get_running_loop().run_in_executor(None, reader.close)  # overtaken: nobody takes what it has
             raise
-        contents = self.given.contents or Contents()
-        state: Any = self.given.keyed if self._keyed else self.given.state
+        self.present, self.named = given.present, given.named
+        contents = given.contents or Contents()
+        state: Any = given.keyed if self._keyed else given.state
         if not contents.entries and not contents.pages:
             state = None  # the initial one, or no copy of it was made yet
         return contents, await self._machine(state, version, contents)
@@ -167,15 +169,6 @@ class Copies:
     def read_bytes(self) -> int:
         """Bytes of chunks that the newest reader has read, the one that gives its copy to a reign included."""
         return self._newest.read_bytes
-
-    @property
-    def present(self) -> frozenset[ChunkKey]:
-        """The chunks that the partition held when the newest reign began."""
-        return self.given.present if self.given is not None else frozenset()
-
-    @property
-    def named(self) -> frozenset[ChunkKey]:
-        return self.given.named if self.given is not None else frozenset()
 
     def close(self) -> None:
         if self._reader is not None:

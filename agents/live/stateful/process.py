@@ -132,7 +132,7 @@ class MemberProcess(Serving):
         await built.prepare()
         await app.start()
         await built.input.started()
-        built.begin()
+        built.member.turns.begin()
 
     async def _drain(self, app: StageApp, built: Built) -> bool:
         drained = await self._finish(

@@ -6,7 +6,6 @@ import asyncio
 import logging
 import threading
 import time
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -79,7 +78,7 @@ class VersionWriter:
         *,
         claimant: str,
         history: Callable[[], History],
-        completed: Callable[[Version], None],
+        completed: Callable[[Version], object],
         figures: StateFigures | None,
         logs: bool,
         release: Callable[[Captured], None],
@@ -140,7 +139,7 @@ class VersionWriter:
             self._writer.durable(self._durable, self._history())
 
     def close(self) -> None:
-        self._done = _nothing  # figures are asked of a closed writer, too, and its reign must not be kept for them
+        self._done = bool  # figures are asked of a closed writer, too, and its reign must not be kept for them
         if self._tidying is not None:
             self._tidying.cancel()
         writer, self._writer = self._writer, None
@@ -162,7 +161,7 @@ _SPARE_AFTER = 2.0  # seconds from a reign's beginning to the making of the next
 
 
 class Reigns:
-    """Makes the reigns of one member."""
+    """Makes the reigns of one member, whose config has the shard's number as the replica's."""
 
     def __init__(
         self,
@@ -235,26 +234,24 @@ class Reigns:
         shard_input: ShardInput,
         copies: Copies,
         retention: Retention,
-        period: float,
     ) -> Primary:
         """Put the driver of a reign together, and have it remember and take what was read."""
         guard = self._means.work.guard
         guard.look({each: shard_input.position(each) for each in shard_input.partitions})
         self._means.suspects.deaths = guard.deaths
-        core = self._core(epoch, base, period)
-        capture = Capture(pages=_pages(contents) if machine.kind == "keyed" else None, guard=threading.Lock())
-
-        def completed(version: Version) -> None:
-            primary.completed(version)
-
+        spec = self._config.spec
+        of_epoch: Reign[Any] = Reign(self._place, epoch, base, self._mode, spec.required_state.checkpoint_every)
+        core = build_stateful_core(self._config, reign=of_epoch, logs=self._logs)
+        pages = Pages(CHUNK_BYTES, count=len(contents.pages) or 1) if machine.kind == "keyed" else None
+        capture = Capture(pages=pages, guard=threading.Lock())
         writer = VersionWriter(
             partial(self._writer, epoch, base, copies, retention),
             claimant=self._name,
             history=lambda: self._logs.log(self._place).history,
-            completed=completed,
+            completed=lambda version: primary.completed(version),  # noqa: PLW0108 - it is made below
             figures=self._means.metrics.state,
             logs=self._mode.logs,
-            release=lambda copy: self._means.copies.submit(copy.release, _nothing),
+            release=lambda copy: self._means.copies.submit(copy.release, bool),
         )
         if self._means.metrics.state is not None:
             self._means.metrics.state.sent = lambda: writer.acked_bytes
@@ -275,11 +272,6 @@ class Reigns:
         where = Where(topic, pipeline.partitions, shard, spec.shards, pipeline.limits.merged(), spec.name)
         reign = core.reign
         return Publishing(where, epoch, core.durable_n, lambda: reign.recorded, machine, self._means)
-
-    def _core(self, epoch: int, base: Version, period: float) -> StatefulCore:
-        config = replace(self._config, replica=self._place[1], plan_period=period)
-        reign: Reign[Any] = Reign(self._place, epoch, base, self._mode, config.spec.required_state.checkpoint_every)
-        return build_stateful_core(config, reign=reign, logs=self._logs)
 
     def _writer(
         self,
@@ -321,11 +313,3 @@ class Reigns:
         metrics.depth = lambda: core.depth
         metrics.received = lambda: stats.received
         metrics.duplicates = lambda: stats.duplicates
-
-
-def _nothing(_result: object) -> None:
-    """A released copy has nothing to say."""
-
-
-def _pages(contents: Contents) -> Pages:
-    return Pages(CHUNK_BYTES, count=len(contents.pages) or 1)

@@ -120,7 +120,7 @@ class Rehearsal:
             request = self._whole(record)
             if request is not None:
                 self.skip()
-                self._means.models.submit(partial(self._rehearse, request), _nothing)
+                self._means.models.submit(partial(self._rehearse, request), bool)
                 return
 
     def skip(self) -> None:
@@ -147,7 +147,3 @@ class Rehearsal:
             self._means.work.rehearse(Machine(self._place, self._model), request)
         except BaseException as error:  # noqa: BLE001 - user code; a primary says what a query does to it
             log.info("%s: a query was rehearsed and failed: %s", self._place, words_of(error), extra=about(request))
-
-
-def _nothing(_result: object) -> None:
-    """A rehearsal comes to nothing."""

@@ -6,7 +6,6 @@ A job says what to run there and what to call on the loop with what came out; a 
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -17,15 +16,9 @@ if TYPE_CHECKING:
 
     from spillway.agents.models.execution import Runner
 
+    _Job = tuple[Callable[[], Any], Callable[[Any], object]]  # what to run there, and whom to give what it returned
+
 _T = TypeVar("_T")
-
-
-@dataclass(slots=True)
-class Job:
-    """Something to run on a thread."""
-
-    run: Callable[[], Any]
-    done: Callable[[Any], None]
 
 
 class Thread:
@@ -35,11 +28,13 @@ class Thread:
         self, runner: Runner, loop: asyncio.AbstractEventLoop, broken: Callable[[BaseException], None]
     ) -> None:
         """`broken` is called on the loop with what a job raised; no further one is run."""
-        self._instances: Instances[Job] = Instances([runner], loop, work=_run, done=_done, broken=broken)
+        self._instances: Instances[_Job] = Instances(
+            [runner], loop, work=lambda _, job: job[0](), done=lambda job, result: job[1](result), broken=broken
+        )
 
-    def submit(self, run: Callable[[], Any], done: Callable[[Any], None]) -> None:
+    def submit(self, run: Callable[[], Any], done: Callable[[Any], object]) -> None:
         """Run `run` after what was submitted before; `done` is called on the loop with what it returned."""
-        self._instances.submit(0, Job(run, done))
+        self._instances.submit(0, (run, done))
 
     async def call(self, run: Callable[[], _T]) -> _T:
         """Return what `run` returns, after what was submitted before."""
@@ -56,11 +51,3 @@ def hand_over(given: asyncio.Future[_T], result: _T) -> None:
     """Set a future's result, unless whoever waited for it has been overtaken."""
     if not given.done():
         given.set_result(result)
-
-
-def _run(_instance: int, job: Job) -> Any:
-    return job.run()
-
-
-def _done(job: Job, result: Any) -> None:
-    job.done(result)

@@ -18,9 +18,7 @@ from confluent_kafka import KafkaException
 from spillway.agents.live.states.sending import DeliveryError
 from spillway.agents.live.states.state_writer import StateWriter
 from spillway.agents.run import crash_points
-from spillway.checkpoint import version_log
 from spillway.checkpoint.manifests import describe, seal
-from spillway.lineage.values.replication import encode
 from spillway.producers.cluster import idempotent_producer
 from spillway.producers.connection import TRANSACTIONAL
 from spillway.producers.patience import flush, serve
@@ -150,8 +148,9 @@ def take_over(settings: ClientSettings, topic: str, partition: int, epoch: int) 
 class TransactingWriter(StateWriter):
     """A state writer whose versions are transactions."""
 
-    def _connect(self, settings: ClientSettings, _room: int, _delivery: float) -> Any:
-        return TransactionalSending(settings, self._state, transactional_id(self._state, self._partition, self._epoch))
+    def _connect(self) -> Any:
+        ident = transactional_id(self._state, self._partition, self._epoch)
+        return TransactionalSending(self._settings, self._state, ident)
 
     def _write(self, captured: Captured, manifest: Manifest, pieces: dict[str, Any]) -> None:
         outputs: tuple[Output, ...] = pieces.pop("outputs")
@@ -166,11 +165,7 @@ class TransactingWriter(StateWriter):
         for output in outputs:
             self._sending.send(output.topic, output.partition, output.key or None, output.value, headers=output.headers)
         self._chunks.acknowledged(writing)
-        crash_points.at("before-manifest")
-        self._sending.send(self._versions, self._partition, version_log.key(sealed).encode(), encode(sealed))
-        crash_points.at("after-manifest")
+        self._append(sealed, writing)
+
+    def _await_manifest(self, _acked: list[bool]) -> None:
         self._sending.commit()
-        crash_points.at("before-ack")
-        self._kept.complete(sealed.version, writing.named())
-        self._worker.tell(self._completed, sealed)
-        crash_points.at("after-ack")

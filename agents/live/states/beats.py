@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import logging
 import time
-from contextlib import suppress
+from contextlib import closing, suppress
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from confluent_kafka import OFFSET_END, KafkaException, Producer, TopicPartition
@@ -144,11 +144,8 @@ class Beats:
             due = max(due + BEAT_SECONDS, at)  # one that is late is not made up for
 
     def _receive(self) -> None:
-        reader = Reader(self._settings, _CONSUMER)
-        try:
-            with suppress(
-                KafkaException
-            ):  # librdkafka's first request waits for half a second where no leader is known
+        with closing(Reader(self._settings, _CONSUMER)) as reader:
+            with suppress(KafkaException):  # its first request waits for half a second where no leader is known
                 reader.consumer.list_topics(self._topic, timeout=_ANSWER_SECONDS)
             reader.assign([TopicPartition(topic, 0, OFFSET_END) for topic in (self._topic, self._control)])
             while not self._receiver.stopped:
@@ -157,8 +154,6 @@ class Beats:
                 at = time.monotonic()
                 for message in messages:
                     self._take(message, at)
-        finally:
-            reader.close()
 
     def _take(self, message: Any, at: float) -> None:
         error = message.error()

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from spillway.producers.connection import ClientSettings
 
 
-DELIVERY_SECONDS: Final = 120.0  # a broker that restarts is back before; then librdkafka sends the rest itself
-ROOM_BYTES: Final = 16 << 20
+_DELIVERY_SECONDS: Final = 120.0  # a broker that restarts is back before; then librdkafka sends the rest itself
+_ROOM_BYTES: Final = 16 << 20  # in flight
 _CONNECT_SECONDS: Final = 30.0
 _POLL_SECONDS: Final = 0.005
 
@@ -44,8 +44,7 @@ class Sending:
         settings: ClientSettings,
         topic: str,
         *,
-        room: int = ROOM_BYTES,
-        delivery: float = DELIVERY_SECONDS,
+        delivery: float = _DELIVERY_SECONDS,
         also: Sequence[str] = (),
     ) -> None:
         """`topic` is one that must be there, `also` more to be ready for.
@@ -55,7 +54,6 @@ class Sending:
         self.in_flight = 0  # records
         self.acked_bytes = 0  # so far
         self._bytes = 0
-        self._room = room
         self._failure: DeliveryError | None = None
         self._producer = idempotent_producer(
             settings,
@@ -67,7 +65,7 @@ class Sending:
                 "compression.type": "none",
                 "message.max.bytes": STATE_BYTES,  # what the topics take, which is of a batch
                 "message.timeout.ms": int(delivery * 1_000),
-                "queue.buffering.max.kbytes": max(1, 2 * room >> 10),
+                "queue.buffering.max.kbytes": 2 * _ROOM_BYTES >> 10,
                 "batch.size": STATE_BYTES,
                 "socket.nagle.disable": True,
             },
@@ -77,7 +75,7 @@ class Sending:
 
     @property
     def full(self) -> bool:
-        return self._bytes >= self._room
+        return self._bytes >= _ROOM_BYTES
 
     def send(
         self, topic: str, partition: int, key: bytes, value: Any, acked: Callable[[], object] | None = None

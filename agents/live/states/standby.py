@@ -68,19 +68,13 @@ class StandbyReader:
         on_applied: Callable[[Applied], object],
         on_failed: Callable[[SpillwayError], object],
         *,
-        on_missing: Callable[[Version], object] | None = None,
-        standby: Standby | None = None,
+        on_missing: Callable[[Version], object],
     ) -> None:
-        """`log`: of whoever is told by a post.
-
-        `on_missing`: to be answered by `answer`; without it, nobody can say that a chunk was compacted.
-
-        `standby`: with other bounds than the default ones.
-        """
+        """`log`: of whoever is told by a post. `on_missing` is to be answered by `answer`."""
         self._slot = (state(pipeline, place[0]), place[1])
         self._on_applied = on_applied
         self._on_missing = on_missing
-        self._standby = standby or Standby()
+        self._standby = Standby()
         self._following: Following
         self._aim: Search | None = None
         self._waits = False  # for the end of the partition, or for an answer, before the version is tried again
@@ -165,12 +159,6 @@ class StandbyReader:
         if failure is not None:
             raise failure
 
-    def _await_end(self) -> None:
-        """Wait for the end of the partition before the version is tried again."""
-        self._waits = True
-        following = self._following
-        following.when_read(lambda _end: self._reached(following))
-
     def _reached(self, following: Following) -> None:
         if following is self._following:
             self._waits = False
@@ -214,18 +202,20 @@ class StandbyReader:
 
     def _seek(self, step: Step, version: Version) -> bool:
         """Look for what is missing of a version; False where there is nowhere left to look."""
-        if step is Step.ASK and self._on_missing is not None:
+        if step is Step.REPORT:
+            return False
+        if step is Step.ASK:
             log.info(
                 "chunks of %s are gone from %s[%d]; checking whether a newer version is durable", version, *self._slot
             )
             self._waits = True
             self._worker.tell(self._on_missing, version)
             return True
-        if step in (Step.ASK, Step.REPORT):
-            return False
         if step is Step.READ_AGAIN:
             log.info("a chunk of %s is missing; reading %s[%d] again", version, *self._slot)
             self._following.stop()
             self._follow()
-        self._await_end()
+        self._waits = True
+        following = self._following
+        following.when_read(lambda _end: self._reached(following))
         return True

@@ -20,7 +20,7 @@ import threading
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from spillway.agents.live.states.sending import DELIVERY_SECONDS, ROOM_BYTES, Sending
+from spillway.agents.live.states.sending import Sending
 from spillway.agents.live.states.worker import Worker
 from spillway.agents.run import crash_points
 from spillway.checkpoint import version_log
@@ -74,15 +74,13 @@ class StateWriter:
         present: Iterable[ChunkKey] = (),
         base: tuple[Version, Collection[ChunkKey]] | None = None,
         retain: int = RETAIN,
-        room: int = ROOM_BYTES,
-        delivery: float = DELIVERY_SECONDS,
         sending: Sending | None = None,
     ) -> None:
         """`retention`: fed, by its owner, with all that is read of the shard's version log.
 
         `present`: the chunk keys that the partition holds. `base`: what the epoch starts from and the chunks that it
-        names, to be kept for operators. `room`: bytes in flight. `sending`: a connection that was made ahead, by
-        `connect`; a new one, which the thread makes, has no producer id for up to half a second.
+        names, to be kept for operators. `sending`: a connection that was made ahead, by `connect`; a new one, which the
+        thread makes, has no producer id for up to half a second.
         """
         self._versions, self._state = versions(pipeline, place[0]), state(pipeline, place[0])
         self._partition = place[1]
@@ -98,7 +96,7 @@ class StateWriter:
         self._writing: Version | None = None
         self._nudge = threading.Event()
         self._jobs: queue.SimpleQueue[Callable[[], object]] = queue.SimpleQueue()
-        self._where = settings, room, delivery
+        self._settings = settings
         self._sending: Any = sending  # None until the thread has connected
         self._worker = Worker("state-writer", self._run, post, on_failed)
         self._worker.start()
@@ -106,11 +104,10 @@ class StateWriter:
     @staticmethod
     def connect(settings: ClientSettings, pipeline: str, stage: str) -> Sending:
         """Make a connection for a writer to come. Blocks; raises BrokerError where there is no cluster."""
-        also = (versions(pipeline, stage),)
-        return Sending(settings, state(pipeline, stage), room=ROOM_BYTES, delivery=DELIVERY_SECONDS, also=also)
+        return Sending(settings, state(pipeline, stage), also=(versions(pipeline, stage),))
 
-    def _connect(self, settings: ClientSettings, room: int, delivery: float) -> Sending:
-        return Sending(settings, self._state, room=room, delivery=delivery)
+    def _connect(self) -> Any:
+        return Sending(self._settings, self._state)
 
     @property
     def acked_bytes(self) -> int:
@@ -146,7 +143,7 @@ class StateWriter:
 
     def _run(self) -> None:
         if self._sending is None:
-            self._sending = self._connect(*self._where)
+            self._sending = self._connect()
         try:
             while not self._worker.stopped:
                 self._next()()
@@ -186,11 +183,14 @@ class StateWriter:
         key = version_log.key(sealed).encode()
         self._sending.send(self._versions, self._partition, key, encode(sealed), lambda: acked.append(True))
         crash_points.at("after-manifest")
-        self._await(lambda: acked)
+        self._await_manifest(acked)
         crash_points.at("before-ack")
         self._kept.complete(sealed.version, writing.named())
         self._worker.tell(self._completed, sealed)
         crash_points.at("after-ack")
+
+    def _await_manifest(self, acked: list[bool]) -> None:
+        self._await(lambda: acked)
 
     def _completed(self, sealed: Manifest) -> None:
         self._writing = None

@@ -28,7 +28,8 @@ class Backup:
         self.logs = Logs([PLACE])
         self.standby = bench.keep(
             StandbyReader(
-                bench.log().through, bench.pipeline, PLACE, self.told.post, self.applied.append, self.told.failed
+                *(bench.log().through, bench.pipeline, PLACE, self.told.post, self.applied.append, self.told.failed),
+                on_missing=lambda version: self.standby.answer(version, self.logs.newest_durable(PLACE)),
             )
         )
         self.reader = bench.reader(self.told, self)

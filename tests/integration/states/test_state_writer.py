@@ -7,6 +7,7 @@ import numpy as np
 import psutil
 import pytest
 
+from spillway.agents.live.states.sending import Sending
 from spillway.agents.live.states.state_writer import StateWriter
 from spillway.checkpoint.assembly import assemble
 from spillway.checkpoint.capture import Capture
@@ -18,6 +19,7 @@ from spillway.lineage.errors import CheckpointError
 from spillway.lineage.marks import INITIAL, Version
 from spillway.lineage.replication import Batch, InputPlace, InputRecord, Manifest
 from spillway.lineage.values.replication import ReplicationDecoder
+from spillway.topology.topics import state as state_topic
 from tests.waiting import Bound
 
 from .conftest import PLACE, Bench, Told
@@ -174,7 +176,8 @@ def test_a_state_of_128_mb_streams_in_bounded_memory(bench, capsys):
 
 def test_what_cannot_be_delivered_ends_the_writer_and_is_not_appended_again(own_broker, unique_name):
     bench = Bench(own_broker.bootstrap, unique_name)
-    primary = Primary(bench, delivery=5.0)
+    sending = Sending(bench.settings, state_topic(bench.pipeline, PLACE[0]), delivery=5.0)
+    primary = Primary(bench, sending=sending)
     state = {"w": np.zeros(10, np.float32)}
     primary.write(state)
     own_broker.stop()

@@ -12,7 +12,6 @@ from spillway.agents.run.log_reader import CONTROL, LogRecords
 from spillway.checkpoint import claims, version_log
 from spillway.checkpoint.chunks import encode_key
 from spillway.checkpoint.damage import Damage
-from spillway.checkpoint.standby import Standby
 from spillway.lineage.marks import INITIAL, Mark, Version
 from spillway.lineage.ports import Record
 from spillway.lineage.replication import Base, Beat, ChunkKey, Claim, Fence, Manifest, Report, Yield
@@ -227,13 +226,13 @@ def test_what_is_no_word_of_the_shards_is_told_of(value, why, caplog):
 
 @pytest.mark.parametrize("key", [None, b"", b"1/2", b"\xff/1/1", b"a chunk"])
 def test_a_chunk_under_no_chunks_key_does_not_end_a_backup(key, caplog):
-    standby = Standby()
-    reader = StandbyReader(lambda _post: None, "p", PLACE, print, print, pytest.fail, standby=standby)
+    where = (lambda _post: None, "p", PLACE)
+    reader = StandbyReader(*where, print, print, pytest.fail, on_missing=pytest.fail)
     try:
         own = ChunkKey(1, 1, 0)
         slot = ("p.learn.state", 0)
         reader._take([message(key, b"x", slot), message(encode_key(own), b"y", slot)])
     finally:
         reader.close()
-    assert standby.held.present == {own}
+    assert reader._standby.held.present == {own}
     assert "p.learn.state[0] offset 17 is ignored" in caplog.text

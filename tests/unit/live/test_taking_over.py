@@ -47,9 +47,10 @@ async def reaching(log, states):
     await states.await_ends(lambda: False)
 
 
-def test_the_gate_hears_the_logs_while_it_waits_for_their_ends():
+def test_the_gate_hears_the_logs_while_it_waits_for_their_ends(monkeypatch):
+    monkeypatch.setattr("spillway.agents.live.gate.states._WITHIN", 0.01)
     log = Log()
-    states = GateStates(log.through, "p", PLACES, block, within=0.01)
+    states = GateStates(log.through, "p", PLACES, block)
     with pytest.raises(BrokerError, match="could not be read to their ends within 0 s"):
         complete(states.read_to_ends())
     complete(reaching(log, states))
