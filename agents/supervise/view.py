@@ -81,7 +81,8 @@ class View:
             for entry in self.found
         }
         self._known = {_whose(entry): self._judge(entry) for entry in self.found}
-        told = {name: self._supervisor(name) for name in {entry.pipeline for entry in self.found}}
+        served = {name: self._served(name) for name in {entry.pipeline for entry in self.found}}
+        told = {name: scrape(each, time.monotonic()) for name, each in served.items() if each is not None and each.port}
         self._flapping = frozenset(
             (name, place) for name, seen in told.items() if seen for place in seen.marked(PLACE_FLAPPING, PLACE)
         )
@@ -101,10 +102,6 @@ class View:
         if waited >= _UNANSWERED_SECONDS:
             said.append(f"nothing was answered for {waited:.0f} s while queries wait")
         return said
-
-    def _supervisor(self, pipeline: str) -> Snapshot | None:
-        served = self._served(pipeline)
-        return scrape(served, time.monotonic()) if served is not None and served.port else None
 
     def rows(self) -> dict[str, list[Row]]:
         made: dict[str, list[Row]] = {}
