@@ -18,7 +18,6 @@ there twice: whoever reads the log goes on from it.
 from __future__ import annotations
 
 import json
-import logging
 import os
 import threading
 import time
@@ -33,8 +32,6 @@ if TYPE_CHECKING:
 
     from spillway.producers.connection import ClientSettings
     from spillway.producers.kafka.log import KafkaLog
-
-log = logging.getLogger(__name__)
 
 ASKED: Final = "asked"
 TRAINED: Final = "trained"

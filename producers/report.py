@@ -13,13 +13,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, ValidationError
-
-from spillway.lineage.errors import UsageError
+from pydantic import BaseModel, ConfigDict
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from pathlib import Path
 
     from numpy.typing import ArrayLike, NDArray
 
@@ -149,6 +146,9 @@ class Report(_Frozen):
         latency = (finished - due)[predicted]
         is_good = predicted & (finished - due <= slo)
         good = int(is_good.sum())
+        busy = sum(totals.busy for totals in stages.values())
+        done = float(spent[is_good].sum()) / busy if busy > 0 else 1.0
+        missing, prediction, dropped, failed = np.bincount(kind, minlength=FAILED + 1).tolist()
         span = max(duration, float(finished[kind != MISSING].max(initial=0.0)))
         return cls(
             pipeline=pipeline,
@@ -157,11 +157,13 @@ class Report(_Frozen):
             slo_ms=_ms(slo),
             duration_s=round(duration, 6),
             requests=requests,
-            outcomes=_outcomes(kind, duplicates),
+            outcomes=Outcomes(
+                prediction=prediction, dropped=dropped, failed=failed, missing=missing, duplicate=duplicates
+            ),
             good=good,
             late=int(predicted.sum()) - good,
             drop_rate=1 - good / requests,
-            invalid_rate=_invalid_rate(float(spent[is_good].sum()), sum(totals.busy for totals in stages.values())),
+            invalid_rate=max(0.0, 1 - done),  # the parts are measured apart, so it is kept from below 0
             goodput_rps=good / duration if duration > 0 else 0.0,
             latency_ms=Spread.of(latency),
             schedule_slip_ms=Spread.of(np.zeros(1) if slip is None else np.asarray(slip, np.float64)),
@@ -173,17 +175,6 @@ class Report(_Frozen):
     def to_json(self) -> str:
         return self.model_dump_json(indent=2) + "\n"
 
-    @classmethod
-    def load(cls, file: Path) -> Report:
-        try:
-            return cls.model_validate_json(file.read_bytes())
-        except OSError as error:
-            raise UsageError(f"cannot read report {file}: {error.strerror}") from error
-        except ValidationError as error:
-            first = error.errors()[0]
-            place = ".".join(str(part) for part in first["loc"])
-            raise UsageError(f"{file} is not a report: {place or 'text'}: {first['msg']}") from error
-
 
 def runtime_versions() -> dict[str, str]:
     found = {"python": platform.python_version()}
@@ -194,16 +185,6 @@ def runtime_versions() -> dict[str, str]:
 
 def _ms(seconds: Any) -> float:
     return round(float(seconds) * 1000, 6)
-
-
-def _outcomes(kind: NDArray[Any], duplicates: int) -> Outcomes:
-    missing, prediction, dropped, failed = np.bincount(kind, minlength=FAILED + 1).tolist()
-    return Outcomes(prediction=prediction, dropped=dropped, failed=failed, missing=missing, duplicate=duplicates)
-
-
-def _invalid_rate(good: float, total: float) -> float:
-    """The share of execution time that did no good. The parts are measured apart, so it is kept from below 0."""
-    return max(0.0, 1 - good / total) if total > 0 else 0.0
 
 
 def _stage_report(totals: StageTotals, span: float) -> StageReport:

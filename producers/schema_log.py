@@ -54,7 +54,9 @@ class SchemaLog:
         self._read()
         missing = {fingerprint: text for fingerprint, text in own.items() if fingerprint not in self._registered}
         if missing:
-            self._write(missing)
+            rows: dict[bytes, bytes | None] = {each.hex().encode(): text.encode() for each, text in missing.items()}
+            write(self._settings, self._topic, rows, self._timeout)
+            self._registered |= missing.keys()
         return self.book
 
     def relearn(self) -> bool:
@@ -81,12 +83,3 @@ class SchemaLog:
         except (WireError, ValueError) as error:
             # Another version's schema, or rubbish: its messages stay unknown, ours are none the worse for it.
             log.warning("%s: a schema at offset %s cannot be used: %s", self._topic, record.offset, error)
-
-    def _write(self, schemas: Mapping[bytes, str]) -> None:
-        write(
-            self._settings,
-            self._topic,
-            {fingerprint.hex().encode(): text.encode() for fingerprint, text in schemas.items()},
-            self._timeout,
-        )
-        self._registered |= schemas.keys()

@@ -34,8 +34,11 @@ def explained(stage: str, told: Mapping[str, Any]) -> Iterator[str]:
     if why.get("load"):
         yield f"  loaded for it: {why['load']}"
     yield "  met" if told.get("met") else "  not met: too late, or less accurate than asked"
-    rows = [(name, *_cells(each)) for name, each in why["of"].items()]
-    yield from (f"  {line}" for line in columns((_HEADS, *rows), range(2, len(_HEADS))))
+    rows = [_HEADS]
+    for name, (state, load, wait, latency, accuracy) in why["of"].items():
+        times = show_duration(wait), show_duration(latency)
+        rows.append((name, str(state), f"{load:.2f}", *times, f"{accuracy:.4g}"))
+    yield from (f"  {line}" for line in columns(rows, range(2, len(_HEADS))))
     if why.get("others"):
         yield f"  and {why['others']} more"
 
@@ -44,8 +47,3 @@ def _asked(key: str, value: Any) -> str:
     if key == "latency":
         return show_duration(float(f"{value:.3g}"))
     return f"{value:.4g}" if isinstance(value, float) else str(value)
-
-
-def _cells(told: list[Any]) -> tuple[str, ...]:
-    state, load, wait, latency, accuracy = told
-    return str(state), f"{load:.2f}", show_duration(wait), show_duration(latency), f"{accuracy:.4g}"

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from spillway.agents.broker.folder import DataFolder
-from spillway.agents.cli.options import broker_dir, cluster_options, given, run_dir_option
+from spillway.agents.cli.options import broker_dir, cluster_options, given, pipeline_argument, run_dir_option
 from spillway.agents.supervise.registry import ServeEntry
 from spillway.lineage.errors import BrokerError, SpillwayError, UsageError
 from spillway.producers.cluster import require_listening
@@ -42,7 +42,7 @@ class Source:
 
 
 def from_source(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A command on a PIPELINE gets its `Source` first, and has the options that say where it is."""
+    """Make a command one on a PIPELINE: it gets the `Source` first, and has the options that say where it is."""
 
     @functools.wraps(function)
     def called(
@@ -50,9 +50,7 @@ def from_source(function: Callable[..., Any]) -> Callable[..., Any]:
     ) -> Any:
         return function(Source(load(pipeline), run_dir, bootstrap, client_config), **arguments)
 
-    for option in (run_dir_option, cluster_options):
-        called = option(called)
-    return called
+    return pipeline_argument(cluster_options(run_dir_option(called)))
 
 
 def find_cluster(

@@ -26,34 +26,19 @@ if TYPE_CHECKING:
 _Command = TypeVar("_Command", bound="Callable[..., Any] | click.Command")
 
 
-class SuggestingGroup(click.Group):
-    """A group that answers an unknown command with the nearest one that it has."""
-
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find the command that the arguments begin with. Raises UsageError where there is none."""
-        known = self.list_commands(ctx)
-        name = args[0]
-        if name not in known and not name.startswith("-"):
-            close = get_close_matches(name, known, 1)
-            hint = f"did you mean {close[0]!r}?" if close else f"there are {', '.join(known)}"
-            ctx.fail(f"no such command {name!r}: {hint}")
-        return super().resolve_command(ctx, args)
-
-
-class LazyGroup(SuggestingGroup):
+class LazyGroup(click.Group):
     """A group whose command `a-b` is `a_b` in `<package>.a_b`, or in the module of `modules`, imported when called.
 
     `texts` has what the group's help says of each, so that help imports nothing of what the commands need; `heads` has
     the headings of the first commands of sections. Commands may be added as to any group. `renamed` has the words that
-    commands were called by before: they run the command of the new words, and say these.
+    commands were called by before: they run the command of the new words, and say these. An unknown command is answered
+    with the nearest one that there is.
     """
 
     def __init__(
         self,
         *arguments: Any,
-        texts: Mapping[str, str],
+        texts: Mapping[str, str] | None = None,
         package: str = "spillway.agents.cli.commands",
         modules: Mapping[str, str] | None = None,
         heads: Mapping[str, str] | None = None,
@@ -61,7 +46,7 @@ class LazyGroup(SuggestingGroup):
         **options: Any,
     ) -> None:
         super().__init__(*arguments, **options)
-        self._texts, self._package, self._modules = texts, package, modules or {}
+        self._texts, self._package, self._modules = texts or {}, package, modules or {}
         self._heads, self._renamed = heads or {}, renamed or {}
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -70,7 +55,9 @@ class LazyGroup(SuggestingGroup):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in self._texts:
             return super().get_command(ctx, cmd_name)
-        command = getattr(importlib.import_module(self._module(cmd_name)), cmd_name.replace("-", "_"))
+        name = cmd_name.replace("-", "_")
+        module = importlib.import_module(f"{self._package}.{self._modules.get(cmd_name, name)}")
+        command = getattr(module, name)
         assert isinstance(command, click.Command)
         return command
 
@@ -84,9 +71,17 @@ class LazyGroup(SuggestingGroup):
                     click.echo(f"'spillway {old}' is now 'spillway {new}'", err=True)
                 args = [*new.split(), *args[len(words) :]]
                 break
+        known, name = self.list_commands(ctx), args[0]
+        if name not in known and not name.startswith("-"):
+            close = get_close_matches(name, known, 1)
+            hint = f"did you mean {close[0]!r}?" if close else f"there are {', '.join(known)}"
+            ctx.fail(f"no such command {name!r}: {hint}")
         return super().resolve_command(ctx, args)
 
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        if not self._texts:
+            super().format_commands(ctx, formatter)
+            return
         width = max((len(head) + 2 for head in self._heads.values()), default=0)
         added = {name: each.get_short_help_str(99) for name, each in self.commands.items() if not each.hidden}
         texts = {**added, **self._texts}
@@ -94,10 +89,10 @@ class LazyGroup(SuggestingGroup):
         with formatter.section("Commands"):
             formatter.write_dl(rows)
 
-    def _module(self, command: str) -> str:
-        return f"{self._package}.{self._modules.get(command, command.replace('-', '_'))}"
 
-
+FILE = click.Path(path_type=Path, dir_okay=False)
+FOUND_FILE = click.Path(path_type=Path, dir_okay=False, exists=True)
+FOLDER = click.Path(path_type=Path, file_okay=False)
 FACTOR = click.FloatRange(0, min_open=True)  # so many times as much, or as fast
 
 
@@ -142,7 +137,6 @@ DEFAULT_RUN_DIR = Path(".spillway/run")
 DEFAULT_BROKER_DIR = Path(".spillway/broker")
 
 _BROKER_DIR = "spillway.broker_dir"  # in the context of a command
-_FILE = click.Path(path_type=Path, dir_okay=False)
 
 
 class _PipelineFile(click.ParamType):
@@ -156,7 +150,9 @@ class _PipelineFile(click.ParamType):
             return given
         from spillway.agents.supervise import registry  # noqa: PLC0415 - not for a file
 
-        run_dir = _run_dir(ctx)
+        # Where processes are registered: --run-dir, where a command has it, else as its default.
+        told = None if ctx is None else ctx.params.get("run_dir")
+        run_dir = Path(told or os.environ.get("SPILLWAY_RUN_DIR") or DEFAULT_RUN_DIR)
         name, mark, learner = str(value).partition("#")
         served = registry.file_of(run_dir, name) if given.name == str(value) else None
         if served is not None and _written(served).is_file():
@@ -171,12 +167,6 @@ class _PipelineFile(click.ParamType):
 def _written(file: Path) -> Path:
     """The file in which a pipeline, or a learner of one, stands."""
     return file.with_name(file.name.rpartition("#")[0]) if "#" in file.name and not file.exists() else file
-
-
-def _run_dir(context: click.Context | None) -> Path:
-    """Where processes are registered: --run-dir, where a command has it, else as its default."""
-    told = None if context is None else context.params.get("run_dir")
-    return Path(told or os.environ.get("SPILLWAY_RUN_DIR") or DEFAULT_RUN_DIR)
 
 
 class _PipelineName(click.ParamType):
@@ -212,11 +202,10 @@ def broker_dir() -> Path:
 
 def confirmed(what: str, *, yes: bool) -> None:
     """Ask whether to `what`, unless `yes`. Raises UsageError where nobody can be asked, Abort for a no."""
-    if yes:
-        return
-    if not sys.stdin.isatty():
+    if not yes and not sys.stdin.isatty():
         raise UsageError(f"this would {what}; there is no terminal to ask, so confirm with --yes")
-    click.confirm(f"{what[0].upper()}{what[1:]}?", abort=True)
+    if not yes:
+        click.confirm(f"{what[0].upper()}{what[1:]}?", abort=True)
 
 
 # What callbacks make of values ------------------------------------------------------------------------------------
@@ -258,10 +247,6 @@ def _period(context: click.Context, parameter: click.Parameter, value: str | Non
     return period
 
 
-def _note_broker_dir(context: click.Context, _parameter: click.Parameter, folder: Path) -> None:
-    context.meta[_BROKER_DIR] = folder
-
-
 def _look_beside(_context: click.Context, _parameter: click.Parameter, pipeline: Path) -> Path:
     beside = str(pipeline.parent.absolute())
     if beside not in sys.path:
@@ -274,8 +259,7 @@ def _look_beside(_context: click.Context, _parameter: click.Parameter, pipeline:
 
 def _folder_option(variable: str, default: Path, text: str, *names: str, **more: Any) -> Callable[[_Command], _Command]:
     shown = f"{text}  [default: ${variable}, else {default}]"
-    folder = click.Path(path_type=Path, file_okay=False)
-    return click.option(*names, envvar=variable, type=folder, default=default, metavar="DIR", help=shown, **more)
+    return click.option(*names, envvar=variable, type=FOLDER, default=default, metavar="DIR", help=shown, **more)
 
 
 def broker_dir_option(*names: str) -> Callable[[_Command], _Command]:
@@ -304,7 +288,7 @@ bootstrap_option = click.option(
 client_config_option = click.option(
     "--client-config",
     envvar="SPILLWAY_CLIENT_CONFIG",
-    type=click.Path(path_type=Path, dir_okay=False, exists=True),
+    type=FOUND_FILE,
     metavar="FILE",
     help="File of client settings (SASL, TLS).  [default: $SPILLWAY_CLIENT_CONFIG]",
 )
@@ -314,7 +298,7 @@ _local_option = _folder_option(
     "Use the local Kafka in this folder, whatever SPILLWAY_BOOTSTRAP names.",
     "--broker-dir",
     expose_value=False,
-    callback=_note_broker_dir,
+    callback=lambda context, _parameter, folder: context.meta.update({_BROKER_DIR: folder}),
 )
 # Eager, so that it is known when PIPELINE is looked up by its name.
 run_dir_option = _folder_option(
@@ -335,8 +319,8 @@ choose_option = click.option(
     metavar="STAGE=NAME:P,...",
     help="How likely a stage's choices are; several successors as a+b:.5, none as :.1.",
 )
-output_option = click.option("-o", "--output", type=_FILE, metavar="FILE", help="Write the report there, as JSON.")
-html_option = click.option("--html", type=_FILE, metavar="FILE", help="Write the report there as a page, with charts.")
+output_option = click.option("-o", "--output", type=FILE, metavar="FILE", help="Write the report there, as JSON.")
+html_option = click.option("--html", type=FILE, metavar="FILE", help="Write the report there as a page, with charts.")
 trace_duration_option = click.option(
     "--duration", callback=positive, metavar="TIME", help="Use only so much of the trace, from its start."
 )

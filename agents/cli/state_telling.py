@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from spillway.agents.cli.columns import columns
 from spillway.checkpoint import arrays
@@ -46,20 +47,17 @@ class Grid:
         if not self.rows:
             console.print(self.title, markup=False)
             return
-        if console.is_terminal:
-            console.print(self._table())
+        if not console.is_terminal:
+            print(self.title)
+            for line in columns((self.headings, *self.rows), self.right):
+                print(f"  {line}")
             return
-        print(self.title)
-        for line in columns((self.headings, *self.rows), self.right):
-            print(f"  {line}")
-
-    def _table(self) -> Table:
         made = Table(title=self.title, title_justify="left", box=None, pad_edge=False, padding=(0, 1, 0, 0))
         for at, heading in enumerate(self.headings):
             made.add_column(heading, justify="right" if at in self.right else "left", overflow="fold")
         for row in self.rows:
-            made.add_row(*(f"[{_STYLES[cell]}]{cell}[/]" if cell in _STYLES else _plain(cell) for cell in row))
-        return made
+            made.add_row(*(Text(cell, _STYLES.get(cell, "")) for cell in row))
+        console.print(made)
 
 
 def versions_grid(histories: Histories, place: Place) -> Grid:
@@ -184,10 +182,6 @@ def _json(value: Any) -> Any:
     if isinstance(value, dict):
         return {str(name): _json(each) for name, each in value.items()}
     return value
-
-
-def _plain(cell: str) -> str:
-    return cell.replace("[", r"\[")
 
 
 def tell_json(facts: Any) -> None:

@@ -57,6 +57,11 @@ def summary(report: Report, instead: str = EMULATED) -> str:
         if value is not None
     )
     outcomes = ", ".join(f"{count} {name}" for name, count in report.outcomes.model_dump().items() if count)
+    rows: list[tuple[str, ...]] = [_HEADINGS]
+    for name, stage in report.stages.items():
+        times = (f"{value:.2f}" for value in (stage.queue_ms, stage.wait_ms, stage.exec_ms))
+        counts = (str(stage.received), str(stage.batches), f"{stage.mean_batch:.2f}", str(stage.dropped))
+        rows.append((name, *counts, str(stage.failed), *times, f"{stage.busy:.1%}"))
     slip = report.schedule_slip_ms
     emulated = f", {instead}" if report.emulated else ""
     lines = [
@@ -67,15 +72,6 @@ def summary(report: Report, instead: str = EMULATED) -> str:
         f"latency    {latency} ms" if latency else "latency    none: no query got a prediction",
         *([f"slip       p50 {slip.p50:.1f}, p99 {slip.p99:.1f}, max {slip.max:.1f} ms"] if slip.max else []),
         "",
-        *_table(report),
+        *columns(rows, range(1, len(_HEADINGS))),
     ]
     return "\n".join(lines) + "\n"
-
-
-def _table(report: Report) -> list[str]:
-    rows: list[tuple[str, ...]] = [_HEADINGS]
-    for name, stage in report.stages.items():
-        times = (f"{value:.2f}" for value in (stage.queue_ms, stage.wait_ms, stage.exec_ms))
-        counts = (str(stage.received), str(stage.batches), f"{stage.mean_batch:.2f}", str(stage.dropped))
-        rows.append((name, *counts, str(stage.failed), *times, f"{stage.busy:.1%}"))
-    return columns(rows, range(1, len(_HEADINGS)))

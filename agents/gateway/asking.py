@@ -17,15 +17,14 @@ from hashlib import blake2b
 from typing import TYPE_CHECKING, Final, NamedTuple, Self
 
 from spillway.agents.gateway import statuses
-from spillway.agents.gateway.bodies import MAX_ID
+from spillway.agents.gateway.bodies import MAX_ID, bad
 from spillway.agents.gateway.signature import Signature
-from spillway.agents.gateway.statuses import NotFoundError
+from spillway.agents.gateway.statuses import NOT_FOUND, RefusedError
 from spillway.agents.metrics import Distribution
 from spillway.lineage import headers, trace
-from spillway.lineage.errors import SpillwayError, UsageError, WireError
+from spillway.lineage.errors import SpillwayError, UsageError
 from spillway.lineage.ids import is_request_id, new_request_id
 from spillway.lineage.message import PREDICTION
-from spillway.lineage.reasons import BAD_INPUT
 from spillway.producers.client import AsyncClient, ClientClosedError, TooManyInFlightError
 from spillway.topology import names
 
@@ -77,7 +76,7 @@ class Asked:
         """Return a query with what its request's headers say. Raises WireError(BAD_INPUT) for an idempotency key."""
         idempotency_key = headers.get("idempotency-key", "")
         if idempotency_key and not is_request_id(idempotency_key):
-            raise WireError(BAD_INPUT, "Idempotency-Key: must have 1 to 128 visible ASCII characters")
+            raise bad("Idempotency-Key: must have 1 to 128 visible ASCII characters")
         return cls(
             inputs,
             ask,
@@ -151,10 +150,11 @@ class Served:
     async def _ask(self, query: Asked) -> Answered:
         ask = query.ask
         if self.keyed and ask.key is None:
-            raise WireError(BAD_INPUT, f"pipeline {self.name!r} has a state for each key: give the query its 'key'")
+            raise bad(f"pipeline {self.name!r} has a state for each key: give the query its 'key'")
         if self.under_way > QUERIES:
             raise TooManyInFlightError(f"{QUERIES} queries of {self.name!r} are under way; try again later")
         deadline = min(self.slo if ask.deadline is None else ask.deadline, LONGEST, query.timeout or LONGEST)
+        told = {CLIENT_ID: query.id, CLIENT_REQUEST_ID: query.request_id, headers.PRIORITY: ask.priority or ""}
         outcome = await self.client.predict(
             query.inputs,
             ask.own,
@@ -163,7 +163,7 @@ class Served:
             after=ask.after,
             request_id=self._same_query(query) if query.idempotency_key else None,
             trace=_trace(query),
-            headers=_headers(query),
+            headers={name: text for name, text in told.items() if text},
         )
         request_id = outcome.request_id or ""
         if outcome.kind != PREDICTION:
@@ -210,20 +210,17 @@ class Pipelines:
     def find(self, name: str, version: str, allowed: frozenset[str] | None) -> Served:
         """Return a pipeline by its name and, where one is given, its version.
 
-        Raises NotFoundError, which tells of the names that the caller may see alone.
+        Raises RefusedError, which tells of the names that the caller may see alone.
         """
         seen = {known: each for known, each in self.served.items() if allowed is None or known in allowed}
         served = seen.get(name)
         if served is None:
-            raise NotFoundError(f"there is no pipeline {name!r:.80} here; {names.meant(name[:80], list(seen))}")
+            hint = names.meant(name[:80], list(seen))
+            raise RefusedError(NOT_FOUND, f"there is no pipeline {name!r:.80} here; {hint}")
         if version and version != served.version:
-            raise NotFoundError(f"pipeline {name!r} is served as version {served.version}, not {version!r:.80}")
+            text = f"pipeline {name!r} is served as version {served.version}, not {version!r:.80}"
+            raise RefusedError(NOT_FOUND, text)
         return served
-
-
-def _headers(query: Asked) -> dict[str, str]:
-    told = {CLIENT_ID: query.id, CLIENT_REQUEST_ID: query.request_id, headers.PRIORITY: query.ask.priority or ""}
-    return {name: text for name, text in told.items() if text}
 
 
 def _trace(query: Asked) -> TraceContext | None:

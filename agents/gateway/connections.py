@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any, Final
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 
-from spillway.agents.gateway.receiving import READ, NoRoomError
+from spillway.agents.gateway.receiving import READ
+from spillway.agents.gateway.statuses import TOO_MANY, RefusedError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -37,9 +38,9 @@ class Connections:
 
     @contextmanager
     def answering(self, request: web.Request) -> Iterator[None]:
-        """Count a request while it is read and answered. Raises NoRoomError where there are too many."""
+        """Count a request while it is read and answered. Raises RefusedError where there are too many."""
         if len(self._requests) >= self._most:
-            raise NoRoomError(f"{self._most} requests are being answered; try again later")
+            raise RefusedError(TOO_MANY, f"{self._most} requests are being answered; try again later")
         connection = request.protocol
         self._requests[connection] = request
         try:
@@ -66,13 +67,10 @@ class Connections:
         """Close those of the connections, oldest first, that have to give way."""
         there = set(connections)
         self._answered = {each: at for each, at in self._answered.items() if each in there}
-        idle = sorted(filter(self._idle, connections), key=lambda each: self._answered.get(each, 0.0))
+        idle = [each for each in connections if READ not in self._requests.get(each, ())]
+        idle.sort(key=lambda each: self._answered.get(each, 0.0))
         for connection in idle[: max(0, len(connections) - self._most)]:
             connection.force_close()
-
-    def _idle(self, connection: Any) -> bool:
-        request = self._requests.get(connection)
-        return request is None or READ not in request
 
 
 def allow_files() -> None:

@@ -23,7 +23,7 @@ from spillway.agents.gateway.parameters import answer_parameters, ask_of
 from spillway.agents.gateway.protocol import inference_pb2 as pb
 from spillway.agents.gateway.receiving import Room
 from spillway.agents.gateway.signature import SERVER
-from spillway.agents.gateway.statuses import NotFoundError
+from spillway.agents.gateway.statuses import NOT_FOUND, RefusedError
 from spillway.lineage import reasons
 from spillway.lineage.errors import SpillwayError, UsageError
 from spillway.lineage.limits import DEFAULT_LIMITS, Limits
@@ -193,7 +193,8 @@ class GrpcFront:
     async def _check(self, raw: bytes, _context: Any) -> Any:
         service = pb.HealthCheckRequest.FromString(raw).service
         if service not in _HEALTH_OF:
-            raise NotFoundError(f"there is no service {service!r:.80} here; ask of {SERVICE!r} or of none")
+            text = f"there is no service {service!r:.80} here; ask of {SERVICE!r} or of none"
+            raise RefusedError(NOT_FOUND, text)
         return pb.HealthCheckResponse(status=self._health(service))
 
     async def _watch(self, raw: bytes, context: Any) -> None:
@@ -230,7 +231,9 @@ class GrpcFront:
 
         async def one(raw: bytes) -> None:
             try:
-                answer = _of_stream(await self._query(call, raw, context.time_remaining()))
+                ended = await self._query(call, raw, context.time_remaining())
+                error = grpc_messages.sendable(ended.error)
+                answer = pb.ModelStreamInferResponse(error_message=error, infer_response=ended.response)
                 async with turn, asyncio.timeout(WRITE_SECONDS):
                     await context.write(answer.SerializeToString())
             finally:
@@ -313,11 +316,6 @@ def _ended(served: Served, request: InferRequest, answered: Answered) -> _Ended:
     if outcome is not None and outcome.late and not right:
         text, reason = f"{text}; an error of gRPC has no outputs: ask by HTTP to get late ones", "late"
     return _Ended(response, answered.status, text, reason, answered.request_id)
-
-
-def _of_stream(ended: _Ended) -> Any:
-    error = grpc_messages.sendable(ended.error)
-    return pb.ModelStreamInferResponse(error_message=error, infer_response=ended.response)
 
 
 def _unary(method: Callable[[bytes, Any], Awaitable[Any]]) -> grpc.RpcMethodHandler:

@@ -155,10 +155,7 @@ def _plain_paths(name: str) -> Schema:
     feedback["description"] = "Of many truths, the answer has for each its id or its error, in their order."
     predict = _operation(f"Ask {name}.", answer, {"oneOf": [query, many]}, "text/event-stream")
     predict["description"] = "With `queries`, each one's answer is a server-sent event, sent when it is there."
-    return {
-        f"/v1/pipelines/{name}/predict": {"post": predict},
-        f"/v1/pipelines/{name}/feedback": {"post": feedback},
-    }
+    return {f"/v1/pipelines/{name}/predict": {"post": predict}, f"/v1/pipelines/{name}/feedback": {"post": feedback}}
 
 
 _MEANING: Final = {

@@ -8,6 +8,7 @@ a second however many look on, and not at all while nobody does.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import time
 from collections import deque
@@ -16,9 +17,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from aiohttp import web
 
-from spillway.agents.gateway.receiving import NoRoomError
 from spillway.agents.gateway.rest import caller_of
-from spillway.agents.gateway.statuses import NotFoundError
+from spillway.agents.gateway.statuses import NOT_FOUND, TOO_MANY, RefusedError
 from spillway.agents.live.operator.inspection import describe
 from spillway.agents.live.operator.sightings import search
 from spillway.lineage.errors import UsageError
@@ -103,7 +103,7 @@ class Page:
     async def stream(self, request: web.Request) -> web.StreamResponse:
         """Answer with a server-sent event a second: the first has the last minutes, the others what came since."""
         if self._viewers >= VIEWERS:
-            raise NoRoomError(f"{VIEWERS} others look at this page; close one of them")
+            raise RefusedError(TOO_MANY, f"{VIEWERS} others look at this page; close one of them")
         headers = {**_HEADERS, "Content-Type": "text/event-stream", "Cache-Control": "no-store"}
         response = web.StreamResponse(headers=headers)
         self._viewers += 1
@@ -114,7 +114,8 @@ class Page:
                 told = await self._told(self._seen_by(request), since)
                 since = told["at"]
                 await asyncio.wait_for(response.write(f"data: {json.dumps(told)}\n\n".encode()), _PATIENCE)
-                await self._pause()
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(self._ended.wait(), PERIOD)
         except TimeoutError:  # it does not read: end it without waiting for what is under way
             if request.transport is not None:
                 request.transport.abort()
@@ -125,11 +126,11 @@ class Page:
     async def query(self, request: web.Request) -> web.Response:
         """Answer what became of a query. `at`: unix seconds from which to search; `key`: the query's.
 
-        Raises NotFoundError, UsageError, NoRoomError, BrokerError.
+        Raises RefusedError, UsageError, BrokerError.
         """
         name, request_id = request.match_info["name"], request.match_info["id"]
         if name not in self._seen_by(request):
-            raise NotFoundError(f"there is no pipeline {name!r:.80} here")
+            raise RefusedError(NOT_FOUND, f"there is no pipeline {name!r:.80} here")
         if not is_request_id(request_id):
             raise UsageError(f"a request id has 1 to {MAX_REQUEST_ID} visible ASCII characters: {request_id!r:.200}")
         at, key = request.query.get("at"), request.query.get("key")
@@ -138,7 +139,7 @@ class Page:
         except ValueError:
             raise UsageError(f"at={at!r:.80} is no time: write it in unix seconds") from None
         if self._searches >= _SEARCHES:
-            raise NoRoomError(f"{_SEARCHES} queries are searched for; try again later")
+            raise RefusedError(TOO_MANY, f"{_SEARCHES} queries are searched for; try again later")
         spec = self._served[name]
         self._searches += 1
         try:
@@ -176,12 +177,6 @@ class Page:
             "learns_for": self._learns_for.get(name),
             "history": [point for point in self._history[name] if point["at"] > since],
         }
-
-    async def _pause(self) -> None:
-        try:
-            await asyncio.wait_for(self._ended.wait(), PERIOD)
-        except TimeoutError:
-            return
 
 
 def _json(told: dict[str, Any]) -> web.Response:

@@ -6,8 +6,9 @@ import json
 import math
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from spillway.lineage import headers, reasons
-from spillway.lineage.errors import UsageError, WireError
+from spillway.agents.gateway.bodies import bad
+from spillway.lineage import headers
+from spillway.lineage.errors import UsageError
 from spillway.lineage.limits import DEFAULT_LIMITS, Limits
 from spillway.lineage.tokens import Token
 from spillway.lineage.values.json_text import read_value, show_outcome
@@ -45,16 +46,16 @@ def ask_of(parameters: Mapping[str, Any], limits: Limits = DEFAULT_LIMITS, *, ne
     timeout, key = own.pop("timeout", 0), own.pop("key", None)
     after, priority = own.pop("after", None), own.pop("priority", None)
     if type(timeout) is not int or timeout < 0:
-        raise _bad("timeout", f"must be a whole number of microseconds, not {shown(timeout)}")
+        raise bad(f"parameter 'timeout': must be a whole number of microseconds, not {shown(timeout)}")
     if key is not None and (not isinstance(key, str) or not key):
-        raise _bad("key", f"must be a text, not {shown(key)}; put it in quotes")
+        raise bad(f"parameter 'key': must be a text, not {shown(key)}; put it in quotes")
     if priority not in (None, 0, OFFLINE) or isinstance(priority, bool | float):
-        raise _bad("priority", f"must be {OFFLINE!r}, or left out, not {shown(priority)}")
+        raise bad(f"parameter 'priority': must be {OFFLINE!r}, or left out, not {shown(priority)}")
     try:
         token = None if after is None else Token.parse(after if isinstance(after, str) else repr(after))
         deadline = asked(**{name: own[name] for name in NEEDS if name in own})[1] if needs else None
     except UsageError as error:
-        raise WireError(reasons.BAD_INPUT, f"parameters: {error}") from error
+        raise bad(f"parameters: {error}") from error
     read = {name: read_value(value, f"parameter {name!r:.80}", limits) for name, value in own.items()}
     return Ask(timeout / _MICRO if timeout else deadline, key, token, priority or None, read)
 
@@ -73,7 +74,3 @@ def answer_parameters(outcome: Outcome, request_id: str) -> dict[str, str | floa
         for name, value in told.items()
         if name != "text" and (value or isinstance(value, bool | float))
     }
-
-
-def _bad(name: str, text: str) -> WireError:
-    return WireError(reasons.BAD_INPUT, f"parameter {name!r}: {text}")

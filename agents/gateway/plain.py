@@ -157,16 +157,12 @@ class Plain:
             raise bad("send the learner's name, the truth, and as 'feedback' the text that came with the answer")
         outcome = self._signer.outcome_of(served.name, text, served.limits)
         truth = read_value(told["truth"], "truth", served.limits)
-        return Truth(outcome, truth, _values(told, "inputs", served) or None)
+        return Truth(outcome, truth, _values(told, "inputs", served) if told.get("inputs") else None)
 
 
 def _query(request: web.Request, served: Served, told: dict[str, Any]) -> Asked:
     _only(told, _OF_A_QUERY)
-    if not isinstance(told.get("inputs"), dict):
-        raise bad(f'inputs: must be an object of values by name, as {{"name": "Ada"}}, not {shown(told.get("inputs"))}')
-    parameters = told.get("parameters") or {}
-    if not isinstance(parameters, dict):
-        raise bad(f"parameters: must be an object of values by name, not {shown(parameters)}")
+    inputs, parameters = _values(told, "inputs", served), _object(told, "parameters") if told.get("parameters") else {}
     own = {name: told[name] for name in ("key", "after", "priority") if told.get(name) is not None}
     timeout = told.get("timeout_ms")
     if timeout is not None:
@@ -177,14 +173,19 @@ def _query(request: web.Request, served: Served, told: dict[str, Any]) -> Asked:
     if not isinstance(name, str):
         raise bad(f"id: must be a text, not {shown(name)}")
     ask = ask_of({**parameters, **own}, served.limits, needs=served.signature.needs)
-    return Asked.of(request.headers, caller_of(request), _values(told, "inputs", served), ask, name)
+    return Asked.of(request.headers, caller_of(request), inputs, ask, name)
 
 
 def _values(told: dict[str, Any], what: str, served: Served) -> dict[str, Any]:
-    values = told.get(what) or {}
+    named = _object(told, what).items()
+    return {name: read_value(value, f"{what}.{name:.40}", served.limits) for name, value in named}
+
+
+def _object(told: dict[str, Any], what: str) -> dict[str, Any]:
+    values = told.get(what)
     if not isinstance(values, dict):
-        raise bad(f"{what}: must be an object of values by name, not {shown(values)}")
-    return {name: read_value(value, f"{what}.{name:.40}", served.limits) for name, value in values.items()}
+        raise bad(f'{what}: must be an object of values by name, as {{"name": "Ada"}}, not {shown(values)}')
+    return values
 
 
 def _only(told: dict[str, Any], known: frozenset[str]) -> None:

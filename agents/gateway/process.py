@@ -111,9 +111,10 @@ async def _serve(config: GatewayConfig, ready: Callable[[int], None]) -> None:
     front = HttpFront(pipelines, gatekeeper, signer, room, everything)
     Page(View(config.run_dir, pipelines.served).gather, config.pipelines, config.settings).add(front.app)
     calls = _grpc_front(config, pipelines, gatekeeper, room)
-    registrations = [
-        Registration(config.run_dir, each, _port(config, number), turns(loop)) for number, each in enumerate(everything)
-    ]
+    (host, first), registrations = config.metrics, list[Registration]()
+    for place, each in enumerate(everything):
+        address = Address(host, first + place if first else 0)
+        registrations.append(Registration(config.run_dir, each, address, turns(loop)))
     try:
         await pipelines.open()
         slowest = max(served.slo for served in pipelines.served.values())
@@ -149,8 +150,3 @@ def _grpc_front(config: GatewayConfig, pipelines: Pipelines, gatekeeper: Gatekee
     host, port = config.grpc
     credentials = credentials_of(config.tls_cert, config.tls_key, config.tls_client_ca)
     return GrpcFront(pipelines, authorize, host=host, port=port, credentials=credentials, room=room)
-
-
-def _port(config: GatewayConfig, number: int) -> Address:
-    host, port = config.metrics
-    return Address(host, port + number if port else 0)

@@ -26,18 +26,6 @@ READ: Final = web.RequestKey("read", bool)  # its body has come, and it is being
 _JSON_OVERHEAD: Final = 4  # bytes of JSON for one of a message: a float32 of 4 bytes is some 12 characters, and more
 
 
-class NoRoomError(RefusedError):
-    """As many bytes as the gateway holds at a time are under way."""
-
-    status = TOO_MANY
-
-
-class UnsupportedMediaError(RefusedError):
-    """A body is of a kind that nobody here reads."""
-
-    status = UNREADABLE
-
-
 class Room:
     """Bytes that may be under way at a time."""
 
@@ -47,7 +35,7 @@ class Room:
 
     def take(self, count: int) -> None:
         if self.taken + count > self.most:
-            raise NoRoomError(f"{self.most >> 20} MiB of requests are under way; try again later")
+            raise RefusedError(TOO_MANY, f"{self.most >> 20} MiB of requests are under way; try again later")
         self.taken += count
 
     def give(self, count: int) -> None:
@@ -55,7 +43,7 @@ class Room:
 
     @contextmanager
     def hold(self, count: int) -> Iterator[None]:
-        """Count so many bytes as under way until the context ends. Raises NoRoomError."""
+        """Count so many bytes as under way until the context ends. Raises RefusedError where there is no room."""
         self.take(count)
         try:
             yield
@@ -67,7 +55,7 @@ class Room:
 async def body_of(request: web.Request, room: Room, largest: int) -> AsyncIterator[bytes]:
     """Give a request's body, whose bytes count as under way until the context ends.
 
-    `largest`: bytes of a message of the pipeline. Raises WireError (BAD_INPUT, TOO_LARGE), NoRoomError.
+    `largest`: bytes of a message of the pipeline. Raises WireError (BAD_INPUT, TOO_LARGE), RefusedError.
     """
     most, held, pieces = largest * _JSON_OVERHEAD, 0, []
     try:
@@ -90,6 +78,6 @@ async def body_of(request: web.Request, room: Room, largest: int) -> AsyncIterat
 
 
 def require_media(request: web.Request, *kinds: str) -> None:
-    """Raise UnsupportedMediaError unless a body says that it is one of `kinds`: a web page's form never is."""
+    """Raise RefusedError unless a body says that it is one of `kinds`: a web page's form never is."""
     if request.content_type not in kinds:
-        raise UnsupportedMediaError(f"send the header 'Content-Type: {kinds[0]}', not {request.content_type!r:.80}")
+        raise RefusedError(UNREADABLE, f"send the header 'Content-Type: {kinds[0]}', not {request.content_type!r:.80}")

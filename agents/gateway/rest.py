@@ -12,12 +12,10 @@ from aiohttp import web
 
 from spillway.agents.gateway import statuses
 from spillway.agents.gateway.asking import Asked, Pipelines, Served
-from spillway.agents.gateway.bodies import JSON_LENGTH, InferRequest, read_request, selected, write_response
+from spillway.agents.gateway.bodies import JSON_LENGTH, InferRequest, bad, read_request, selected, write_response
 from spillway.agents.gateway.parameters import answer_parameters, ask_of
 from spillway.agents.gateway.receiving import Room, body_of, require_media
 from spillway.agents.gateway.signature import SERVER
-from spillway.lineage import reasons
-from spillway.lineage.errors import WireError
 from spillway.lineage.message import PREDICTION
 
 if TYPE_CHECKING:
@@ -123,12 +121,8 @@ def refusal(answered: Answered, reason: str = "") -> web.Response:
 
 
 def identified(answered: Answered, others: dict[str, str] | None = None) -> dict[str, str]:
-    told = dict(others or {})
-    if answered.request_id:
-        told["x-request-id"] = answered.request_id
-    if answered.status in (statuses.TOO_MANY, statuses.UNAVAILABLE):
-        told["Retry-After"] = "1"
-    return told
+    own = {"x-request-id": answered.request_id} if answered.request_id else {}
+    return {**(others or {}), **own, **statuses.retry_after(answered.status)}
 
 
 def note_gone(request: web.Request, served: Served, protocol: str) -> None:
@@ -142,7 +136,7 @@ def _json_length(request: web.Request) -> int | None:
     if text is None:
         return None
     if not (text.isascii() and text.isdigit() and len(text) < 12):  # noqa: PLR2004
-        raise WireError(reasons.BAD_INPUT, f"{JSON_LENGTH}: must be the number of bytes of the JSON, not {text!r:.40}")
+        raise bad(f"{JSON_LENGTH}: must be the number of bytes of the JSON, not {text!r:.40}")
     return int(text)
 
 

@@ -26,18 +26,6 @@ _LOCAL: Final = frozenset({"localhost", "127.0.0.1", "[::1]"})
 _EVERYWHERE: Final = frozenset({"0.0.0.0", "::", ""})  # noqa: S104 - to be recognised, not to be bound
 
 
-class UnauthenticatedError(RefusedError):
-    """A request brings no token, or none that is known."""
-
-    status = UNAUTHENTICATED
-
-
-class ForeignHostError(RefusedError):
-    """A request is for another host than this one."""
-
-    status = FORBIDDEN
-
-
 @dataclass(frozen=True, slots=True)
 class Caller:
     """Who asks: the name of a token and the pipelines that it may ask; None: all."""
@@ -58,17 +46,19 @@ class Gatekeeper:
         self._hosts = None if host in _EVERYWHERE and not allowed else _LOCAL | {host, *allowed}
 
     def caller(self, authorization: str, host: str | None) -> Caller:
-        """Return who asks. Raises UnauthenticatedError or ForeignHostError; `host` is None where there is none."""
+        """Return who asks. Raises RefusedError; `host` is None where there is none."""
         if self._tokens is None:
             name = None if host is None else host.rsplit(":", 1)[0] if not host.endswith("]") else host
             if name is not None and self._hosts is not None and name.lower() not in self._hosts:
-                raise ForeignHostError(f"this is not host {name!r:.80}; name it with --allow-host, or use tokens")
+                text = f"this is not host {name!r:.80}; name it with --allow-host, or use tokens"
+                raise RefusedError(FORBIDDEN, text)
             return ANYBODY
-        if not authorization[: len(_SCHEME)].lower() == _SCHEME:
-            raise UnauthenticatedError("a token is needed: send the header 'Authorization: Bearer TOKEN'")
+        if authorization[: len(_SCHEME)].lower() != _SCHEME:
+            text = "a token is needed: send the header 'Authorization: Bearer TOKEN'"
+            raise RefusedError(UNAUTHENTICATED, text)
         caller = self._tokens.get(_hashed(authorization[len(_SCHEME) :].strip()))
         if caller is None:
-            raise UnauthenticatedError("the token is not known here")
+            raise RefusedError(UNAUTHENTICATED, "the token is not known here")
         return caller
 
 

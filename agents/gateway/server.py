@@ -17,7 +17,6 @@ from spillway.agents.gateway.connections import Connections, quiet_logger
 from spillway.agents.gateway.plain import Plain
 from spillway.agents.gateway.rest import CALLER, Rest, caller_of
 from spillway.agents.gateway.signature import SERVER
-from spillway.agents.gateway.statuses import NotFoundError
 from spillway.lineage.errors import SpillwayError, UsageError
 
 if TYPE_CHECKING:
@@ -35,8 +34,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_HEALTH: Final = frozenset({"/v2/health/live", "/v2/health/ready"})
-_OPEN: Final = _HEALTH | {"/", "/page/page.css", "/page/page.js"}  # the page asks for the token itself
+_PAGE: Final = ("/", "/page/page.css", "/page/page.js")  # which asks for the token itself
+_OPEN: Final = frozenset({"/v2/health/live", "/v2/health/ready", *_PAGE})
 _KEEP_ALIVE: Final = 75.0
 
 
@@ -96,10 +95,14 @@ class HttpFront:
     async def _guarded(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         try:
             with self._connections.answering(request):
-                self._let_in(request)
+                if request.path not in _OPEN:
+                    authorization, host = (request.headers.get(name) for name in ("Authorization", "Host"))
+                    request[CALLER] = self._gatekeeper.caller(authorization or "", host)
                 return await handler(request)
         except SpillwayError as error:
-            return self._refused(error)
+            status = statuses.status_of(error)
+            challenge = {"WWW-Authenticate": "Bearer"} if status is statuses.UNAUTHENTICATED else {}
+            return _error(status.http, str(error), {**challenge, **statuses.retry_after(status)})
         except web.HTTPException as error:
             return _error(error.status, f"{request.method} {request.path}: {error.reason}")
         except (ConnectionError, TimeoutError):
@@ -108,22 +111,9 @@ class HttpFront:
             log.exception("%s %s failed", request.method, request.path)
             return _error(500, "the gateway failed at this request; its log says why")
 
-    def _let_in(self, request: web.Request) -> None:
-        if request.path in _OPEN:
-            return
-        authorization = request.headers.get("Authorization", "")
-        request[CALLER] = self._gatekeeper.caller(authorization, request.headers.get("Host"))
-
-    def _refused(self, error: SpillwayError) -> web.Response:
-        status = statuses.status_of(error)
-        headers = {"WWW-Authenticate": "Bearer"} if status is statuses.UNAUTHENTICATED else {}
-        if status in (statuses.TOO_MANY, statuses.UNAVAILABLE):
-            headers["Retry-After"] = "1"
-        return _error(status.http, str(error), headers)
-
     async def _metrics(self, request: web.Request) -> web.Response:
         if caller_of(request).pipelines is not None:
-            raise NotFoundError("metrics are of all pipelines, and this token is not")
+            raise statuses.RefusedError(statuses.NOT_FOUND, "metrics are of all pipelines, and this token is not")
         return web.Response(body=generate_latest(self._registry), headers={"Content-Type": CONTENT_TYPE_LATEST})
 
     async def _openapi(self, request: web.Request) -> web.Response:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from spillway.lineage import reasons
 from spillway.lineage.errors import BrokerError, SpillwayError, UsageError, WireError
@@ -66,15 +66,11 @@ _BY_ERROR: Final[tuple[tuple[type[SpillwayError], Status], ...]] = (
 
 
 class RefusedError(UsageError):
-    """The gateway itself refuses a request; each kind has a status."""
+    """The gateway itself refuses a request."""
 
-    status: ClassVar[Status] = INVALID
-
-
-class NotFoundError(RefusedError):
-    """There is no such pipeline, or no such version of it, that the caller may see."""
-
-    status = NOT_FOUND
+    def __init__(self, status: Status, text: str) -> None:
+        super().__init__(text)
+        self.status = status
 
 
 def status_of(error: BaseException) -> Status:
@@ -84,6 +80,11 @@ def status_of(error: BaseException) -> Status:
     if isinstance(error, WireError):
         return status_of_reason(error.reason)
     return next((status for kind, status in _BY_ERROR if isinstance(error, kind)), INTERNAL)
+
+
+def retry_after(status: Status) -> dict[str, str]:
+    """Return the header of HTTP that says when to ask again, where that helps."""
+    return {"Retry-After": "1"} if status in (TOO_MANY, UNAVAILABLE) else {}
 
 
 def status_of_reason(reason: str) -> Status:

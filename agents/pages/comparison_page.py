@@ -17,37 +17,30 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
     from numpy.typing import NDArray
 
-    from spillway.agents.whatif.study import Row, Study, Verdict
+    from spillway.agents.whatif.study import Study, Verdict
 
 
 def compared(found: Study) -> Comparison:
     headings, *rows = table.cells(found)
+    curves = []
+    for row in found.all_rows:
+        name, fates = row.policy if row.label == "as the file says" else f"{row.policy} {row.label}", row.fates
+        if row in (found.recorded, found.predicted):
+            name = f"{row.label}: {row.policy}"
+        curves.append(Curve(name, fates.due, fates.latency, fates.predicted, fates.good, row is found.recorded))
     return Comparison(
         title=f"{found.pipeline}: what if",
         subtitle=f"{found.traffic} · dispatch {found.dispatch} · {1000 * found.hop:.1f} ms a hop",
         headings=headings,
         rows=rows,
-        curves=[_curve(found, row) for row in found.all_rows],
+        curves=curves,
         slo=float(max(row.fates.budget.max(initial=0.0) for row in found.all_rows)),
         foot=table.foot(found),
         emulated=found.emulated,
         verdict=found.verdict,
     )
-
-
-def _curve(found: Study, row: Row) -> Curve:
-    fates = row.fates
-    measured = row is found.recorded
-    return Curve(_name(found, row), fates.due, fates.latency, fates.predicted, fates.good, measured=measured)
-
-
-def _name(found: Study, row: Row) -> str:
-    if row in (found.recorded, found.predicted):
-        return f"{row.label}: {row.policy}"
-    return row.policy if row.label == "as the file says" else f"{row.policy} {row.label}"
 
 
 _COLOURS: Final = plt.get_cmap("tab10")
@@ -116,16 +109,6 @@ def latencies(axes: Axes, curves: list[Curve], slo: float) -> None:
     axes.legend(frameon=False, fontsize=8)
 
 
-def together(curves: list[Curve], slo: float) -> Figure:
-    height = 3.2 + 0.22 * len(curves)
-    figure: Figure
-    figure, (first, second, third) = plt.subplots(1, 3, figsize=(17, height), layout="constrained")
-    bars(first, curves)
-    over_time(second, curves)
-    latencies(third, curves, slo)
-    return figure
-
-
 @dataclass(frozen=True, slots=True)
 class Comparison:
     """What is shown: a table as text, and a curve for each of its rows. `slo` in seconds."""
@@ -152,9 +135,13 @@ def write(path: Path, page: Comparison) -> None:
 
 
 def plot(path: Path, page: Comparison) -> None:
+    curves, size = page.curves, (17, 3.2 + 0.22 * len(page.curves))
     with mpl.rc_context(STYLE):
-        figure = together(page.curves, page.slo)
+        figure, (first, second, third) = plt.subplots(1, 3, figsize=size, layout="constrained")
         try:
+            bars(first, curves)
+            over_time(second, curves)
+            latencies(third, curves, page.slo)
             figure.savefig(path, dpi=130)
         finally:
             plt.close(figure)

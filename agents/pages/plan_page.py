@@ -16,29 +16,23 @@ if TYPE_CHECKING:
     from spillway.topology.capacity.plan import Plan
     from spillway.topology.capacity.provisioning import Provisioning
 
-FACTORS: Final = (0.5, 0.75, 1.0, 1.5, 2.0, 3.0)  # of the plan's SLO
-
-
-def costs(plan: Plan, made: Provisioning, search: str) -> tuple[list[tuple[float, float]], list[float]]:
-    """(SLO in seconds, cost per hour) for SLOs about the plan's, and the SLOs that no plan keeps."""
-    found, without = [], []
-    for factor in FACTORS:
-        slo = factor * plan.slo
-        try:
-            found.append((slo, plan.cost if factor == 1 else made.plan(slo, search).cost))
-        except NoPlanError:
-            without.append(slo)
-    return found, without
+_FACTORS: Final = (0.5, 0.75, 1.0, 1.5, 2.0, 3.0)  # of the plan's SLO
 
 
 def write(path: Path, plan: Plan, made: Provisioning, search: str) -> None:
-    found, without = costs(plan, made, search)
+    found: dict[float, float] = {}  # cost per hour by SLO in milliseconds, of SLOs about the plan's
+    without_plan = []
+    for factor in _FACTORS:
+        slo = factor * plan.slo
+        try:
+            found[1e3 * slo] = plan.cost if factor == 1 else made.plan(slo, search).cost
+        except NoPlanError:
+            without_plan.append(show_duration(slo))
 
     def draw(axes: Axes) -> None:
-        axes.plot([1e3 * slo for slo, _ in found], [cost for _, cost in found], marker="o", color=LOAD)
+        axes.plot(list(found), list(found.values()), marker="o", color=LOAD)
         axes.axvline(1e3 * plan.slo, color=LOST, linewidth=0.9, linestyle="--", label="the plan's SLO")
         axes.set(xlabel="SLO, ms", ylabel="cost per hour", xlim=(0, None), ylim=(0, None))
         axes.legend(frameon=False, fontsize=8)
 
-    without_plan = [show_duration(slo) for slo in without]
     write_page(path, "plan.html", plan=plan, chart=svg_of(draw, (8.0, 3.2)), without=without_plan)

@@ -194,9 +194,11 @@ def _drop_rate(axes: Axes, run: RunSeries) -> None:
 
 
 def _latencies(axes: Axes, run: RunSeries) -> None:
-    good, late = run.good, run.prediction & ~run.good
-    axes.scatter(run.due[good], 1e3 * run.latency[good], s=3, color=GOOD, linewidths=0, label="good", rasterized=False)
-    axes.scatter(run.due[late], 1e3 * run.latency[late], s=3, color=LATE, linewidths=0, label="late")
+    """At most `_MOST` queries, evenly picked: a scatter plot of more is only a larger file."""
+    keep = np.linspace(0, len(run.due) - 1, min(len(run.due), _MOST)).astype(int)
+    for which, colour, label in ((run.good, GOOD, "good"), (run.prediction & ~run.good, LATE, "late")):
+        shown = keep[which[keep]]
+        axes.scatter(run.due[shown], 1e3 * run.latency[shown], s=3, color=colour, linewidths=0, label=label)
     axes.axhline(1e3 * run.slo, color=LOST, linewidth=0.9, linestyle="--", label="SLO")
     axes.set(xlabel="seconds", ylabel="latency, ms", ylim=(0, None))
     axes.legend(frameon=False, fontsize=8)
@@ -219,33 +221,6 @@ def _losses(axes: Axes, run: RunSeries, stages: list[str]) -> None:
     axes.invert_yaxis()
     axes.set(xlabel="queries dropped or failed", xlim=(0, max([*counts, 1]) * 1.15))
     axes.grid(visible=False)
-
-
-def thinned(run: RunSeries) -> RunSeries:
-    """At most `_MOST` queries, evenly picked: a scatter plot of more is only a larger file."""
-    if len(run.due) <= _MOST:
-        return run
-    keep = np.linspace(0, len(run.due) - 1, _MOST).astype(int)
-    return RunSeries(run.due[keep], run.latency[keep], run.prediction[keep], [run.stage[i] for i in keep], run.slo)
-
-
-def _charts(run: RunSeries, stages: list[str], visits: Visits, loads: Mapping[str, StageLoad] | None) -> dict[str, str]:
-    """Return the charts by name, each an <svg> element; some only where there are visits, or loads."""
-    plans: dict[str, Callable[[Axes], None]] = {
-        "rates": lambda axes: _rates(axes, run),
-        "drops": lambda axes: _drop_rate(axes, run),
-        "latencies": lambda axes: _latencies(axes, thinned(run)),
-        "distribution": lambda axes: _distribution(axes, run),
-        "losses": lambda axes: _losses(axes, run, stages),
-    }
-    if len(visits.query):
-        plans |= {
-            "timelines": lambda axes: timelines(axes, run, visits),
-            "consumed": lambda axes: consumed(axes, run, visits),
-        }
-    if loads:
-        plans["loads"] = lambda axes: draw_loads(axes, loads)
-    return {name: svg_of(plan) for name, plan in plans.items()}
 
 
 def svg_of(plan: Callable[[Axes], None], size: tuple[float, float] = (6.4, 3.2)) -> str:
@@ -285,5 +260,20 @@ def _tiles(report: Report) -> list[tuple[str, str]]:
 def write(
     path: Path, report: Report, run: RunSeries, visits: Visits, loads: Mapping[str, StageLoad] | None = None
 ) -> None:
-    charts = _charts(run, list(report.stages), visits, loads)
+    """Write the page; some of its charts only where there are visits, or loads."""
+    plans: dict[str, Callable[[Axes], None]] = {
+        "rates": lambda axes: _rates(axes, run),
+        "drops": lambda axes: _drop_rate(axes, run),
+        "latencies": lambda axes: _latencies(axes, run),
+        "distribution": lambda axes: _distribution(axes, run),
+        "losses": lambda axes: _losses(axes, run, list(report.stages)),
+    }
+    if len(visits.query):
+        plans |= {
+            "timelines": lambda axes: timelines(axes, run, visits),
+            "consumed": lambda axes: consumed(axes, run, visits),
+        }
+    if loads:
+        plans["loads"] = lambda axes: draw_loads(axes, loads)
+    charts = {name: svg_of(plan) for name, plan in plans.items()}
     write_page(path, "run_report.html", report=report, tiles=_tiles(report), charts=charts)

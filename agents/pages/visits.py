@@ -111,23 +111,16 @@ def told(
     numbers = {name: number for number, name in enumerate(predecessors)}
     rows: list[tuple[float, ...]] = []
     for query, passed in timings.items():
-        begins = _begins(passed, predecessors, float(latency[query]))
-        rows += [
-            (query, numbers[one.stage], begins[one.stage], one.queued, one.waited, one.executed if one.batch else 0.0)
-            for one in passed
-            if one.stage in begins
-        ]
+        begins, (seconds, stages) = explained(passed, predecessors)
+        unexplained = float(latency[query]) - seconds
+        hop = max(0.0, unexplained) / (stages + 1) if np.isfinite(unexplained) else 0.0
+        for one in passed:
+            if one.stage in begins:
+                begun, before = begins[one.stage]
+                times = begun + (before + 1) * hop, one.queued, one.waited, one.executed if one.batch else 0.0
+                rows.append((query, numbers[one.stage], *times))
     table = np.array(rows, float).reshape(-1, 6).T
     return _visits(tuple(predecessors), table, np.zeros(len(latency)))
-
-
-def _begins(
-    passed: Sequence[StageTiming], predecessors: Mapping[str, Sequence[str]], latency: float
-) -> dict[str, float]:
-    """When a query came to each stage that it passed, seconds since it was due."""
-    begins, (seconds, stages) = explained(passed, predecessors)
-    hop = max(0.0, latency - seconds) / (stages + 1) if np.isfinite(latency) else 0.0
-    return {name: begun + (before + 1) * hop for name, (begun, before) in begins.items()}
 
 
 def _visits(stages: tuple[str, ...], table: NDArray[np.float64], due: NDArray[np.float64]) -> Visits:

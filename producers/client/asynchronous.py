@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Coroutine
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -125,18 +126,17 @@ class AsyncClient(Base[Coroutine[Any, Any, "Outcome"]]):
     ) -> AsyncIterator[tuple[int, Outcome]]:
         """Run many queries, `window` at a time; yield each one's index and outcome. See `Client.outcomes`."""
         running: set[asyncio.Task[tuple[int, Outcome]]] = set()
+        waiting = keyed(queries, key)
 
         async def run(index: int, inputs: Mapping[str, Value], key: str | None) -> tuple[int, Outcome]:
             return index, await self.predict(inputs, deadline=deadline, key=key)
 
         try:
-            for each in keyed(queries, key):
-                running.add(asyncio.create_task(run(*each)))
-                while len(running) >= window:
-                    done, running = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
-                    for task in done:
-                        yield task.result()
-            while running:
+            while True:
+                for each in islice(waiting, max(1, window) - len(running)):
+                    running.add(asyncio.create_task(run(*each)))
+                if not running:
+                    return
                 done, running = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
                 for task in done:
                     yield task.result()

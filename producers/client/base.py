@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from spillway.producers.client.exchange import ALL, Exchange, Replies
 from spillway.producers.client.feedback import Learners
 from spillway.producers.client.needs import asked
-from spillway.producers.client.queries import CONNECT_SECONDS, GRACE, IN_FLIGHT, Prepared, QueryMaker, cluster_of
+from spillway.producers.client.queries import CONNECT_SECONDS, GRACE, IN_FLIGHT, Prepared, QueryMaker
+from spillway.producers.connection import ClientSettings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from spillway.lineage.errors import SpillwayError
     from spillway.lineage.message import Outcome, Value
-    from spillway.producers.connection import ClientSettings
     from spillway.topology.load import Pipeline
     from spillway.topology.spec import PipelineSpec
 
@@ -59,7 +59,9 @@ class Base(ABC, Generic[_Answer]):
         timeout: float = CONNECT_SECONDS,
         replies: Replies = ALL,
     ) -> None:
-        self._settings = settings = cluster_of(settings)
+        if not isinstance(settings, ClientSettings):  # an address, or None for what the environment names
+            settings = ClientSettings.load(settings)
+        self._settings = settings
         self._queries = QueryMaker(pipeline, slo=slo, grace=grace)
         name, limits = self._queries.pipeline, self._queries.limits
         self._connect = functools.partial(
@@ -103,9 +105,7 @@ class Base(ABC, Generic[_Answer]):
     def _send(self, exchange: Exchange, query: Prepared, release: Callable[[], object]) -> Promise:
         """Send a query, and return who waits for it: somebody else, where its id was sent in the meantime."""
         promise = Promise(query, release)
-        there = exchange.send(
-            query.headers, query.key, query.value, expires=query.expires, waiter=promise, hint=query.hint
-        )
+        there = exchange.send(query, promise)
         if there is not promise:
             release()
         if not isinstance(there, Promise):

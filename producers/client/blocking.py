@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from spillway.lineage.tokens import Token
     from spillway.lineage.trace import TraceContext
     from spillway.producers.client.feedback import Feedback
+    from spillway.producers.client.queries import Prepared
     from spillway.producers.offline.job import Progress
 
 
@@ -80,16 +81,8 @@ class Client(Base["Outcome"], Closing):
         Raises `OutcomeTimeoutError` (a `TimeoutError`) without an outcome in time, `BrokerError` where the query could
         not be sent, `WireError` for inputs that cannot travel.
         """
-        return self.submit(
-            inputs,
-            parameters,
-            deadline=deadline,
-            request_id=request_id,
-            key=key,
-            trace=trace,
-            headers=headers,
-            after=after,
-        ).result()
+        query = self._queries.prepare(inputs, parameters, deadline, request_id, key, trace, headers, after)
+        return self._submit(query).result()
 
     def offline_query(
         self,
@@ -136,7 +129,9 @@ class Client(Base["Outcome"], Closing):
         Blocks only while `in_flight` queries wait, at most until the query's own time is over, and then raises
         `TooManyInFlightError`. For an id that is in flight, returns the future that is there.
         """
-        query = self._queries.prepare(inputs, parameters, deadline, request_id, key, trace, headers, after)
+        return self._submit(self._queries.prepare(inputs, parameters, deadline, request_id, key, trace, headers, after))
+
+    def _submit(self, query: Prepared) -> Future[Outcome]:
         there = self._exchange.flying(query.request_id)
         if isinstance(there, Promise):
             return there.future

@@ -15,7 +15,6 @@ import os
 import threading
 import time
 import weakref
-from dataclasses import dataclass
 from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
@@ -35,8 +34,8 @@ from spillway.topology.topics import egress, ingress
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from spillway.lineage.headers import Pair
     from spillway.lineage.message import Outcome
+    from spillway.producers.client.queries import Prepared
     from spillway.producers.connection import ClientSettings
 
 log = logging.getLogger(__name__)
@@ -46,7 +45,7 @@ Replies = Literal["all", "shared"]
 ALL: Final[Replies] = "all"
 SHARED: Final[Replies] = "shared"
 _POLL_SECONDS = 0.05
-_TURN_SECONDS = 0.01  # with shared replies: a query may wait for its partition to be read
+_TURN_SECONDS = 0.01  # with shared replies, while a query may wait for its partition to be read
 _SHARED_FETCH_MS = 50  # a broker holds back one fetch at a time: one for a new partition waits for it
 _BY_KEY = -1  # the producer chooses the partition
 _BATCH = 1000
@@ -133,7 +132,14 @@ class Exchange:
         self.passed_over = 0  # outcomes that were read and that nobody here waited for
         self._broken: SpillwayError | None = None
         self._ingress = ingress(pipeline)
-        self._options = self._producer_options(linger)
+        self._options = {
+            "partitioner": "murmur2",  # as Java's clients, and spillway.lineage.keys
+            "linger.ms": linger * 1000,
+            "delivery.report.only.error": not reports,
+            "message.max.bytes": limits.max_message_bytes + _ENVELOPE_BYTES,
+            "queue.buffering.max.messages": _QUEUED_QUERIES,
+            "queue.buffering.max.kbytes": _QUEUED_KBYTES,
+        }
         self._settings = settings
         require_listening(settings.bootstrap, min(timeout, REFUSED_SECONDS))
         self._producer = self._connected(timeout)
@@ -176,38 +182,22 @@ class Exchange:
     def _connected(self, timeout: float) -> Any:
         return idempotent_producer(self._settings, self._ingress, timeout, self._options, self._break)
 
-    def _producer_options(self, linger: float) -> dict[str, Any]:
-        return {
-            "partitioner": "murmur2",  # as Java's clients, and spillway.lineage.keys
-            "linger.ms": linger * 1000,
-            "delivery.report.only.error": not self._reports,
-            "message.max.bytes": self.limits.max_message_bytes + _ENVELOPE_BYTES,
-            "queue.buffering.max.messages": _QUEUED_QUERIES,
-            "queue.buffering.max.kbytes": _QUEUED_KBYTES,
-        }
+    def send(self, query: Prepared, waiter: Waiter) -> Waiter:
+        """Send a query and register who waits for its outcome until it expires; never blocks for long.
 
-    def send(
-        self, headers: list[Pair], key: bytes, value: bytes, *, expires: float, waiter: Waiter, hint: str = ""
-    ) -> Waiter:
-        """Send a query and register who waits for its outcome until `expires` (monotonic); never blocks for long.
-
-        `hint` is added to what is said where no outcome comes.
-
-        The first header must be the request id. Where that id is in flight already nothing is sent, and the waiter
-        who is there is returned instead of `waiter`. What goes wrong is said to the waiter, here or later.
+        Where its request id is in flight already nothing is sent, and the waiter who is there is returned instead of
+        `waiter`. What goes wrong is said to the waiter, here or later.
         """
-        request_id = headers[0][1]
         with self._lock:
             if self._broken is not None:
                 raise self._broken
-            there = self._waiting.get(request_id)
+            there = self._waiting.get(query.request_id)
             if there is not None:
                 return there[0]
             number, shared = next(self._numbers), self._shared
-            partition = _BY_KEY if shared is None else shared.partition(key)
-            query = _Query(request_id, headers, key, value, partition)
-            self._waiting[request_id] = waiter, number, partition
-            heapq.heappush(self._expiries, (expires, number, request_id, hint))
+            partition = _BY_KEY if shared is None else shared.partition(query.key)
+            self._waiting[query.request_id] = waiter, number, partition
+            heapq.heappush(self._expiries, (query.expires, number, query.request_id, query.hint))
             ready = shared is None or shared.admit(query, partition)
         if ready:
             self.produce(query)
@@ -217,11 +207,12 @@ class Exchange:
         """Where a query that has no key is to go, and the number of partitions; None where that does not matter."""
         return self._shared.landing() if self._shared is not None else None
 
-    def produce(self, query: _Query) -> None:
+    def produce(self, query: Prepared) -> None:
         """Hand a query over to the producer, unless nobody waits for it any more."""
-        if query.request_id not in self._waiting:
+        there = self._waiting.get(query.request_id)
+        if there is None:
             return
-        what = query.value, query.key, query.partition
+        what = query.value, query.key, there[2]
         told = partial(self._delivered, query)
         try:
             self._producer.produce(self._ingress, *what, headers=query.headers, on_delivery=told)
@@ -244,7 +235,7 @@ class Exchange:
         """Serve what the broker said of queries, waiting so long for the first word; for a thread that waits for it."""
         self._producer.poll(seconds)
 
-    def _delivered(self, query: _Query, error: KafkaError | None, _message: Any) -> None:
+    def _delivered(self, query: Prepared, error: KafkaError | None, _message: Any) -> None:
         waiter: Any = self.flying(query.request_id)
         if error is None and waiter is not None:
             waiter.stored()
@@ -320,7 +311,7 @@ class Exchange:
         old.flush(_ANSWER_SECONDS)
 
     def _poll_seconds(self) -> float:
-        longest = _POLL_SECONDS if self._shared is None else _TURN_SECONDS
+        longest = _TURN_SECONDS if self._shared is not None and self._shared.may_hold else _POLL_SECONDS
         if not self._expiries:
             return longest
         return min(longest, max(0.0, self._expiries[0][0] - time.monotonic()))
@@ -331,7 +322,7 @@ class Exchange:
             # librdkafka goes on by itself after every consumer error; a query that it costs runs into its timeout.
             log.log(logging.DEBUG if error.retriable() else logging.WARNING, "reading outcomes: %s", error.str())
             return
-        request_id = _request_id(message)
+        request_id = dict(header_pairs(message) or ()).get(REQUEST_ID)
         if request_id is None or (waiter := self.flying(request_id)) is None:
             self.passed_over += 1
             return
@@ -387,22 +378,3 @@ class Exchange:
         if self._shared is not None:
             self._shared.close()
         self._reader.close()
-
-
-@dataclass(slots=True)
-class _Query:
-    """A query that was handed to a producer; kept until it is delivered."""
-
-    request_id: bytes
-    headers: list[Pair]
-    key: bytes
-    value: bytes
-    partition: int
-
-
-def _request_id(message: Any) -> bytes | None:
-    found = None
-    for key, value in header_pairs(message) or ():
-        if key == REQUEST_ID:
-            found = value
-    return found

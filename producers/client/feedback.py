@@ -168,13 +168,7 @@ class Learners:
     """A client's ways to the learners of its pipeline, each connected when it is first used. For any threads."""
 
     def __init__(
-        self,
-        pipeline: str | PipelineSpec,
-        settings: ClientSettings,
-        *,
-        grace: float,
-        timeout: float,
-        replies: Replies,
+        self, pipeline: str | PipelineSpec, settings: ClientSettings, *, grace: float, timeout: float, replies: Replies
     ) -> None:
         self._pipeline = pipeline
         self._settings = settings
@@ -191,7 +185,7 @@ class Learners:
         queries, exchange = self._way(learner)
         query = queries.prepare(inputs, None, None, chosen, key, None, None)
         mine = Feedback(learner, query.request_id.decode())
-        feedback = exchange.send(query.headers, query.key, query.value, expires=query.expires, waiter=mine)
+        feedback = exchange.send(query, mine)
         if not isinstance(feedback, Feedback):
             raise TypeError(f"{feedback!r} waits for {query.request_id!r}, but is not feedback")
         until = time.monotonic() + _STORED
@@ -242,7 +236,7 @@ class Learners:
             return
         waiter = _Message(first.feedback.learner, truths, self._room, exchange.decode)
         try:
-            exchange.send(query.headers, query.key, query.value, expires=query.expires, waiter=waiter)
+            exchange.send(query, waiter)
         except SpillwayError as error:
             waiter.failed(error)
 

@@ -8,17 +8,18 @@ goes out once its partition is read from an end that was asked before, so its ou
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import TYPE_CHECKING, Final, Generic, TypeVar
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-_Query = TypeVar("_Query")
+    from spillway.producers.client.queries import Prepared
+
 IDLE_SECONDS: Final = 5.0
 """A partition that nobody needs is read for so long: the next query with its key then need not wait for its end."""
 
 
-class Partitions(Generic[_Query]):
+class Partitions:
     """The partitions of one client, by number."""
 
     def __init__(self, count: int) -> None:
@@ -26,7 +27,7 @@ class Partitions(Generic[_Query]):
         self._share: frozenset[int] = frozenset()
         self._read: set[int] = set()
         self._awaited = [0] * count
-        self._held: dict[int, list[_Query]] = defaultdict(list)
+        self._held: dict[int, list[Prepared]] = defaultdict(list)
         self._idle: dict[int, float] = {}  # since when nobody needs a partition that is read
 
     @property
@@ -34,11 +35,16 @@ class Partitions(Generic[_Query]):
         """Where a query goes that may go anywhere: into the share; without one, where something is read anyhow."""
         return self._share & self._read or self._share or frozenset(self._read) or range(self.count)
 
+    @property
+    def whole(self) -> bool:
+        """Whether all partitions are read, so that no query has to wait for one."""
+        return len(self._read) == self.count
+
     def assign(self, share: Collection[int]) -> None:
         """Replace the share. What is read already goes on as it was."""
         self._share = frozenset(share)
 
-    def admit(self, query: _Query, partition: int) -> bool:
+    def admit(self, query: Prepared, partition: int) -> bool:
         """Await an outcome; return whether the query may be sent at once. If not, it is held until `release`."""
         self._awaited[partition] += 1
         if partition in self._read:
@@ -54,7 +60,7 @@ class Partitions(Generic[_Query]):
         """The partitions to be read that are not yet, those where a query is held first."""
         return [*self._held, *sorted(self._share - self._read - self._held.keys())]
 
-    def release(self, partition: int) -> list[_Query]:
+    def release(self, partition: int) -> list[Prepared]:
         """Return the queries held for a partition that is read now; once none are, others may go out at once.
 
         So call it until it returns none: queries of one key keep their order.

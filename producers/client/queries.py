@@ -17,7 +17,6 @@ from spillway.lineage.message import Query
 from spillway.lineage.reasons import NOT_ENCODABLE
 from spillway.lineage.trace import new_trace
 from spillway.lineage.values.codec import encode_query
-from spillway.producers.connection import ClientSettings
 from spillway.topology.spec import PipelineSpec
 
 if TYPE_CHECKING:
@@ -170,11 +169,6 @@ def _utf8(what: str, text: str) -> bytes:
         return text.encode()
     except UnicodeEncodeError as error:  # half of a surrogate pair, which JSON can hold and UTF-8 cannot
         raise WireError(NOT_ENCODABLE, f"{what} is no text that UTF-8 can hold: {text!a:.80}") from error
-
-
-def cluster_of(settings: ClientSettings | str | None) -> ClientSettings:
-    """A client's cluster: settings, an address, or None for what the environment names. Raises `UsageError`."""
-    return settings if isinstance(settings, ClientSettings) else ClientSettings.load(settings)
 
 
 def _seconds(name: str, value: float) -> float:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from confluent_kafka import KafkaError
 
+    from spillway.producers.client.queries import Prepared
     from spillway.producers.cluster import Reader
     from spillway.producers.connection import ClientSettings
 
@@ -33,6 +34,7 @@ _SESSION_MS: Final = 8_000
 _HEARTBEAT_MS: Final = 2_000
 _OUT_SECONDS: Final = 20.0  # of the group, after which another client joins it (docs/kafka-notes.md)
 _END_SECONDS: Final = 0.2  # a turn to ask for ends: neither expiries nor outcomes are looked at meanwhile
+_GROUP_SECONDS: Final = 0.1  # between two looks at what the group says
 
 
 class GroupMember:
@@ -111,8 +113,9 @@ class SharedReplies:
             )
         self._reader = reader
         self._lock = threading.Lock()
-        self._partitions: Partitions[Any] = Partitions(count)
+        self._partitions = Partitions(count)
         self._refused: dict[int, float] = {}  # when a partition's end was asked in vain
+        self._poll_at = 0.0
         self._member = GroupMember(settings, replies(pipeline), self._topic, self._assigned)
 
     def landing(self) -> tuple[Collection[int], int]:
@@ -120,10 +123,15 @@ class SharedReplies:
         with self._lock:
             return self._partitions.preferred, self._partitions.count
 
+    @property
+    def may_hold(self) -> bool:
+        """Whether a query may have to wait until a turn has its partition read; for the reply thread."""
+        return not self._partitions.whole
+
     def partition(self, key: bytes) -> int:
         return partition_for(key, self._partitions.count)
 
-    def admit(self, query: Any, partition: int) -> bool:
+    def admit(self, query: Prepared, partition: int) -> bool:
         """Await an outcome there; return whether to send the query now, else a later turn says so."""
         with self._lock:
             return self._partitions.admit(query, partition)
@@ -132,9 +140,11 @@ class SharedReplies:
         with self._lock:
             self._partitions.done(partition)
 
-    def turn(self, now: float, send: Callable[[Any], None]) -> None:
+    def turn(self, now: float, send: Callable[[Prepared], None]) -> None:
         """Start and stop reading partitions, and send the queries that waited for that."""
-        self._member.poll(now)
+        if now >= self._poll_at:
+            self._poll_at = now + _GROUP_SECONDS
+            self._member.poll(now)
         with self._lock:
             wanted = self._partitions.to_start()
         self._start(sorted(wanted, key=lambda each: self._refused.get(each, 0.0)), now, send)
@@ -146,7 +156,7 @@ class SharedReplies:
     def close(self) -> None:
         self._member.close()
 
-    def _start(self, wanted: Sequence[int], now: float, send: Callable[[Any], None]) -> None:
+    def _start(self, wanted: Sequence[int], now: float, send: Callable[[Prepared], None]) -> None:
         for partition in wanted:
             bounds = self._reader.bounds(TopicPartition(self._topic, partition), _END_SECONDS)
             if bounds is None:
@@ -157,7 +167,7 @@ class SharedReplies:
             if time.monotonic() - now >= _END_SECONDS:
                 return
 
-    def _release(self, partition: int, send: Callable[[Any], None]) -> None:
+    def _release(self, partition: int, send: Callable[[Prepared], None]) -> None:
         held = True
         while held:
             with self._lock:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import sys
 import time
 from collections import deque
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -23,11 +22,12 @@ from spillway.lineage.limits import DEFAULT_LIMITS, Limits
 from spillway.lineage.message import Query
 from spillway.lineage.trace import new_trace
 from spillway.lineage.values.codec import Decoder, encode_query
+from spillway.producers.client.queries import Prepared
 from spillway.producers.load import schedule
 from spillway.producers.load.tally import LoadResult, Tally
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Mapping
 
     from numpy.typing import NDArray
 
@@ -186,9 +186,13 @@ def run_load(exchange: Exchange, load: Load, pace: Pace) -> LoadResult:
     """
     tally = Tally(load.due, pace.observe)
     run = _Run(exchange, load, pace, tally)
-    with _short_turns():
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(_SWITCH_SECONDS)  # a query that is due must not wait for a batch of replies
+    try:
         run.send_all()
         run.await_all()
+    finally:
+        sys.setswitchinterval(before)
     return tally.result()
 
 
@@ -253,21 +257,12 @@ class _Run:
         expires = due + budget + self._pace.grace
         self._latest_expiry = max(self._latest_expiry, expires)
         key = pairs[0][1] if shot.key is None else shot.key
-        self._tally.sent(index, time.monotonic())
-        self._exchange.send(pairs, key, shot.value, expires=expires, waiter=self._tally.waiter(index))
+        now = time.monotonic()
+        self._tally.sent(index, now)
+        query = Prepared(pairs[0][1], pairs, key, shot.value, now, due, expires)
+        self._exchange.send(query, self._tally.waiter(index))
 
     def _tell(self, now: float, sent: int) -> None:
         if now - self._told >= 2 * _NAP:
             self._told = now
             self._pace.progress(sent, self._tally.ended)
-
-
-@contextmanager
-def _short_turns() -> Iterator[None]:
-    """Let the interpreter switch threads more often: a query that is due must not wait for a batch of replies."""
-    before = sys.getswitchinterval()
-    sys.setswitchinterval(_SWITCH_SECONDS)
-    try:
-        yield
-    finally:
-        sys.setswitchinterval(before)

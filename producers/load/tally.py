@@ -112,7 +112,11 @@ class Tally:
         self._finished[index] = at
         if outcome.kind != message.PREDICTION:
             self._reasons[outcome.kind, outcome.stage, outcome.reason] += 1
-            self._lost(outcome)
+            lost = self._stages[outcome.stage]
+            if outcome.kind == message.DROPPED:
+                lost.dropped += 1
+            else:
+                lost.failed += 1
         spent = 0.0
         for timing in outcome.timings:
             share = timing.executed / max(1, timing.batch)
@@ -145,13 +149,6 @@ class Tally:
             errors=dict(self._errors),
             stages=self._stages,
         )
-
-    def _lost(self, outcome: Outcome) -> None:
-        sums = self._stages[outcome.stage]
-        if outcome.kind == message.DROPPED:
-            sums.dropped += 1
-        else:
-            sums.failed += 1
 
     def _end(self) -> None:
         self.ended += 1

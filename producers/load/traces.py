@@ -44,7 +44,7 @@ def arrivals(
     `UsageError` naming file and line.
     """
     rng = np.random.default_rng(seed)
-    if isinstance(source, str) and is_process(source):
+    if isinstance(source, str) and source.startswith(tuple(f"{process}:" for process in _PROCESSES)):
         return _process(source, rng, scale, speed, duration)
     trace = read_trace(Path(source))
     if isinstance(trace, Counts):
@@ -57,10 +57,6 @@ def arrivals(
     return due
 
 
-def is_process(source: str) -> bool:
-    return source.partition(":")[0] in _PROCESSES and ":" in source
-
-
 def read_trace(file: Path) -> Counts | NDArray[np.float64]:
     """What the file holds: counts, or when each request came, sorted. Raises `UsageError` naming file and line."""
     try:
@@ -70,7 +66,10 @@ def read_trace(file: Path) -> Counts | NDArray[np.float64]:
             if header[:2] == ["second", "requests"]:
                 return _counts(file, rows)
             if header[:1] == ["t"]:
-                return _times(file, rows)
+                times = [_number(file, line, "t", row[0], float) for line, row in enumerate(rows, start=2) if row]
+                if not times:
+                    raise UsageError(f"{file}: no arrivals")
+                return np.sort(np.array(times))
     except FileNotFoundError as error:
         raise UsageError(f"there is no trace or recording {file}") from error
     except (OSError, EOFError, UnicodeDecodeError, csv.Error) as error:
@@ -107,13 +106,6 @@ def _counts(file: Path, rows: Iterator[list[str]]) -> Counts:
     if not sum(requests):
         raise UsageError(f"{file}: no requests")
     return Counts(np.array(seconds), np.array(requests, dtype=np.int64))
-
-
-def _times(file: Path, rows: Iterator[list[str]]) -> NDArray[np.float64]:
-    times = [_number(file, line, "t", row[0], float) for line, row in enumerate(rows, start=2) if row]
-    if not times:
-        raise UsageError(f"{file}: no arrivals")
-    return np.sort(np.array(times))
 
 
 def _number(file: Path, line: int, column: str, text: str, kind: Callable[[str], Any]) -> Any:

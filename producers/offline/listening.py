@@ -72,10 +72,8 @@ class Released(_Listening):
         for record in self._reading.to_the_end():
             request_id = identify(record.headers)
             if request_id.startswith(self._prefix):
-                yield request_id, self._outcome(record.value or b"")
-
-    def _outcome(self, value: bytes) -> Outcome:
-        try:
-            return decoded(self._decoder.released, value, self._schemas.relearn)
-        except WireError as unreadable:
-            return Outcome(FAILED, {}, unreadable.reason, f"its outcome cannot be read: {unreadable}")
+                try:
+                    outcome = decoded(self._decoder.released, record.value or b"", self._schemas.relearn)
+                except WireError as unreadable:
+                    outcome = Outcome(FAILED, {}, unreadable.reason, f"its outcome cannot be read: {unreadable}")
+                yield request_id, outcome

@@ -75,10 +75,7 @@ def _utilised(words: list[PlanWord]) -> float:
 
 def _slower(words: list[PlanWord]) -> float:
     """The mean over batches; 0 where there are too few, or no profile."""
-    told = [(_batches(word), word.slower) for word in words if word.slower > 0]
-    batches = sum(count for count, _ in told)
-    return sum(count * slower for count, slower in told) / batches if batches >= _LEAST else 0.0
-
-
-def _batches(word: PlanWord) -> float:
-    return word.completion_rate * word.span / word.recent_batch if word.recent_batch > 0 else 0.0
+    told = [word for word in words if word.slower > 0 and word.recent_batch > 0]
+    counts = [word.completion_rate * word.span / word.recent_batch for word in told]
+    slower = sum(count * word.slower for count, word in zip(counts, told, strict=True))
+    return slower / sum(counts) if sum(counts) >= _LEAST else 0.0

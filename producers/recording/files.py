@@ -74,7 +74,13 @@ class RecordingWriter(Closing):
         self._writer: Writer | None = None
         self._flushed = time.monotonic()
         self.counts: dict[str, int] = {}  # messages written, by topic
-        _make_directory(directory)
+        try:
+            directory.mkdir(parents=True, exist_ok=True)
+            used = any(directory.iterdir())
+        except OSError as error:
+            raise UsageError(f"cannot record into {directory}: {error.strerror}") from error
+        if used:
+            raise UsageError(f"cannot record into {directory}: it is not empty; name a new directory")
         self._open_next()
 
     def write(self, message: Recorded) -> None:
@@ -181,11 +187,8 @@ class Recording:
 
     def queries(self) -> list[Recorded]:
         """What arrived at the ingress, in order of arrival."""
-        return sorted((m for m in self.messages() if m.topic == self.about.ingress), key=_arrival)
-
-    def outcomes(self) -> list[Recorded]:
-        """What left by the egress, in order of leaving. Queries before the start may have theirs in here."""
-        return sorted((m for m in self.messages() if m.topic == self.about.egress), key=_arrival)
+        found = (message for message in self.messages() if message.topic == self.about.ingress)
+        return sorted(found, key=lambda each: (each.timestamp, each.partition, each.offset))
 
 
 def is_recording(path: Path) -> bool:
@@ -217,20 +220,6 @@ def read_recording(directory: Path) -> Recording:
 def _recorded(record: dict[str, Any]) -> Recorded:
     headers = tuple((header["key"], header["value"]) for header in record["headers"])
     return Recorded(**record | {"timestamp": record["timestamp"] / 1000, "headers": headers})
-
-
-def _arrival(message: Recorded) -> tuple[float, int, int]:
-    return message.timestamp, message.partition, message.offset
-
-
-def _make_directory(directory: Path) -> None:
-    try:
-        directory.mkdir(parents=True, exist_ok=True)
-        used = any(directory.iterdir())
-    except OSError as error:
-        raise UsageError(f"cannot record into {directory}: {error.strerror}") from error
-    if used:
-        raise UsageError(f"cannot record into {directory}: it is not empty; name a new directory")
 
 
 def _metadata(about: About, part: int) -> dict[str, str]:

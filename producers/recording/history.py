@@ -162,7 +162,12 @@ class _Reader:
             made.lost_at[index] = outcome.stage
             made.stages.setdefault(outcome.stage, StageRecord())
         for timing in outcome.timings:
-            made.spent[index] += _add_timing(made.stages.setdefault(timing.stage, StageRecord()), timing)
+            stage = made.stages.setdefault(timing.stage, StageRecord())
+            if timing.batch > 0:  # else it was dropped there
+                made.spent[index] += timing.executed / timing.batch
+                stage.queries += 1
+                stage.batches += 1 / timing.batch
+                stage.executed.setdefault(timing.batch, []).append(timing.executed)
         for chooser, chosen in path.items():
             made.choices.setdefault(chooser, Counter())["+".join(chosen)] += 1
 
@@ -184,14 +189,3 @@ def explained(
             timing = known[stage]
             ends[stage] = (seconds + timing.queued + timing.waited + timing.executed, stages + 1)
     return begins, max(ends.values(), default=(0.0, 0))
-
-
-def _add_timing(stage: StageRecord, timing: StageTiming) -> float:
-    """Account for a query's visit to a stage; return its share of the execution. A visit that was dropped has none."""
-    if timing.batch < 1:
-        return 0.0
-    share = timing.executed / timing.batch
-    stage.queries += 1
-    stage.batches += 1 / timing.batch
-    stage.executed.setdefault(timing.batch, []).append(timing.executed)
-    return share

@@ -56,29 +56,16 @@ class Tap:
             for message in self._reader.read(_POLL_SECONDS, _READ_AT_ONCE):
                 if message.error() is not None:
                     self._judge(message)
-                    continue
-                recorded = self._recorded(message)
-                if recorded is not None:
-                    writer.write(recorded)
+                elif (headers := header_pairs(message)) is None:
+                    self.unreadable += 1
+                else:
+                    place = message.topic(), message.partition(), message.offset()
+                    at = message.timestamp()[1] / 1000
+                    writer.write(Recorded(*place, at, message.key(), tuple(headers), message.value()))
             writer.tick(time.monotonic())
 
     def close(self) -> None:
         self._reader.close()
-
-    def _recorded(self, message: Any) -> Recorded | None:
-        headers = header_pairs(message)
-        if headers is None:
-            self.unreadable += 1
-            return None
-        return Recorded(
-            topic=message.topic(),
-            partition=message.partition(),
-            offset=message.offset(),
-            timestamp=message.timestamp()[1] / 1000,
-            key=message.key(),
-            headers=tuple(headers),
-            value=message.value(),
-        )
 
     def _judge(self, message: Any) -> None:
         error = message.error()

@@ -177,7 +177,7 @@ def test_replay_reports_on_a_running_pipeline(served, tmp_path):
         "--output", report, "--samples", samples, "--json",
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    found = Report.load(report)
+    found = Report.model_validate_json(report.read_text())
     assert json.loads(done.stdout) == json.loads(report.read_text())
     assert found.requests == found.outcomes.prediction
     assert (found.outcomes.missing, found.outcomes.duplicate) == (0, 0)

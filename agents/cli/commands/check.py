@@ -23,7 +23,7 @@ from spillway.topology.quantities import show_duration
 from spillway.topology.topics import topic_plan
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
     from spillway.agents.models.trial import Trial
@@ -192,15 +192,10 @@ def _imports(pipeline: Pipeline) -> Iterator[Finding]:
 
     for number, stage in enumerate(pipeline.spec.stages):
         join = stage.join.function if stage.join is not None else None
-        named: dict[tuple[str, ...], str | None]
-        named = {("model",): stage.model, ("join", "function"): join}
-        named |= {("split",): stage.split, ("choose",): stage.choose}
-        named |= {("coding", "finish"): stage.coding.finish if stage.coding is not None else None}
-        for member, each in (stage.ensemble.members if stage.ensemble is not None else {}).items():
-            named["ensemble", "members", member, "model"] = each.model
-        for variant, one in (stage.variants.of if stage.variants is not None else {}).items():
-            named["variants", "of", variant, "model"] = one.model
-        named["copies", "model"] = stage.copies.model if stage.copies is not None else None
+        finish = stage.coding.finish if stage.coding is not None else None
+        named: dict[tuple[str, ...], str | None] = {(*section, "model"): model for section, model, _ in _models(stage)}
+        named |= {("join", "function"): join, ("split",): stage.split, ("choose",): stage.choose}
+        named["coding", "finish"] = finish
         for steps, name in named.items():
             if name is None:
                 continue
@@ -211,6 +206,17 @@ def _imports(pipeline: Pipeline) -> Iterator[Finding]:
                     load_function(stage.name, "finish" if steps[0] == "coding" else steps[0], name)
             except ModelError as error:
                 yield pipeline.finding(("stages", number, *steps), str(error))
+
+
+def _models(stage: StageSpec) -> Iterator[tuple[tuple[str, ...], str | None, Mapping[str, Any] | None]]:
+    """Yield the models of a stage, with the section in which each is written and its arguments."""
+    yield (), stage.model, stage.arguments
+    for member, each in (stage.ensemble.members if stage.ensemble is not None else {}).items():
+        yield ("ensemble", "members", member), each.model, each.arguments
+    for variant, one in (stage.variants.of if stage.variants is not None else {}).items():
+        yield ("variants", "of", variant), one.model, one.arguments
+    if stage.copies is not None:
+        yield ("copies",), stage.copies.model, stage.copies.arguments
 
 
 def _trials(pipeline: Pipeline) -> Iterator[Finding]:
@@ -225,18 +231,12 @@ def _trials(pipeline: Pipeline) -> Iterator[Finding]:
 
 
 def _trials_of(stage: StageSpec, trial: type[Trial]) -> Iterator[Trial]:
-    """The models of a stage, each with where it is written."""
-    if stage.model is not None:
-        kind = None if stage.state is None else stage.state.kind
-        yield trial(stage.name, stage.model, stage.arguments, kind, stage.publish)
-    for member, each in (stage.ensemble.members if stage.ensemble is not None else {}).items():
-        yield trial(stage.name, each.model, each.arguments, None, section=("ensemble", "members", member))
-    for variant, one in (stage.variants.of if stage.variants is not None else {}).items():
-        yield trial(stage.name, one.model, one.arguments, None, section=("variants", "of", variant))
-    copies = stage.copies
-    if copies is not None and (copies.model is not None or copies.arguments is not None):
-        model, arguments = copies.model or stage.model or "", copies.arguments or {}
-        yield trial(stage.name, model, arguments, None, section=("copies",))
+    state = None if stage.state is None else stage.state.kind
+    for section, named, arguments in _models(stage):
+        other = section == ("copies",) and arguments is not None  # the stage's own model, otherwise made
+        if (model := named or (stage.model if other else None)) is not None:
+            declared = (None, False) if section else (state, stage.publish)
+            yield trial(stage.name, model, arguments or {}, *declared, section)
 
 
 def _problems(error: SpecError) -> list[dict[str, Any]]:

@@ -11,7 +11,7 @@ import click
 
 from spillway.agents.cli.cluster import Source, from_source
 from spillway.agents.cli.columns import columns
-from spillway.agents.cli.options import SuggestingGroup, json_option, pipeline_argument, positive
+from spillway.agents.cli.options import LazyGroup, json_option, positive
 from spillway.agents.live.operator.letters import Letter, Letters
 from spillway.agents.live.operator.letters import retried as retried_of
 from spillway.agents.supervise.serving import require_served
@@ -24,7 +24,7 @@ _NEWEST = 50
 _TEXT = 200
 
 
-@click.group(cls=SuggestingGroup)
+@click.group(cls=LazyGroup)
 def dead() -> None:
     """List, show and retry the queries that a pipeline could not serve.
 
@@ -42,7 +42,6 @@ _RETRIED = click.option("--retried", is_flag=True, help="Also show letters that 
 
 
 @dead.command("list")
-@pipeline_argument
 @from_source
 @json_option
 @_REASON
@@ -68,7 +67,6 @@ def list_letters(
 
 
 @dead.command()
-@pipeline_argument
 @from_source
 @json_option
 @click.argument("place", metavar="PARTITION/OFFSET")
@@ -91,7 +89,6 @@ def show(source: Source, place: str, *, as_json: bool) -> None:
 
 
 @dead.command()
-@pipeline_argument
 @from_source
 @json_option
 @click.argument("places", metavar="[PARTITION/OFFSET]...", nargs=-1)

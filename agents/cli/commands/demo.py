@@ -28,7 +28,8 @@ def clone(start: Path) -> Path:
 
 def demos(root: Path) -> dict[str, str]:
     """The name of each demonstration, and the first line of its docstring."""
-    return {name: _summary(file) for name, file in _files(root).items()}
+    texts = {name: ast.parse(file.read_text(encoding="utf-8")) for name, file in _files(root).items()}
+    return {name: (ast.get_docstring(text) or "").partition("\n")[0] for name, text in texts.items()}
 
 
 def module(root: Path, name: str) -> str:
@@ -44,11 +45,6 @@ def _files(root: Path) -> dict[str, Path]:
     found = sorted((root / "examples").glob("*/demo*.py"))
     files = [file for file in found if file.stem == "demo" or file.stem.startswith("demo_")]
     return {file.parent.name + file.stem.removeprefix("demo").replace("_", "-"): file for file in files}
-
-
-def _summary(file: Path) -> str:
-    text = ast.get_docstring(ast.parse(file.read_text(encoding="utf-8"))) or ""
-    return text.partition("\n")[0]
 
 
 @click.command()

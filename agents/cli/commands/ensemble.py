@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import TYPE_CHECKING
 
 import click
 
 from spillway.agents.cli.cluster import Source, from_source
 from spillway.agents.cli.members import change
-from spillway.agents.cli.options import pipeline_argument, timeout_option, why_option
+from spillway.agents.cli.options import timeout_option, why_option
 from spillway.agents.cli.policies import ensemble_findings
 from spillway.agents.learning.chosen import selection_of
 from spillway.agents.live.sizes import Sizes
@@ -29,12 +28,11 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@pipeline_argument
+@from_source
 @click.argument("stage")
 @click.option("--weights", "shown", is_flag=True, help="Only print the learned weights of the members, by context.")
 @why_option
 @timeout_option("60s")
-@from_source
 def ensemble(source: Source, stage: str, why: str, timeout: float, *, shown: bool) -> int:
     """Apply an edited ensemble of a pipeline file to a stage while the pipeline is served.
 
@@ -63,7 +61,14 @@ def ensemble(source: Source, stage: str, why: str, timeout: float, *, shown: boo
     findings = list(ensemble_findings(source.pipeline))
     if findings:
         raise InvalidPipelineError(str(source.pipeline.path), findings)
-    return change(source, spec, timeout, partial(_follow, spec.ensemble, stage, why))
+    section = spec.ensemble
+
+    def followed(old: Served, who: str, now: float, epoch: int) -> Served | None:
+        if refused := list(refusals(old.section, section)):
+            raise UsageError(f"stage {stage!r} cannot make this change while it serves: " + "; ".join(refused))
+        return None if section == old.section else follow(old, section, who, why, now, epoch)
+
+    return change(source, spec, timeout, followed)
 
 
 def _show_weights(source: Source, stage: StageSpec, section: EnsembleSpec) -> int:
@@ -89,14 +94,3 @@ def _show_weights(source: Source, stage: StageSpec, section: EnsembleSpec) -> in
     if not rows:
         click.echo("nothing was learned yet")
     return 0
-
-
-def _follow(
-    section: EnsembleSpec, stage: str, why: str, old: Served, who: str, now: float, epoch: int
-) -> Served | None:
-    refused = list(refusals(old.section, section))
-    if refused:
-        raise UsageError(f"stage {stage!r} cannot make this change while it serves: " + "; ".join(refused))
-    if section == old.section:
-        return None
-    return follow(old, section, who, why, now, epoch)

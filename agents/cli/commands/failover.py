@@ -8,16 +8,15 @@ from dataclasses import asdict
 import click
 
 from spillway.agents.cli.cluster import Source, from_source
-from spillway.agents.cli.options import json_option, pipeline_argument, timeout_option, why_option
+from spillway.agents.cli.options import json_option, timeout_option, why_option
 
 
 @click.command()
-@pipeline_argument
+@from_source
 @click.argument("stage")
 @click.option("--shard", type=click.IntRange(0), default=0, show_default=True, help="Which shard of the stage.")
 @why_option
 @timeout_option("60s")
-@from_source
 @json_option
 def failover(source: Source, stage: str, shard: int, why: str, timeout: float, *, as_json: bool) -> None:
     """Make a backup of a stateful STAGE take over from its primary, and print how long that took.

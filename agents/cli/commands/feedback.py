@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Final, TextIO
 import click
 
 from spillway.agents.cli.cluster import Source, from_source
-from spillway.agents.cli.options import pipeline_argument
 from spillway.lineage.errors import SpillwayError, UsageError, WireError
 from spillway.lineage.limits import DEFAULT_LIMITS
 from spillway.lineage.values.json_text import read_inputs, read_outcome, read_value
@@ -27,10 +26,9 @@ _OF_A_LINE: Final = frozenset({"key", "outcome", "truth", "id"})
 
 
 @click.command()
-@pipeline_argument
+@from_source
 @click.argument("learner")
 @click.argument("truth", required=False)
-@from_source
 @click.option("--key", metavar="TEXT", help="The learner's key that the true answer is about.")
 @click.option("--outcome", "file", type=click.File(encoding="utf-8"), help="An outcome that 'predict' has printed.")
 @click.option("--lines", type=click.File(encoding="utf-8"), help="Many truths in place of TRUTH, a JSON object a line.")

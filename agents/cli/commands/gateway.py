@@ -67,10 +67,7 @@ def gateway(pipelines: tuple[Path, ...], parent: int | None, **options: Any) -> 
     config = GatewayConfig(
         pipelines=loaded,
         settings=find_cluster(
-            options["bootstrap"],
-            options["client_config"],
-            run_dir=options["run_dir"],
-            pipeline=loaded[0].spec.name,
+            options["bootstrap"], options["client_config"], run_dir=options["run_dir"], pipeline=loaded[0].spec.name
         ),
         run_dir=options["run_dir"],
         metrics=Address(options["metrics_host"], options["metrics_port"] or 0),

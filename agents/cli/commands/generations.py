@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from spillway.agents.cli.cluster import Source, from_source
-from spillway.agents.cli.options import json_option, pipeline_argument, timeout_option, why_option
+from spillway.agents.cli.options import json_option, timeout_option, why_option
 from spillway.agents.cli.state_telling import Grid
 from spillway.agents.live.sizes import writer
 from spillway.agents.supervise.managing import Shards
@@ -20,11 +20,14 @@ from spillway.producers.generations import ASKED, CURRENT, Followed
 from spillway.topology import topics
 
 if TYPE_CHECKING:
-    from spillway.producers.generations import Generation, Generations
+    from collections.abc import Mapping
+
+    from spillway.producers.generations import Generations
     from spillway.topology.load import Pipeline
 
 _POLL: Final = 0.2
 _CONNECT: Final = 5.0
+_MEANS: Final = ("error", "recent", "pool")
 
 _learner = click.argument("learner")
 
@@ -42,9 +45,8 @@ def _followed(source: Source, learner: Pipeline) -> Followed:
 
 
 @click.command()
-@pipeline_argument
-@_learner
 @from_source
+@_learner
 @json_option
 def generations(source: Source, learner: str, *, as_json: bool) -> None:
     """List the generations of a Velox model's features that are kept, with their users and errors.
@@ -71,7 +73,7 @@ def generations(source: Source, learner: str, *, as_json: bool) -> None:
         [
             (
                 f"{row['generation']}{' *' if row['current'] else ''}", row["theta"], str(row["users"]),
-                str(row["observations"]), *(_number(row[name]) for name in ("error", "recent", "pool")),
+                str(row["observations"]), *("-" if row[each] is None else f"{row[each]:.4g}" for each in _MEANS),
             )
             for row in rows
         ],
@@ -94,14 +96,9 @@ def _row(known: Generations, number: int, told: dict[str, Any]) -> dict[str, Any
     }
 
 
-def _number(value: float | None) -> str:
-    return "-" if value is None else f"{value:.4g}"
-
-
 @click.command()
-@pipeline_argument
-@_learner
 @from_source
+@_learner
 @json_option
 def history(source: Source, learner: str, *, as_json: bool) -> None:
     """Show the history of each generation: who requested it, why, and the result on held-out observations.
@@ -122,7 +119,7 @@ def history(source: Source, learner: str, *, as_json: bool) -> None:
     click.echo(f"generation {known.current} is current")
 
 
-def _told(event: dict[str, Any]) -> str:
+def _told(event: Mapping[str, Any]) -> str:
     words = [str(event[name]) for name in ("by", "why") if event.get(name)]
     if "new" in event:
         words.append(f"{event['new']:.4g} on {event['held']} held-out observations, was {event['old']:.4g}")
@@ -130,11 +127,10 @@ def _told(event: dict[str, Any]) -> str:
 
 
 @click.command()
-@pipeline_argument
+@from_source
 @_learner
 @why_option
 @timeout_option("600s")
-@from_source
 def features(source: Source, learner: str, why: str, timeout: float) -> int:
     """Retrain features from the observations, switch to them if they are better, and wait for it.
 
@@ -158,20 +154,16 @@ def features(source: Source, learner: str, why: str, timeout: float) -> int:
                 return 1
             time.sleep(_POLL)
         made = log.now.known[number]
-    click.echo(f"generation {number}: {made.end}{_result(made)}")
+    result = next((_told(event) for event in reversed(made.events) if "new" in event or "why" in event), "")
+    click.echo(f"generation {number}: {made.end}{result}")
     return 1 if made.end == "failed" else 0
 
 
-def _result(made: Generation) -> str:
-    return next((_told(dict(event)) for event in reversed(made.events) if "new" in event or "why" in event), "")
-
-
 @click.command()
-@pipeline_argument
+@from_source
 @_learner
 @click.argument("generation", type=click.IntRange(0))
 @why_option
-@from_source
 def switch(source: Source, learner: str, generation: int, why: str) -> None:
     """Switch at once to another generation that is kept.
 
@@ -182,10 +174,9 @@ def switch(source: Source, learner: str, generation: int, why: str) -> None:
 
 
 @click.command()
-@pipeline_argument
+@from_source
 @_learner
 @why_option
-@from_source
 def rollback(source: Source, learner: str, why: str) -> None:
     """Go back to the other generation that is kept.
 

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 import click
 
 from spillway.agents.cli.cluster import Source, from_source
-from spillway.agents.cli.options import json_option, pipeline_argument
+from spillway.agents.cli.options import json_option
 from spillway.agents.cli.waterfall import lines
 from spillway.agents.live.operator.inspection import ANSWERED, describe
 from spillway.agents.live.operator.sightings import search
@@ -35,9 +35,8 @@ def _moment(_context: click.Context, _parameter: click.Parameter, value: str | N
 
 
 @click.command()
-@pipeline_argument
-@click.argument("request_id", metavar="ID")
 @from_source
+@click.argument("request_id", metavar="ID")
 @click.option(
     "--at", callback=_moment, metavar="TIME", help="Search from there on: 2026-01-31T12:00 (UTC) or 5min ago."
 )

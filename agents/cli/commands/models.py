@@ -4,21 +4,13 @@ from __future__ import annotations
 
 import json
 import textwrap
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from spillway.agents.cli.choices import choices, explained
 from spillway.agents.cli.cluster import Source, find_cluster, from_source
-from spillway.agents.cli.options import (
-    LazyGroup,
-    cluster_options,
-    json_option,
-    name_argument,
-    pipeline_argument,
-    run_dir_option,
-)
+from spillway.agents.cli.options import FOLDER, LazyGroup, cluster_options, json_option, name_argument, run_dir_option
 from spillway.agents.cli.state_telling import Grid
 from spillway.lineage.errors import UsageError
 from spillway.producers.models import Models, put
@@ -27,6 +19,7 @@ from spillway.topology.variants.manifest import newest
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+    from pathlib import Path
 
     from spillway.topology.variants.manifest import Generated, Manifest
 
@@ -78,7 +71,7 @@ def models() -> None:
     envvar="SPILLWAY_MODELS",
     default=".spillway/models",
     show_default=True,
-    type=click.Path(path_type=Path, file_okay=False),
+    type=FOLDER,
     help="Folder for the files, visible to all hosts.",
 )
 @cluster_options
@@ -279,10 +272,9 @@ def why(
 
 
 @models.command("train", hidden=True)
-@pipeline_argument
+@from_source
 @click.option("--current", type=click.IntRange(0), required=True)
 @click.option("--parent", type=int)
-@from_source
 def train_(source: Source, current: int, parent: int | None) -> None:
     """Train for a model manager, and print the result."""
     from spillway.agents.supervise.retraining import trained  # noqa: PLC0415 - only here

@@ -11,7 +11,7 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from spillway.agents.cli.options import json_option, pipeline_argument
+from spillway.agents.cli.options import FOLDER, json_option, pipeline_argument
 from spillway.agents.cli.summary import progress_bar
 from spillway.agents.coding.card import check_card, outdated, read_card
 from spillway.agents.coding.codes import CODES, MOST, code_of
@@ -54,7 +54,7 @@ _metric = click.option(
 _seed = click.option("--seed", type=int, default=0, show_default=True, help="Seed of weights and groups.")
 _folder = click.option(
     "--folder",
-    type=click.Path(path_type=Path, file_okay=False),
+    type=FOLDER,
     metavar="DIR",
     help="Folder of cards and weights.  [default: as the stage says, else parity/STAGE beside the pipeline]",
 )

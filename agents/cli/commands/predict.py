@@ -11,7 +11,7 @@ import click
 
 from spillway.agents.cli.cluster import Source, from_source
 from spillway.agents.cli.offline import answer
-from spillway.agents.cli.options import given, pipeline_argument, positive
+from spillway.agents.cli.options import FILE, given, positive
 from spillway.agents.supervise.serving import require_served
 from spillway.lineage.errors import UsageError, WireError
 from spillway.lineage.ids import new_request_id
@@ -28,10 +28,9 @@ _CONNECT_SECONDS = 10.0
 
 
 @click.command()
-@pipeline_argument
-@click.argument("file", type=click.File(encoding="utf-8"), default="-")
-@click.argument("outputs", type=click.Path(dir_okay=False, path_type=Path), required=False)
 @from_source
+@click.argument("file", type=click.File(encoding="utf-8"), default="-")
+@click.argument("outputs", type=FILE, required=False)
 @click.option(
     "--deadline",
     callback=positive,

@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.table import Table
 
 from spillway.agents.cli.commands.serve import ONE_THREAD_EACH
-from spillway.agents.cli.options import json_option, pipeline_argument
+from spillway.agents.cli.options import FILE, json_option, pipeline_argument
 from spillway.agents.cli.summary import progress_bar
 from spillway.agents.profiling.process import SAMPLES, Effort
 from spillway.agents.profiling.profiler import LeftOutError, Profiler, parse_sizes
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from spillway.topology.load import Pipeline
-    from spillway.topology.profiles import HardwareProfile, Measured, StageProfile
+    from spillway.topology.profiles import HardwareProfile, StageProfile
     from spillway.topology.spec import StageSpec
 
     Sample = dict[str, Any]
@@ -70,16 +70,12 @@ def _listed(path: Path) -> Iterator[Sample]:
             raise UsageError(f"{path}:{number}: {error}; give the inputs of one query per line") from error
 
 
-def _sizes(_ctx: click.Context, _param: click.Parameter, value: str | None) -> tuple[int, ...] | None:
-    return None if value is None else parse_sizes(value)
-
-
 @click.command()
 @pipeline_argument
 @click.option("--stage", "stages", multiple=True, metavar="NAME", help="Only this stage; can be repeated.")
 @click.option(
     "--batches",
-    callback=_sizes,
+    callback=lambda _context, _parameter, value: None if value is None else parse_sizes(value),
     metavar="N,N..M",
     help="Batch sizes, besides 1 and each stage's largest.  [default: 1..64]",
 )
@@ -93,7 +89,7 @@ def _sizes(_ctx: click.Context, _param: click.Parameter, value: str | None) -> t
 @click.option(
     "-o",
     "--output",
-    type=click.Path(path_type=Path, dir_okay=False),
+    type=FILE,
     metavar="FILE",
     help="Where to write.  [default: the pipeline's 'profile', else PIPELINE.profile.yaml beside it]",
 )
@@ -129,9 +125,8 @@ def profile(
     samples = None if sample is None else given_samples(sample, seed)
     profiler = Profiler(loaded, samples=samples, sizes=batches, effort=Effort(runs=runs), seed=seed)
     with progress_bar("measuring", sum(len(profiler.sizes(stage)) for stage in chosen)) as profiler.progress:
-        left = (
-            {} if stages else {each.name: f"has {each.unmeasured}" for each in loaded.written.stages if each.unmeasured}
-        )
+        others = () if stages else loaded.written.stages
+        left = {each.name: f"has {each.unmeasured}" for each in others if each.unmeasured}
         found = {}
         for stage in chosen:
             try:
@@ -140,7 +135,11 @@ def profile(
                 left[stage.name] = str(error)
     if not found:
         raise UsageError(f"{pipeline}: nothing can be measured: {_listed_reasons(left)}")
-    files = {stage.name: output or _file(loaded, stage) for stage in chosen}
+    files = {}
+    for stage in chosen:
+        named = profile_file(loaded.written, stage)
+        own = loaded.path.with_suffix(".profile.yaml") if named is None else loaded.path.parent / named
+        files[stage.name] = output or own
     for file in dict.fromkeys(files.values()):
         kept, hardware = _kept(file, loaded)
         write_profiles(file, kept | {name: found[name] for name in found if files[name] == file}, hardware)
@@ -160,11 +159,6 @@ def _chosen(pipeline: Pipeline, names: tuple[str, ...]) -> list[StageSpec]:
         if stage.model is None:
             raise UsageError(f"stage {stage.name!r} is emulated, so there is nothing to measure")
     return chosen
-
-
-def _file(pipeline: Pipeline, stage: StageSpec) -> Path:
-    named = profile_file(pipeline.written, stage)
-    return pipeline.path.parent / named if named is not None else pipeline.path.with_suffix(".profile.yaml")
 
 
 def _kept(
@@ -195,7 +189,9 @@ def _tell(
     table = Table("stage", "batch", "p50", "p95", "queries/s", "memory", box=None)
     for name, profile in found.items():
         for size, measured in profile.batches.items():
-            table.add_row(name if size == 1 else "", *_row(size, measured))
+            times = (show_duration(float(f"{seconds:.3g}")) for seconds in (measured.p50, measured.p95))
+            figures = f"{size / measured.p50:,.0f}", f"{measured.memory / (1 << 20):,.0f} MiB"
+            table.add_row(name if size == 1 else "", str(size), *times, *figures)
     Console(highlight=False).print(table)
     loads = ", ".join(f"{name} {profile.load:.1f} s" for name, profile in found.items() if profile.load is not None)
     click.echo(f"a new process is ready after: {loads}")
@@ -205,8 +201,3 @@ def _tell(
     if unnamed:
         named = os.path.relpath(files[unnamed[0]], pipeline.path.parent)
         click.echo(f"to use it, add 'profile: {named}' to {pipeline.path}")
-
-
-def _row(size: int, measured: Measured) -> tuple[Any, ...]:
-    p50, p95 = (show_duration(float(f"{seconds:.3g}")) for seconds in (measured.p50, measured.p95))
-    return str(size), p50, p95, f"{size / measured.p50:,.0f}", f"{measured.memory / (1 << 20):,.0f} MiB"

@@ -38,10 +38,6 @@ _KEPT: Final = {
 }
 
 
-class UnprovenError(SpillwayError):
-    """A schedule ended with a promise broken."""
-
-
 @click.command()
 @click.option(
     "--schedules", default=10_000, show_default=True, type=click.IntRange(1), help="Number of schedules of each kind."
@@ -98,7 +94,9 @@ def prove(
     failed: list[tuple[str, int]] = []
     console = Console(highlight=False)
     with ProcessPoolExecutor(processes, initializer=_quiet) as pool:
-        for part in pool.map(_part, _parts(schedules, first, kinds, topology, mode)):
+        ends = first, first + schedules
+        parts = [(range(start, min(start + _CHUNK, ends[1])), kinds, topology, mode) for start in range(*ends, _CHUNK)]
+        for part in pool.map(_part, parts):
             for which, proof in part.items():
                 proofs[which].add(proof)
                 for broken, found in proof.failed.items():
@@ -111,9 +109,10 @@ def prove(
     if failed:
         which, broken = min(failed)
         played = sum(proof.schedules for proof in proofs.values())
-        raise UnprovenError(
+        given = (f" --topology {topology}" if topology else "") + (f" --mode {mode}" if mode else "")
+        raise SpillwayError(
             f"{len(failed)} of {played} schedules broke a promise; replay one with `spillway prove --seed {broken} "
-            f"--kind {which}{_given(topology, mode)}`"
+            f"--kind {which}{given}`"
         )
 
 
@@ -122,19 +121,9 @@ def _quiet() -> None:
     logging.disable(logging.CRITICAL)
 
 
-_Part = tuple[int, int, tuple[str, ...], str | None, str | None]
-
-
-def _parts(
-    schedules: int, first: int, kinds: tuple[str, ...], topology: str | None, mode: str | None
-) -> Iterator[_Part]:
-    for start in range(first, first + schedules, _CHUNK):
-        yield start, min(start + _CHUNK, first + schedules), kinds, topology, mode
-
-
-def _part(part: _Part) -> dict[str, Proof]:
-    start, end, kinds, topology, mode = part
-    found, seeds = {}, range(start, end)
+def _part(part: tuple[range, tuple[str, ...], str | None, str | None]) -> dict[str, Proof]:
+    seeds, kinds, topology, mode = part
+    found = {}
     if STATEFUL in kinds:
         graph = TOPOLOGIES[topology] if topology else None
         found[STATEFUL] = stateful.prove(seeds, graph, MODES[mode] if mode else None, limited)
@@ -157,10 +146,6 @@ def limited(seconds: float = _LONGEST) -> Iterator[None]:
     finally:
         signal.setitimer(signal.ITIMER_PROF, 0.0)
         signal.signal(signal.SIGPROF, before)
-
-
-def _given(topology: str | None, mode: str | None) -> str:
-    return (f" --topology {topology}" if topology else "") + (f" --mode {mode}" if mode else "")
 
 
 def _tell(console: Console, kind: str, proof: Proof) -> None:
@@ -198,7 +183,7 @@ def _show(seed: int, kinds: tuple[str, ...], topology: str | None, mode: str | N
     finally:
         logging.disable(logging.NOTSET)
     if broken:
-        raise UnprovenError(f"seed {seed} breaks {broken} promises")
+        raise SpillwayError(f"seed {seed} breaks {broken} promises")
 
 
 def _show_stateful(console: Console, seed: int, topology: str | None, mode: str | None) -> int:

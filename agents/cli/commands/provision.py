@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -11,6 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from spillway.agents.cli.options import (
+    FILE,
     choose_option,
     html_option,
     json_option,
@@ -32,12 +32,12 @@ from spillway.topology.profiles import read_profile_file
 from spillway.topology.quantities import show_duration
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from spillway.agents.whatif.traffic import Traffic
     from spillway.topology.capacity.hardware import Catalogue, Option
     from spillway.topology.capacity.plan import Plan
     from spillway.topology.load import Pipeline
-
-_FILE = click.Path(path_type=Path, dir_okay=False)
 
 
 @click.command()
@@ -45,12 +45,10 @@ _FILE = click.Path(path_type=Path, dir_okay=False)
 @click.argument("trace")
 @click.option("--slo", callback=positive, metavar="TIME", help="Use this SLO, not the pipeline's; also as 150ms.")
 @click.option(
-    "--hardware", type=_FILE, required=True, metavar="FILE", help="Hardware catalogue: kinds and their prices."
+    "--hardware", type=FILE, required=True, metavar="FILE", help="Hardware catalogue: kinds and their prices."
 )
-@click.option(
-    "--profiles", type=_FILE, metavar="FILE", help="Durations of models.  [default: the pipeline's 'profile']"
-)
-@click.option("-o", "--output", type=_FILE, metavar="FILE", help="Write the plan there, as YAML.")
+@click.option("--profiles", type=FILE, metavar="FILE", help="Durations of models.  [default: the pipeline's 'profile']")
+@click.option("-o", "--output", type=FILE, metavar="FILE", help="Write the plan there, as YAML.")
 @click.option("--search", type=click.Choice(list(SEARCHES)), default=DEFAULT, show_default=True, help="How to search.")
 @click.option(
     "--hop", callback=seconds, metavar="TIME", help="Time of a hop between stages.  [default: as recorded, else 4 ms]"
@@ -140,7 +138,7 @@ def _provisioning(
     if not options:
         raise UsageError(f"{pipeline.path}: there is no stage to plan{': ' if told else ''}{told}")
     alone = f"not planned, and estimated to take no time: {told}. Leave it some of the SLO with --slo"
-    pipeline = replace(pipeline, durations={**dict.fromkeys(left, _nothing), **pipeline.durations})
+    pipeline = replace(pipeline, durations={**dict.fromkeys(left, lambda _size: 1e-9), **pipeline.durations})
     stages = [stage.name for stage in pipeline.spec.stages]
     choosers = [stage.name for stage in pipeline.spec.stages if stage.choose is not None]
     chosen = (
@@ -167,26 +165,13 @@ def _provisioning(
     )
 
 
-def _nothing(_size: int) -> float:
-    return 1e-9
-
-
 def _tell(plan: Plan, output: Path | None) -> None:
     table = Table("stage", "hardware", "workers", "batch", "price", "share", "queries/s", "load", box=None)
     for name, stage in plan.stages.items():
         workers = f"{stage.count} + {stage.parity} parity" if stage.parity else str(stage.count)
-        price = f"{(stage.count + stage.parity) * stage.price:.3f}"
-        throughput = f"{stage.count * stage.throughput:,.0f}"
-        table.add_row(
-            name,
-            stage.hardware,
-            workers,
-            str(stage.batch),
-            price,
-            f"{stage.share:.2f}",
-            throughput,
-            f"{stage.ratio:.0%}",
-        )
+        figures = f"{(stage.count + stage.parity) * stage.price:.3f}", f"{stage.share:.2f}"
+        load = f"{stage.count * stage.throughput:,.0f}", f"{stage.ratio:.0%}"
+        table.add_row(name, stage.hardware, workers, str(stage.batch), *figures, *load)
     for name, count in plan.kept.items():
         table.add_row(name, "as the file says", str(count))
     console = Console(highlight=False)

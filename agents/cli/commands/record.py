@@ -7,13 +7,13 @@ import math
 import signal
 import threading
 import time
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from contextlib import closing
+from typing import TYPE_CHECKING
 
 import click
 
 from spillway.agents.cli.cluster import Source, from_source
-from spillway.agents.cli.options import json_option, pipeline_argument, positive
+from spillway.agents.cli.options import FOLDER, json_option, positive
 from spillway.agents.cli.summary import progress_bar
 from spillway.agents.core.policies import effective
 from spillway.agents.live.sizes import Sizes
@@ -26,25 +26,20 @@ from spillway.topology.sizes import key_of
 from spillway.topology.topics import egress, ingress
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from spillway.producers.connection import ClientSettings
     from spillway.topology.load import Pipeline
 
 INTERRUPTED = 130
 _MEBIBYTE = 1 << 20
-_ENDLESS = math.inf
 
 
 @click.command()
-@pipeline_argument
-@click.option(
-    "-o",
-    "--output",
-    type=click.Path(path_type=Path, file_okay=False),
-    required=True,
-    metavar="DIR",
-    help="New or empty directory for the recording.",
-)
 @from_source
+@click.option(
+    "-o", "--output", type=FOLDER, required=True, metavar="DIR", help="New or empty directory for the recording."
+)
 @click.option("--duration", callback=positive, metavar="TIME", help="Also as 5min.  [default: until Ctrl-C]")
 @click.option(
     "--rotate-mb",
@@ -67,7 +62,9 @@ def record(source: Source, output: Path, duration: float | None, rotate_mb: int,
       spillway record examples/hello/pipeline.yaml -o monday --duration 600
     """  # noqa: D301 - click's own marks
     settings, name = source.settings, source.spec.name
-    stopped = _stop_on_signals()
+    stopped = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: stopped.set())
     workers: dict[str, int] = {}
     try:
         missing = require_served(settings, source.pipeline, source.run_dir)
@@ -76,13 +73,10 @@ def record(source: Source, output: Path, duration: float | None, rotate_mb: int,
         missing = str(error)
     if missing:
         click.echo(missing, err=True)
-    tap = Tap(settings, [ingress(name), egress(name)])
-    try:
+    with closing(Tap(settings, [ingress(name), egress(name)])) as tap:
         about = _about(source.pipeline, source.run_dir, workers)
         with RecordingWriter(output, about, rotate_bytes=rotate_mb * _MEBIBYTE) as writer:
             _copy(tap, writer, f"recording {name} into {output}", duration, stopped)
-    finally:
-        tap.close()
     _summarise(output, writer.counts, tap.unreadable, as_json=as_json)
     return INTERRUPTED if duration is not None and stopped.is_set() else 0
 
@@ -91,7 +85,7 @@ def _copy(tap: Tap, writer: RecordingWriter, what: str, duration: float | None, 
     """Record for `duration` seconds, showing how many have passed; without a duration until stopped."""
     if duration is None:
         click.echo(f"{what}, until Ctrl-C", err=True)
-        tap.copy(writer, _ENDLESS, stopped.is_set)
+        tap.copy(writer, math.inf, stopped.is_set)
         return
     click.echo(f"{what}, for {show_duration(duration)}", err=True)
     began = time.monotonic()
@@ -102,17 +96,6 @@ def _copy(tap: Tap, writer: RecordingWriter, what: str, duration: float | None, 
             return stopped.is_set()
 
         tap.copy(writer, began + duration, over)
-
-
-def _stop_on_signals() -> threading.Event:
-    stopped = threading.Event()
-
-    def stop(_number: int, _frame: Any) -> None:
-        stopped.set()
-
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, stop)
-    return stopped
 
 
 def ordered(settings: ClientSettings, pipeline: Pipeline) -> dict[str, int]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -16,6 +16,7 @@ from spillway.agents.cli.commands.serve import ONE_THREAD_EACH
 from spillway.agents.cli.metering import StageMeter
 from spillway.agents.cli.options import (
     FACTOR,
+    FILE,
     bootstrap_option,
     broker_dir_option,
     cache_dir,
@@ -53,7 +54,6 @@ if TYPE_CHECKING:
     from spillway.producers.report import StageTotals
     from spillway.topology.load import Pipeline
 
-_FILE = click.Path(path_type=Path, dir_okay=False)
 _LINGER = 0.001  # of queries under load: they travel together, at little cost to each
 
 
@@ -92,7 +92,7 @@ _LINGER = 0.001  # of queries under load: they travel together, at little cost t
     help="Wait this long after the deadline for an outcome before the query counts as missing.",
 )
 @output_option
-@click.option("--samples", type=_FILE, metavar="FILE.npz", help="File to write each query's times and end to.")
+@click.option("--samples", type=FILE, metavar="FILE.npz", help="File to write each query's times and end to.")
 @html_option
 @json_option
 def replay(pipeline: Path, trace: str, **options: Any) -> int:
@@ -121,7 +121,7 @@ def replay(pipeline: Path, trace: str, **options: Any) -> int:
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that what was started here is stopped
     with ExitStack() as stack:
         settings = _attached(loaded, chosen) if chosen.attach else _started(loaded, chosen, stack)
-        here = _served_here(loaded, chosen)
+        here = _supervisor(loaded, chosen)
         witness = Witness(every=max(1, len(made.due) // FOLLOWED))
         result, stages = _run(loaded, settings, made, chosen, witness)
     report = _report(loaded, trace, chosen, result, stages)
@@ -138,28 +138,21 @@ def replay(pipeline: Path, trace: str, **options: Any) -> int:
     if report.outcomes.missing:
         why = ", ".join(f"{count} {name}" for name, count in sorted(result.errors.items()))
         click.echo(f"error: {report.outcomes.missing} of {report.requests} queries have no outcome ({why})", err=True)
-        if here and chosen.attach and not _served_here(loaded, chosen):
+        if here is not None and chosen.attach and _supervisor(loaded, chosen) is None:
             click.echo(f"{loaded.spec.name} was stopped meanwhile", err=True)
         return 1
     return 0
 
 
 def _load(pipeline: Pipeline, trace: str, chosen: SimpleNamespace) -> Load:
+    drawn: Any = {name: getattr(chosen, name) for name in ("seed", "scale", "speed", "duration")}
     if is_recording(Path(trace)):
         if chosen.payload is not None:
             raise UsageError("--payload cannot be used with a recording, which has its own inputs")
         if chosen.key is not None:
             raise UsageError("--key cannot be used with a recording, whose queries have keys")
-        recording = read_recording(Path(trace))
-        return loads.recorded(
-            recording,
-            seed=chosen.seed,
-            scale=chosen.scale,
-            speed=chosen.speed,
-            duration=chosen.duration,
-            budgets=chosen.slo is None,
-        )
-    due = traces.arrivals(trace, seed=chosen.seed, scale=chosen.scale, speed=chosen.speed, duration=chosen.duration)
+        return loads.recorded(read_recording(Path(trace)), budgets=chosen.slo is None, **drawn)
+    due = traces.arrivals(trace, **drawn)
     payload = signature_payload(pipeline.spec) if chosen.payload is None else find_payload(chosen.payload)
     return loads.generated(due, payload, seed=chosen.seed, limits=pipeline.spec.limits.merged(), key=chosen.key)
 
@@ -170,18 +163,17 @@ def _attached(pipeline: Pipeline, chosen: SimpleNamespace) -> ClientSettings:
     missing = require_served(settings, pipeline, chosen.run_dir)
     if missing:
         _say(missing)
-    supervisor = ServeEntry.read(chosen.run_dir, spec.name)
-    if supervisor is not None and supervisor.alive() and supervisor.plan_period is not None:
-        policies = dict.fromkeys(supervisor.policy or stage.policy or DEFAULT for stage in spec.stages)
-        period = f"{supervisor.plan_period:g} s"
-        _say(f"{spec.name} is served under {'/'.join(policies)}; its stages exchange their state every {period}")
+    supervisor = _supervisor(pipeline, chosen)
+    if supervisor is not None and supervisor.plan_period is not None:
+        policies, period = _policies(pipeline, supervisor.policy), f"{supervisor.plan_period:g} s"
+        _say(f"{spec.name} is served under {policies}; its stages exchange their state every {period}")
     return settings
 
 
-def _served_here(pipeline: Pipeline, chosen: SimpleNamespace) -> bool:
-    """Whether a supervisor of this machine serves it now."""
+def _supervisor(pipeline: Pipeline, chosen: SimpleNamespace) -> ServeEntry | None:
+    """Return who serves it on this machine now."""
     supervisor = ServeEntry.read(chosen.run_dir, pipeline.spec.name)
-    return supervisor is not None and supervisor.alive()
+    return supervisor if supervisor is not None and supervisor.alive() else None
 
 
 def _started(pipeline: Pipeline, chosen: SimpleNamespace, stack: ExitStack) -> ClientSettings:
@@ -213,8 +205,7 @@ def _run(
     pipeline: Pipeline, settings: ClientSettings, made: Load, chosen: SimpleNamespace, witness: Witness
 ) -> tuple[LoadResult, dict[str, StageTotals] | None]:
     spec = pipeline.spec
-    exchange = Exchange(settings, spec.name, linger=_LINGER, limits=spec.limits.merged())
-    try:
+    with closing(Exchange(settings, spec.name, linger=_LINGER, limits=spec.limits.merged())) as exchange:
         meter = StageMeter(chosen.run_dir, spec)
         with progress_bar("replaying", len(made.due)) as show:
             slo = spec.slo if chosen.slo is None else chosen.slo
@@ -222,8 +213,6 @@ def _run(
             pace = Pace(slo=slo, grace=chosen.grace, progress=lambda _sent, ended: show(ended), observe=observe)
             result = run_load(exchange, made, pace)
         return result, meter.totals()
-    finally:
-        exchange.close()
 
 
 def _report(
@@ -236,10 +225,9 @@ def _report(
         stages = result.stage_totals([stage.name for stage in spec.stages], workers)
     supervisor = ServeEntry.read(chosen.run_dir, spec.name) if chosen.attach else None
     instead = chosen.policy if supervisor is None else supervisor.policy
-    policies = dict.fromkeys(instead or stage.policy or DEFAULT for stage in spec.stages)
     return Report.build(
         pipeline=spec.name,
-        policy="/".join(policies),
+        policy=_policies(pipeline, instead),
         trace=trace,
         slo=spec.slo if chosen.slo is None else chosen.slo,
         duration=float(result.due[-1]) if chosen.duration is None else chosen.duration,
@@ -252,6 +240,10 @@ def _report(
         stages=stages,
         emulated=any(stage.emulated is not None for stage in spec.stages),
     )
+
+
+def _policies(pipeline: Pipeline, instead: str | None) -> str:
+    return "/".join(dict.fromkeys(instead or stage.policy or DEFAULT for stage in pipeline.spec.stages))
 
 
 def _say(text: str) -> None:

@@ -10,7 +10,7 @@ import click
 
 from spillway.agents.cli.cluster import Source, from_source
 from spillway.agents.cli.members import change, follow_fronts
-from spillway.agents.cli.options import pipeline_argument, timeout_option, why_option
+from spillway.agents.cli.options import timeout_option, why_option
 from spillway.agents.live.sizes import Sizes, writer
 from spillway.agents.supervise.ownership import OwnedError, Ownership
 from spillway.lineage import metric_names as names
@@ -26,13 +26,12 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@pipeline_argument
+@from_source
 @click.argument("stage")
 @click.argument("count", metavar="N", type=click.IntRange(1, 1_000_000))
 @why_option
 @timeout_option("60s")
 @click.option("--hold", is_flag=True, help="Take the stage's sizes over from a tuner, which no longer changes them.")
-@from_source
 def scale(source: Source, stage: str, count: int, why: str, timeout: float, *, hold: bool) -> int:
     """Set the number of workers of a stage (over all its fronts), or of an ensemble's member, while it is served.
 

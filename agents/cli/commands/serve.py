@@ -7,7 +7,6 @@ import os
 import signal
 import threading
 from contextlib import ExitStack
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import click
@@ -15,6 +14,8 @@ import click
 from spillway.agents import log
 from spillway.agents.cli.addresses import address, refuse_open
 from spillway.agents.cli.options import (
+    FILE,
+    FOUND_FILE,
     bootstrap_option,
     broker_dir_option,
     cache_dir,
@@ -33,6 +34,7 @@ from spillway.producers.connection import ClientSettings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+    from pathlib import Path
 
     from spillway.agents.live.registry import Address
     from spillway.topology.capacity.plan import Plan
@@ -54,7 +56,7 @@ ONE_THREAD_EACH = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 @click.option(
     "--sizes",
     "plan",
-    type=click.Path(exists=True, path_type=Path, dir_okay=False),
+    type=FOUND_FILE,
     metavar="PLAN",
     help="Take workers and batch limits from this plan of 'spillway plan provision'.",
 )
@@ -67,7 +69,7 @@ ONE_THREAD_EACH = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
     help="How the tuner computes sizes from the arrivals.",
 )
 @click.option("--http", callback=address, metavar="HOST:PORT", help="Run a gateway, too: 'spillway gateway' there.")
-@click.option("--tokens", type=click.Path(path_type=Path, dir_okay=False, exists=True), help="The gateway's tokens.")
+@click.option("--tokens", type=FOUND_FILE, help="The gateway's tokens.")
 @click.option("--tuner", is_flag=True, help="Run the tuner alone, for an orchestrator.")
 @click.option("--stage", metavar="NAME", help="Run one replica of this stage alone, for an orchestrator.")
 @click.option("--gate", is_flag=True, help="Run the gate alone, for an orchestrator.")
@@ -90,7 +92,7 @@ ONE_THREAD_EACH = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 )
 @metrics_options
 @plan_period_option
-@click.option("--ready-file", type=click.Path(path_type=Path, dir_okay=False), help="File to write when all is ready.")
+@click.option("--ready-file", type=FILE, help="File to write when all is ready.")
 @click.option(
     "--take-over", is_flag=True, help="End the other processes that serve the pipeline, or this replica; then start."
 )
@@ -158,7 +160,11 @@ def serve(
     loaded = load_warned(pipeline) if parent is None else load(pipeline)  # a parent has looked
     sizes: Plan | None = None
     if plan is not None:
-        loaded, sizes = _planned(loaded, plan)
+        from spillway.topology.capacity.plan import read_plan  # noqa: PLC0415 - only here
+        from spillway.topology.capacity.served import planned  # noqa: PLC0415 - the same
+
+        sizes = read_plan(plan)
+        loaded = planned(loaded, sizes)
     if stage is None and not gate and not tuner:
         from spillway.agents.cli.policies import require_policies  # noqa: PLC0415 - a stage's process finds out by itself
 
@@ -200,9 +206,12 @@ def _refuse_contradictions(
     """Raise UsageError for options that do not go together."""
     if (stage is not None) + gate + tuner > 1:
         raise UsageError("--stage, --gate and --tuner exclude each other: a process is one of them")
-    if stage is not None or gate or tuner:
-        _refuse_supervisors()
-    elif given("replica"):
+    alone = stage is not None or gate or tuner
+    for option, instead in _SUPERVISORS.items() if alone else ():
+        if given(option):
+            name = "--feedback" if option == "elsewhere" else f"--{option.replace('_', '-')}"
+            raise UsageError(f"{name} is for the supervisor; with --stage, --gate or --tuner, {instead}")
+    if not alone and given("replica"):
         raise UsageError("--replica says which one of a --stage, or of the --gate: give one of these as well")
     if (stage is not None or tuner) and (given("otlp") or given("trace_sample")):
         raise UsageError("--otlp and --trace-sample are the gate's, which makes all spans of a trace: give them to it")
@@ -212,23 +221,6 @@ def _refuse_contradictions(
         raise UsageError("--bootstrap and --broker-dir exclude each other: each names a cluster")
     if (tuner or tune) and plan is None:
         raise UsageError("a tuner goes by a plan: name it with --sizes PLAN ('spillway plan provision' makes one)")
-
-
-def _refuse_supervisors() -> None:
-    """Raise UsageError for an option that a process without a supervisor would not heed."""
-    for option, instead in _SUPERVISORS.items():
-        if given(option):
-            name = "--feedback" if option == "elsewhere" else f"--{option.replace('_', '-')}"
-            raise UsageError(f"{name} is for the supervisor; with --stage, --gate or --tuner, {instead}")
-
-
-def _planned(pipeline: Pipeline, file: Path) -> tuple[Pipeline, Plan]:
-    """Return the pipeline with the sizes of a plan, and that."""
-    from spillway.topology.capacity.plan import read_plan  # noqa: PLC0415 - only here
-    from spillway.topology.capacity.served import planned  # noqa: PLC0415 - the same
-
-    plan = read_plan(file)
-    return planned(pipeline, plan), plan
 
 
 def _tuned(pipeline: Pipeline, planned: Mapping[str, object]) -> str:
@@ -326,14 +318,11 @@ def _stage(pipeline: Pipeline, stage: str, settings: ClientSettings, options: Ma
 
     def run() -> int:
         if spec.stateful:
-            from spillway.agents.live.stateful import process as member_process  # noqa: PLC0415 - imports Faust, as below
-
-            gc.enable()
-            return member_process.run(config)
-        from spillway.agents.live.stage import process as stage_process  # noqa: PLC0415
-
+            from spillway.agents.live.stateful.process import run as serve_as  # noqa: PLC0415 - imports Faust, as below
+        else:
+            from spillway.agents.live.stage.process import run as serve_as  # noqa: PLC0415
         gc.enable()
-        return stage_process.run(config)
+        return serve_as(config)
 
     return run
 
@@ -391,6 +380,7 @@ def _supervise(pipeline: Pipeline, plan: Plan | None, file: Path | None, options
     with ExitStack() as stack:
         display = stack.enter_context(Display(pipeline.spec.name, quiet=options["quiet"]))
         bootstrap, client_config, run_dir = (options[name] for name in ("bootstrap", "client_config", "run_dir"))
+        sample = str(options["trace_sample"])
         keep: Any = lambda _now: None  # noqa: E731 - replaced below where there is something to keep
         # A folder that is named on the command line wins over the environment.
         if given("broker_dir") or (bootstrap is None and client_config is None):
@@ -405,7 +395,7 @@ def _supervise(pipeline: Pipeline, plan: Plan | None, file: Path | None, options
                 environment={**dict.fromkeys(ONE_THREAD_EACH, "1"), **os.environ},
                 sizes=() if file is None else ("--sizes", str(file.absolute()), "--tune-form", options["tune_form"]),
                 metrics=_address(options),
-                tracing=_tracing(options["otlp"], options["trace_sample"]),
+                tracing=() if options["otlp"] is None else ("--otlp", options["otlp"], "--trace-sample", sample),
                 gateway=_gateway(options["http"], options["tokens"]),
                 supervision=SupervisorSettings(RestartPolicy(give_up=options["give_up"]), options["stall"]),
                 **{name: options[name] for name in _SETTINGS},
@@ -434,10 +424,6 @@ def _supervise(pipeline: Pipeline, plan: Plan | None, file: Path | None, options
         signal.signal(signal.SIGINT, interrupt)
         code = service.run(stop)
     return code or (INTERRUPTED if interrupted.is_set() else 0)
-
-
-def _tracing(otlp: str | None, sample: float) -> tuple[str, ...]:
-    return () if otlp is None else ("--otlp", otlp, "--trace-sample", str(sample))
 
 
 def _gateway(http: Address | None, tokens: Path | None) -> tuple[str, ...]:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from spillway.agents.cli.cluster import Source, from_source
-from spillway.agents.cli.options import SuggestingGroup, json_option, pipeline_argument
+from spillway.agents.cli.options import FILE, FOUND_FILE, LazyGroup, json_option
 from spillway.agents.cli.state_telling import (
     contents_facts,
     facts_of,
@@ -34,10 +33,9 @@ from spillway.lineage.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from pathlib import Path
 
     from spillway.agents.live.operator.histories import Histories, Kept
-    from spillway.agents.live.operator.stored import State
-    from spillway.lineage.marks import Place
     from spillway.lineage.replication import Contents
     from spillway.topology.spec import StageSpec
 
@@ -73,19 +71,11 @@ def _contents(source: Source, kept: Kept, histories: Histories) -> Contents:
     return Store(source.settings, source.spec.name, kept.place).contents(kept.manifest, histories.decoder)
 
 
-def _state(source: Source, kept: Kept, contents: Contents) -> State:
-    import_torch(contents)
-    return Store(source.settings, source.spec.name, kept.place).state(contents)
-
-
-_FILE = click.Path(path_type=Path, dir_okay=False)
-
-
 _stage = click.argument("stage")
 _shard = click.option("--shard", type=int, metavar="N", help="Which shard, if the stage has several.")
 
 
-@click.group(cls=SuggestingGroup)
+@click.group(cls=LazyGroup)
 def state() -> None:
     """List, show, export, import and rewind the states of stateful stages.
 
@@ -100,9 +90,8 @@ def state() -> None:
 
 
 @state.command("list")
-@pipeline_argument
-@click.argument("stage", required=False)
 @from_source
+@click.argument("stage", required=False)
 @json_option
 def list_(source: Source, stage: str | None, *, as_json: bool) -> None:
     """List the versions of every shard: when, whether durable, how large.
@@ -128,11 +117,10 @@ def list_(source: Source, stage: str | None, *, as_json: bool) -> None:
 
 
 @state.command()
-@pipeline_argument
+@from_source
 @_stage
 @click.argument("version", required=False)
 @_shard
-@from_source
 @json_option
 def show(source: Source, stage: str, version: str | None, shard: int | None, *, as_json: bool) -> None:
     """Show one version: its entries and input positions.
@@ -154,12 +142,11 @@ def show(source: Source, stage: str, version: str | None, shard: int | None, *, 
 
 
 @state.command()
-@pipeline_argument
+@from_source
 @_stage
-@click.argument("file", type=_FILE)
+@click.argument("file", type=FILE)
 @click.option("--version", metavar="VERSION", help="Which one.  [default: the newest durable one]")
 @_shard
-@from_source
 @json_option
 def export(source: Source, stage: str, file: Path, version: str | None, shard: int | None, *, as_json: bool) -> None:
     """Write a version's state to a new safetensors file.
@@ -172,7 +159,10 @@ def export(source: Source, stage: str, file: Path, version: str | None, shard: i
     place = place_of(source.spec, stage, shard)
     histories = read_histories(source.settings, source.spec)
     kept = kept_version(histories, place, version)
-    written = write_file(file, _state(source, kept, _contents(source, kept, histories)), kept, source.spec.name)
+    contents = _contents(source, kept, histories)
+    import_torch(contents)
+    stored = Store(source.settings, source.spec.name, place).state(contents)
+    written = write_file(file, stored, kept, source.spec.name)
     if as_json:
         tell_json(facts_of(kept) | {"file": str(file), "bytes": written})
     else:
@@ -181,12 +171,11 @@ def export(source: Source, stage: str, file: Path, version: str | None, shard: i
 
 
 @state.command("import")
-@pipeline_argument
+@from_source
 @_stage
-@click.argument("file", type=click.Path(path_type=Path, dir_okay=False, exists=True))
+@click.argument("file", type=FOUND_FILE)
 @_shard
 @click.option("--check", is_flag=True, help="Refuse a state whose entries do not match the model's.")
-@from_source
 @json_option
 def import_(source: Source, stage: str, file: Path, shard: int | None, *, check: bool, as_json: bool) -> None:
     """Make the state in a file the newest version of a shard that no process serves.
@@ -210,12 +199,11 @@ def import_(source: Source, stage: str, file: Path, shard: int | None, *, check:
 
 
 @state.command()
-@pipeline_argument
+@from_source
 @_stage
 @click.argument("version")
 @_shard
 @click.option("--yes", is_flag=True, help="Do not ask.")
-@from_source
 @json_option
 def rewind(source: Source, stage: str, version: str, shard: int | None, *, yes: bool, as_json: bool) -> int:
     """Go back to a retained version of a shard that no process serves.
@@ -231,8 +219,12 @@ def rewind(source: Source, stage: str, version: str, shard: int | None, *, yes: 
     histories = read_histories(source.settings, source.spec)
     kept = kept_version(histories, place, version)
     changes.check_rewind(histories, kept)
+    shard_name, damage = f"{place[0]}/{place[1]}", histories.logs.damage(place)
+    now = f"{shard_name} is at {histories.logs.candidate(place)}."
+    if damage is not None:
+        now = f"{damage.where} is damaged: its contents, and all later versions of {shard_name}, are lost."
     question = (
-        f"{_now(histories, place)} Its state becomes that of {kept.version} of {when(kept.manifest.at_us)}; "
+        f"{now} Its state becomes that of {kept.version} of {when(kept.manifest.at_us)}; "
         "later updates are lost, released outcomes stay released, and no query runs again. Rewind?"
     )
     if not yes and not click.confirm(question, err=True):
@@ -243,10 +235,3 @@ def rewind(source: Source, stage: str, version: str, shard: int | None, *, yes: 
     changed = changes.rewind(source.settings, source.spec, histories, kept, reason)
     tell_change(changed, f"the state of {kept.version}", as_json=as_json)
     return 0
-
-
-def _now(histories: Histories, place: Place) -> str:
-    damage = histories.logs.damage(place)
-    if damage is None:
-        return f"{place[0]}/{place[1]} is at {histories.logs.candidate(place)}."
-    return f"{damage.where} is damaged: its contents, and all later versions of {place[0]}/{place[1]}, are lost."

@@ -8,7 +8,7 @@ import click
 
 from spillway.agents.cli.cluster import Source, from_source
 from spillway.agents.cli.columns import columns
-from spillway.agents.cli.options import SuggestingGroup, confirmed, json_option, pipeline_argument
+from spillway.agents.cli.options import LazyGroup, confirmed, json_option
 from spillway.agents.live import leftovers
 from spillway.agents.live import topics as live_topics
 from spillway.agents.live.groups import group_ids
@@ -18,7 +18,7 @@ from spillway.topology.acls import grants
 from spillway.topology.topics import topic_plan
 
 
-@click.group(cls=SuggestingGroup)
+@click.group(cls=LazyGroup)
 def topics() -> None:
     """List a pipeline's topics and who may write them, or delete them.
 
@@ -28,7 +28,6 @@ def topics() -> None:
 
 
 @topics.command("list")
-@pipeline_argument
 @from_source
 @json_option
 def list_topics(source: Source, *, as_json: bool) -> None:
@@ -48,7 +47,6 @@ def list_topics(source: Source, *, as_json: bool) -> None:
 
 
 @topics.command()
-@pipeline_argument
 @from_source
 def acls(source: Source) -> None:
     """Print the ACLs that a pipeline needs, as commands of Kafka's own kafka-acls.sh.
@@ -65,7 +63,6 @@ def acls(source: Source) -> None:
 
 
 @topics.command()
-@pipeline_argument
 @from_source
 @click.option("--yes", is_flag=True, help="Do not ask.")
 def delete(source: Source, *, yes: bool) -> None:

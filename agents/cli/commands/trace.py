@@ -12,7 +12,7 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from spillway.agents.cli.options import FACTOR, SuggestingGroup, json_option, positive, trace_duration_option
+from spillway.agents.cli.options import FACTOR, FILE, LazyGroup, json_option, positive, trace_duration_option
 from spillway.lineage.errors import UsageError
 from spillway.producers.load import foreign, recipes, traces
 from spillway.producers.load.generator import recorded
@@ -23,9 +23,8 @@ from spillway.topology.quantities import show_duration
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-_FILE = click.Path(path_type=Path, dir_okay=False)
 _OUTPUT = click.option(
-    "-o", "--output", type=_FILE, required=True, metavar="FILE", help="Where to write; compressed if it ends in .gz."
+    "-o", "--output", type=FILE, required=True, metavar="FILE", help="Where to write; compressed if it ends in .gz."
 )
 _SEED = click.option(
     "--seed", type=click.IntRange(0), default=0, show_default=True, help="Seed of the random arrivals."
@@ -40,7 +39,7 @@ _SERVICE = click.option(
 )
 
 
-@click.group(cls=SuggestingGroup)
+@click.group(cls=LazyGroup)
 def trace() -> None:
     """Make, import, describe and draw traces of arrivals.
 
@@ -79,7 +78,7 @@ def make(recipe: tuple[str, ...], output: Path, seed: int) -> None:
 
 
 @trace.command("import")
-@click.argument("source", type=_FILE, metavar="FILE")
+@click.argument("source", type=FILE, metavar="FILE")
 @_OUTPUT
 @click.option(
     "--counts", callback=positive, metavar="TIME", help="Each row is a count of requests in this time: 1s, 1min."
@@ -147,7 +146,7 @@ def stat(source: str, *, duration: float | None, service: float, seed: int, as_j
 @trace_duration_option
 @_SERVICE
 @_SEED
-@click.option("-o", "--output", type=_FILE, required=True, metavar="FILE", help="Where to write the page.")
+@click.option("-o", "--output", type=FILE, required=True, metavar="FILE", help="Where to write the page.")
 def plot(source: str, *, duration: float | None, service: float, seed: int, output: Path) -> None:
     """Draw TRACE on one HTML page: rate over time, traffic envelope, gaps between requests, and the figures of stat.
 

@@ -12,6 +12,7 @@ from rich.console import Console
 from spillway.agents.cli import single_run
 from spillway.agents.cli.options import (
     FACTOR,
+    FILE,
     choose_option,
     given,
     html_option,
@@ -19,6 +20,7 @@ from spillway.agents.cli.options import (
     output_option,
     pipeline_argument,
     plan_period_option,
+    positive,
     seconds,
     sizes,
     trace_duration_option,
@@ -36,17 +38,13 @@ if TYPE_CHECKING:
     from spillway.agents.whatif.study import Study
     from spillway.topology.load import Pipeline
 
-_FILE = click.Path(path_type=Path, dir_okay=False)
 _PLOTS = (".png", ".svg", ".pdf")
 _RUN = ("scale", "speed", "recording")  # what goes with --once alone
 _COMPARISON = ("durations", "plot")  # what does not go with it
 
 
 def _slos(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> list[float]:
-    read = [seconds(ctx, param, value) for value in values]
-    if any(value is None or not value > 0 for value in read):
-        raise click.BadParameter("an SLO must be above 0")
-    return [value for value in read if value is not None]
+    return [slo for value in values if (slo := positive(ctx, param, value)) is not None]
 
 
 @click.command()
@@ -102,7 +100,7 @@ def _slos(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -
 @click.option("--seed", type=int, default=0, show_default=True, help="Seed of choices, and of a trace's arrivals.")
 @output_option
 @html_option
-@click.option("--plot", type=_FILE, metavar="FILE.png", help="Write the plots there: .png, .svg or .pdf.")
+@click.option("--plot", type=FILE, metavar="FILE.png", help="Write the plots there: .png, .svg or .pdf.")
 @json_option
 def whatif(pipeline: Path, trace: str, *, once: bool, as_json: bool, **options: Any) -> None:
     """Run traffic through the simulator under other policies and sizes, and compare.

@@ -11,9 +11,10 @@ from aiohttp import ClientSession, web
 from aiohttp.test_utils import TestClient, TestServer
 
 from spillway.agents.gateway.connections import Connections, allow_files, quiet_logger
-from spillway.agents.gateway.receiving import READ, NoRoomError, Room, body_of
+from spillway.agents.gateway.receiving import READ, Room, body_of
 from spillway.agents.gateway.security import Gatekeeper
 from spillway.agents.gateway.server import HttpFront
+from spillway.agents.gateway.statuses import RefusedError
 from spillway.lineage import reasons
 from spillway.lineage.errors import WireError
 from spillway.lineage.limits import DEFAULT_LIMITS
@@ -142,7 +143,11 @@ def test_who_gives_way_first():
         assert [each.closed for each in everyone] == [True, False, False, True, False]
         connections.shed([read.protocol, latest.protocol, answered.protocol, Connection(), Connection()])
         assert not latest.protocol.closed
-        with connections.answering(Request()), pytest.raises(NoRoomError), connections.answering(Request()):
+        with (
+            connections.answering(Request()),
+            pytest.raises(RefusedError),
+            connections.answering(Request()),
+        ):
             pass
 
 

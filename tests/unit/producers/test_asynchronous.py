@@ -20,8 +20,8 @@ class Exchange:
     def flying(self, request_id):
         return self.waiting.get(request_id)
 
-    def send(self, headers, _key, _value, *, waiter, **_options):
-        return self.waiting.setdefault(headers[0][1], waiter)
+    def send(self, query, waiter):
+        return self.waiting.setdefault(query.request_id, waiter)
 
 
 @pytest.mark.parametrize("error", [None, BrokerError("gone")])

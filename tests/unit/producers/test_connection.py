@@ -9,7 +9,8 @@ from confluent_kafka import KafkaError, KafkaException
 
 from spillway.lineage.errors import BrokerError, UsageError
 from spillway.producers import cluster
-from spillway.producers.client.queries import QueryMaker, cluster_of
+from spillway.producers.client import AsyncClient
+from spillway.producers.client.queries import QueryMaker
 from spillway.producers.cluster import ProducerLog, idempotent_producer, require_listening
 from spillway.producers.connection import ClientSettings
 from spillway.producers.patience import AnswerTime, patiently
@@ -75,7 +76,7 @@ def test_what_is_not_said_comes_from_the_environment(monkeypatch, tmp_path):
 @pytest.mark.parametrize("settings", [None, "there:1", ClientSettings(bootstrap="there:1")])
 def test_a_client_takes_settings_or_an_address_or_the_environments(monkeypatch, settings):
     monkeypatch.setenv("SPILLWAY_BOOTSTRAP", "there:1")
-    assert cluster_of(settings).bootstrap == "there:1"
+    assert AsyncClient("p", settings)._settings.bootstrap == "there:1"
 
 
 @pytest.mark.parametrize(

@@ -34,12 +34,13 @@ class Exchange:
     def __init__(self, broken=None):
         self.sent, self.broken = [], broken
 
-    def send(self, headers, key, value, *, expires, waiter):
+    def send(self, query, waiter):
         if self.broken is not None:
             raise self.broken
-        ids = dict(headers)[TRUTHS].decode().split(" ")
-        truths = Decoder().query(value).inputs["truths"]
-        assert {partition_for(each["key"].encode(), PARTITIONS) for each in truths} == {partition_for(key, PARTITIONS)}
+        ids = dict(query.headers)[TRUTHS].decode().split(" ")
+        truths = Decoder().query(query.value).inputs["truths"]
+        own = partition_for(query.key, PARTITIONS)
+        assert {partition_for(each["key"].encode(), PARTITIONS) for each in truths} == {own}
         self.sent.append((ids, truths, waiter))
         return waiter
 

@@ -54,7 +54,6 @@ def test_what_is_recorded_is_read_back(tmp_path):
     assert recording.about == ABOUT
     assert recording.torn_bytes == 0
     assert [m.offset for m in recording.queries()] == [0, 2]
-    assert [m.offset for m in recording.outcomes()] == [1]
 
 
 def test_a_recording_from_before_periods_were_told_does_not_know_its_own(tmp_path, monkeypatch):

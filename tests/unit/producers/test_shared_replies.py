@@ -13,6 +13,7 @@ from spillway.lineage.keys import partition_for
 from spillway.producers.client import exchange, shared
 from spillway.producers.client.exchange import Exchange
 from spillway.producers.client.partitions import IDLE_SECONDS, Partitions
+from spillway.producers.client.queries import Prepared
 from spillway.producers.cluster import Reader
 from spillway.producers.connection import ClientSettings
 from tests.modelled_client import Cluster
@@ -127,6 +128,7 @@ class Client(Exchange):
         return value
 
     def step(self):
+        self.world.now += shared._GROUP_SECONDS
         self._shared.turn(self.world.now, self.produce)
         for message in self._reader.read(0.0, self.world.random.randrange(3)):
             self._take(message, self.world.now)
@@ -135,7 +137,8 @@ class Client(Exchange):
         request_id = self.ids.new_in(*self.landing()) if key is None else self.ids.new()
         waiter = Waiter(self.world, request_id)
         chosen = request_id if key is None else key
-        self.send([("x-request-id", request_id.encode())], chosen.encode(), b"", expires=1e12, waiter=waiter)
+        name = request_id.encode()
+        self.send(Prepared(name, [("x-request-id", name)], chosen.encode(), b"", 0.0, 0.0, expires=1e12), waiter)
         return waiter
 
     def leave(self):
@@ -256,6 +259,33 @@ def test_a_value_of_replies_that_is_none_is_refused():
         Exchange(SETTINGS, "p", replies="mine")
 
 
+def test_a_client_that_reads_all_partitions_wakes_as_one_that_shares_none(monkeypatch):
+    world = World(monkeypatch, 1)
+    client = Client(world)
+    assert client._poll_seconds() == exchange._TURN_SECONDS
+    world.rebalance()
+    for _ in range(3 * PARTITIONS):
+        client.step()
+    assert client._poll_seconds() == exchange._POLL_SECONDS
+    Client(world)
+    world.rebalance()
+    for _ in range(3):
+        client.step()
+    assert client._poll_seconds() == exchange._POLL_SECONDS  # it reads on for a while what it has lost
+    world.now += IDLE_SECONDS
+    client.step()
+    assert client._poll_seconds() == exchange._TURN_SECONDS
+
+
+def test_the_group_is_looked_at_ten_times_a_second(monkeypatch):
+    world, looks = World(monkeypatch, 1), []
+    client = Client(world)
+    monkeypatch.setattr(client._shared._member, "poll", looks.append)
+    for now in (0.0, 0.01, 0.05, 0.1, 0.11, 0.25):
+        client._shared.turn(now, client.produce)
+    assert looks == [0.0, 0.1, 0.25]
+
+
 def test_who_is_out_of_the_group_for_long_joins_it_anew_and_keeps_its_share(monkeypatch):
     world = World(monkeypatch, 1)
     client = Client(world)
@@ -265,7 +295,7 @@ def test_who_is_out_of_the_group_for_long_joins_it_anew_and_keeps_its_share(monk
     assert client.landing()[0] == set(range(PARTITIONS))
     (old,) = world.members
     old._on_revoke(old, [])
-    world.now = time.monotonic() + shared._OUT_SECONDS + 1
+    world.now = max(world.now, time.monotonic()) + shared._OUT_SECONDS + 1
     client.step()
     assert len(world.members) == 2
     assert client.landing()[0] == set(range(PARTITIONS))

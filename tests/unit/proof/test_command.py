@@ -3,8 +3,9 @@
 import pytest
 from click.testing import CliRunner
 
-from spillway.agents.cli.commands.prove import UnprovenError, prove
+from spillway.agents.cli.commands.prove import prove
 from spillway.agents.proof import oracle
+from spillway.lineage.errors import SpillwayError
 
 
 def ran(*arguments):
@@ -37,5 +38,5 @@ def test_what_broke_is_told(monkeypatch):
     monkeypatch.setattr(oracle, "judged", lambda *_: (None, ["(a) q1: 2 outcomes"]))
     output, error = ran("--seed", "3", "--kind", "stateless")
     assert "(a) q1: 2 outcomes" in output
-    assert isinstance(error, UnprovenError)
+    assert isinstance(error, SpillwayError)
     assert str(error) == "seed 3 breaks 1 promises"

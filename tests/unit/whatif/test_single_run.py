@@ -36,7 +36,7 @@ def test_it_prints_a_summary_and_writes_the_report(files, capsys):
     ]
     assert "small, policy pard, counts.csv, SLO 500 ms, emulated accelerators" in out
     assert "110 prediction" in out
-    report = Report.load(files / "out.json")
+    report = Report.model_validate_json((files / "out.json").read_text())
     assert (report.requests, report.trace, report.emulated) == (110, "counts.csv", True)
     assert list(report.stages) == ["a", "b"]
 

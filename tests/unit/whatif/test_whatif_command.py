@@ -202,7 +202,7 @@ def test_the_page_holds_everything_and_the_plot_is_written(files, capsys):
         (("small.yaml", "taken", "--fronts", "a"), "'a' is not a size such as detect=2"),
         (("small.yaml", "taken", "--fronts", "b=2"), "--fronts: pipeline 'small' has no stage 'b'"),
         (("small.yaml", "taken", "--fronts", "a=5"), "each needs one of the 4 partitions: give it more --workers"),
-        (("small.yaml", "taken", "--slo", "0"), "an SLO must be above 0"),
+        (("small.yaml", "taken", "--slo", "0"), "'--slo': must be above 0"),
         (("small.yaml", "taken", "--plot", "x.gif"), "x.gif is not a known plot format"),
         (("small.yaml", "taken", "--html", "no/x.html"), "cannot write no/x.html: there is no folder no"),
         (("small.yaml", "poisson:5"), "--duration"),
