@@ -206,7 +206,7 @@ class PartitionMemory:
         lane = self._lanes.get(predecessor)
         if lane is None:
             lane = self.opened(predecessor)
-        return lane.fresh(said_by(request_id, predecessor, lost), offset, hop)
+        return lane.fresh(said_by(request_id, predecessor, lost) if lost else request_id, offset, hop)
 
     def repeated(self, ids: Sequence[str], offset: int, appended: float) -> tuple[int, ...]:
         """Take the ids that a client's record has beside its own; return the places of those that came before.
@@ -230,9 +230,13 @@ class PartitionMemory:
 
     def spans(self) -> list[Span]:
         """Where the records lie from which this memory can be rebuilt; may reach beyond the committed offset."""
-        found = [lane.span() for lane in self._lanes.values()]
-        found.append(self._ingress.span())
-        return [span for span in found if span is not None]
+        lanes: tuple[IngressLane | HopLane, ...] = (self._ingress, *self._lanes.values())
+        found = []
+        for lane in lanes:
+            span = lane.span()
+            if span is not None:
+                found.append(span)
+        return found
 
     def __len__(self) -> int:
         return len(self._ingress) + sum(map(len, self._lanes.values()))

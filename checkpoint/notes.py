@@ -31,7 +31,7 @@ class Note:
     egress: int | None = None  # where in the gate's egress partition to start; None: not a gate's note
 
     def encode(self, committed: int) -> str:
-        spans = ",".join(f"{start}" if end == committed else f"{start}-{end}" for start, end in self.spans)
+        spans = ",".join([f"{start}" if end == committed else f"{start}-{end}" for start, end in self.spans])
         return f"r1:{spans}" + ("" if self.egress is None else f";e{self.egress}")
 
 

@@ -277,7 +277,7 @@ def json_asked(pairs: Iterable[tuple[str | bytes, bytes | None]] | None) -> list
 
 def is_offline(headers: Headers) -> bool:
     """Whether a query is of low priority."""
-    return any(key == PRIORITY and value == OFFLINE for key, value in headers.extra)
+    return (PRIORITY, OFFLINE) in headers.extra
 
 
 def _text_key(key: str | bytes) -> str:

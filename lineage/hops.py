@@ -26,7 +26,7 @@ MAX_HOPS: Final = 64
 MAX_MARKS: Final = 64
 MAX_STAGE_BYTES: Final = 249  # the longest name of a Kafka topic
 _MOST: Final = (1 << 63) - 1
-_MAX_VARINT_BYTES: Final = 9  # of 63 bits
+_MAX_BITS: Final = 63  # of a varint
 _MORE: Final = 0x80
 _CACHED: Final = 1_024
 
@@ -166,14 +166,12 @@ def _marks(data: bytes, at: int, sender: str, room: int) -> tuple[tuple[Mark, ..
     at += 1
     marks: list[Mark] = []
     for _ in range(count):
-        size, at = _number(data, at)
+        (size,), at = _numbers(data, at, 1)
         if size > MAX_STAGE_BYTES:
             raise _bad(f"a stage's name has {size} bytes")
         name = data[at : at + size]
         stage = (_names.get(name) or _name(name)) if size else sender
-        shard, at = _number(data, at + size)
-        epoch, at = _number(data, at)
-        n, at = _number(data, at)
+        (shard, epoch, n), at = _numbers(data, at + size, 3)
         if not (epoch and n):
             raise _bad("a mark names no version")
         mark = Mark(stage, shard, Version(epoch, n))
@@ -185,33 +183,31 @@ def _marks(data: bytes, at: int, sender: str, room: int) -> tuple[tuple[Mark, ..
 
 def _hop(data: bytes, at: int, room: int | None) -> tuple[Hop, int]:
     """One hop, with its marks: at most `room` of them; None in a version without."""
-    size, at = _number(data, at)
+    (size,), at = _numbers(data, at, 1)
     if size > MAX_STAGE_BYTES:
         raise _bad(f"a stage's name has {size} bytes")
     name = data[at : at + size]
     stage = _names.get(name) or _name(name)
-    epoch, at = _number(data, at + size)
-    partition, at = _number(data, at)
-    sequence, at = _number(data, at)
-    committed, at = _number(data, at)
+    (epoch, partition, sequence, committed), at = _numbers(data, at + size, 4)
     marks: tuple[Mark, ...] = ()
     if room is not None:
         marks, at = _read_marks(data, at, stage, room)
     return Hop(stage, epoch, partition, sequence, committed, marks), at
 
 
-def _number(data: bytes, at: int) -> tuple[int, int]:
-    byte = data[at]
-    if byte < _MORE:
-        return byte, at + 1
-    value = shift = 0
-    for position in range(at, at + _MAX_VARINT_BYTES):
-        byte = data[position]
-        value |= (byte & 0x7F) << shift
-        if byte < _MORE:
-            return value, position + 1
-        shift += 7
-    raise _bad("a number is over 63 bits")
+def _numbers(data: bytes, at: int, count: int) -> tuple[list[int], int]:
+    numbers = []
+    for _ in range(count):
+        value, shift, byte = 0, 0, _MORE
+        while byte >= _MORE:
+            if shift == _MAX_BITS:
+                raise _bad("a number is over 63 bits")
+            byte = data[at]
+            value |= (byte & 0x7F) << shift
+            at += 1
+            shift += 7
+        numbers.append(value)
+    return numbers, at
 
 
 def _prefix(stage: str) -> bytes:

@@ -269,13 +269,6 @@ class Batcher:
             self._policy.resized(len(active))
         self._refill(now)
 
-    def _adapt(self, now: float, slot: Worker, limit: int) -> None:
-        """Take the limit that follows from a batch; where it grew, what waits takes the room."""
-        slot.limit = limit
-        room = slot.limit - len(slot.forming)
-        if room > 0 and len(self._policy) and not slot.draining:
-            self._take(now, now, room, slot)
-
     @property
     def limit(self) -> int:
         """The most that a worker is given at once, of the worker that is given most; where none is, as planned."""
@@ -400,7 +393,10 @@ class Batcher:
         if self._profile is not None:
             self.profiled += self._profile(count)
         if slot.adaptive is not None:
-            self._adapt(now, slot, slot.adaptive.learn(count, executed))
+            slot.limit = slot.adaptive.learn(count, executed)
+            room = slot.limit - len(slot.forming)  # where the limit grew, what waits takes the room
+            if room > 0 and len(self._policy) and not slot.draining:
+                self._take(now, now, room, slot)
 
     def _push_offline(self, now: float, request: Request) -> None:
         if (refused := self.offline.push(request)) is not None:

@@ -9,11 +9,11 @@ held to its own word, so nothing has to travel for it. `told(queueing, wait, dur
 of the three. The error of a term is what happened less what was told: above 0, the others believed in too little and
 kept what was lost later; below 0, they dropped too much.
 
-`Budgets`: `kept(left)` for each request that enters a batch, `refused(left, short)` for each that is dropped instead.
-`left`: seconds to its deadline at that moment (below 0: past it). `short`: by how many seconds the estimate missed the
+`Budgets`: `left`, by fate: of each request that enters a batch (KEPT) or is dropped instead (`refused(left, short)`),
+the seconds to its deadline at that moment (below 0: past it). `short`: by how many seconds the estimate missed the
 deadline (0 where the policy makes no estimate); many drops that are short by little say that better estimates, or a
-little more capacity, would have saved them. `consumed(seconds)` for each that leaves: from arrival at the stage to the
-end of its batch, the budget that the stage took (Fig. 12 of the paper).
+little more capacity, would have saved them. `consumption`: of each that leaves, from arrival at the stage to the end of
+its batch, the budget that the stage took (Fig. 12 of the paper).
 
 The metrics that tell of them have the names of `spillway.lineage.metric_names`: ESTIMATE_ERROR_SECONDS,
 TOLD_SECONDS_TOTAL and HAPPENED_SECONDS_TOTAL by term, BUDGET_SECONDS by fate (`FATES`), SHORTFALL_SECONDS,
@@ -102,16 +102,8 @@ class Budgets:
         self.shortfall = Histogram(POSITIVE)
         self.consumption = Histogram(POSITIVE)
 
-    def kept(self, left: float) -> None:
-        """Count a request that entered a batch with `left` seconds to its deadline."""
-        self.left[KEPT].observe(left)
-
     def refused(self, left: float, short: float = 0.0) -> None:
         """Count one that was dropped, by an estimate that missed the deadline by `short` seconds (0: by none)."""
         self.left[REFUSED].observe(left)
         if short > 0:
             self.shortfall.observe(short)
-
-    def consumed(self, seconds: float) -> None:
-        """Count what the stage took: from a request's arrival to the end of its batch."""
-        self.consumption.observe(seconds)

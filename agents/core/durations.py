@@ -114,7 +114,9 @@ class _Line:
     def add(self, count: int, seconds: float) -> None:
         self._largest = max(self._largest, count)
         seen = [float(count), seconds, float(count * count), count * seconds]
-        if self._moments is None:
+        moments = self._moments
+        if moments is None:
             self._moments = seen
             return
-        self._moments = [old + _WEIGHT * (new - old) for old, new in zip(self._moments, seen, strict=True)]
+        for place, new in enumerate(seen):
+            moments[place] += _WEIGHT * (new - moments[place])

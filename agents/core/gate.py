@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from spillway.agents.core.speculation import Copy
     from spillway.checkpoint.dedup import Span
     from spillway.checkpoint.durability import Durability
+    from spillway.lineage.ports import Commit
     from spillway.topology.routing import Graph
 
 
@@ -256,8 +257,8 @@ class GateCore(Partitions[GateShare]):
         self._decided = held
         return leaving
 
-    def commits(self) -> dict[int, tuple[int, str]]:
-        """Give the offset and note to commit in this turn's transaction, by partition.
+    def commits(self) -> dict[int, Commit]:
+        """Return the offset and note to commit in this turn's transaction, by partition.
 
         A partition that has never committed comes too, so that its note tells where its egress starts.
         """

@@ -63,14 +63,16 @@ class Intake(Partitions[Share]):
     @property
     def room(self) -> bool:
         """Whether more records may be delivered. They may, in any case: nothing is lost, the bound is just passed."""
-        if self._batcher.depth + self.parked >= self.queue_limit or not self._few_under_way:
+        outbox, parked, most = self._outbox, self.parked, self.queue_limit
+        if outbox.unsettled + outbox.resting + parked >= most and (  # else few wait, and few are under way
+            self._batcher.depth + parked >= most or not self._few_under_way(parked)
+        ):
             return False
-        return not self._parks or sum(share.refetch.held for share in self._shares.values()) < PAYLOAD_BYTES
+        return not self.reads_again or sum(share.refetch.held for share in self._shares.values()) < PAYLOAD_BYTES
 
-    @property
-    def _few_under_way(self) -> bool:
+    def _few_under_way(self, parked: int) -> bool:
         outbox = self._outbox
-        under_way = outbox.unsettled - self._batcher.aside + outbox.resting + self.parked
+        under_way = outbox.unsettled - self._batcher.aside + outbox.resting + parked
         return under_way < _UNSETTLED_PER_QUEUED * self.queue_limit
 
     @property
@@ -93,7 +95,7 @@ class Intake(Partitions[Share]):
 
     @property
     def parked(self) -> int:
-        return sum(len(share.refetch) for share in self._shares.values()) if self._parks else 0
+        return sum(len(share.refetch) for share in self._shares.values()) if self.reads_again else 0
 
     @property
     def resting(self) -> int:

@@ -57,7 +57,7 @@ class LanedCore(StageCore):
     @property
     def room(self) -> bool:
         """Whether more records may be delivered: a lane that is full stops only what it is asked."""
-        return self.lanes.room and self._few_under_way
+        return self.lanes.room and self._few_under_way(self.parked)
 
     def waits(self, busy: Container[Place] = ()) -> frozenset[int]:
         """The same, and those of queries that wait in a lane that is at work."""

@@ -59,6 +59,8 @@ def parts_of(worker: int) -> tuple[int, int]:
 class Lanes:
     """The lanes of one stage process. The caller drains `known`, `starts`, `drops` and `over` after every call."""
 
+    timed = True  # `next_wake` may be anything
+
     def __init__(
         self,
         lanes: Mapping[str, Batcher],

@@ -16,6 +16,7 @@ from spillway.agents.core.speculation import Speculation
 from spillway.checkpoint.dedup import PartitionMemory
 from spillway.checkpoint.notes import Note, merge
 from spillway.checkpoint.offsets import PartitionOffsets
+from spillway.lineage.ports import Commit
 
 if TYPE_CHECKING:
     from collections.abc import Container
@@ -58,14 +59,14 @@ class Share:
         offset = delivery.offset
         if not self.offsets.taken(offset):
             return Taken.STRAY
-        self._take_ids(delivery)
-        request_id = delivery.request_id
+        if delivery.ids:
+            self._take_ids(delivery)
         if self.speculation is not None:
             taken = self.speculation.take(delivery)
             if taken is Taken.REPEATED or taken is Taken.DEAD:
                 self.offsets.done(offset)
             return taken
-        if not request_id or self._fresh(delivery):
+        if not delivery.request_id or self._fresh(delivery):
             return Taken.FIRST
         self.offsets.done(offset)
         return Taken.REPEATED
@@ -103,15 +104,16 @@ class Share:
         What is dead is not remembered. Of the rest, what was taken was durable when it was let go (rule 8); what may
         still die repeats that, and comes after it. Hence the logs are read to their ends before.
         """
-        self._take_ids(delivery)
+        if delivery.ids:
+            self._take_ids(delivery)
         if self.speculation is not None and self.speculation.forgets(delivery):
             return
         if self._fresh(delivery) and self.joins is not None:
             self.joins.remember(delivery)
 
-    def commit(self, egress: int | None = None) -> tuple[int, str]:
+    def commit(self, egress: int | None = None) -> Commit:
         position = self.offsets.position
-        return position, Note(merge(self.spans(), position), egress).encode(position)
+        return Commit(position, Note(merge(self.spans(), position), egress).encode(position))
 
     def spans(self) -> list[Span]:
         """Where the records lie from which memory can be rebuilt; may reach beyond the position."""
@@ -140,8 +142,7 @@ class Share:
         return 0 if self.joins is None else self.joins.waiting
 
     def _take_ids(self, delivery: Delivery) -> None:
-        if delivery.ids:
-            delivery.repeated = self.memory.repeated(delivery.ids, delivery.offset, delivery.appended)
+        delivery.repeated = self.memory.repeated(delivery.ids, delivery.offset, delivery.appended)
 
     def _fresh(self, delivery: Delivery) -> bool:
         return self.memory.fresh(
@@ -159,7 +160,7 @@ class Partitions(Generic[S]):
         self.stats: Any = stats
         self._shares: dict[int, S] = {}
         self._lowest: dict[int, int | None] = {}  # unfinished offsets by partition, when `waits` was asked before
-        self._parks = True  # whether requests may wait for payloads that are read again: at a join alone
+        self.reads_again = True  # whether requests may wait for payloads that are read again: at a join alone
 
     @property
     def room(self) -> bool:
@@ -207,7 +208,7 @@ class Partitions(Generic[S]):
 
     def take_fetches(self) -> list[Fetch]:
         """Return the records that are to be read again; every one is answered by `fetched`."""
-        return [fetch for share in self._shares.values() for fetch in share.refetch.take()] if self._parks else []
+        return [fetch for share in self._shares.values() for fetch in share.refetch.take()]
 
     def _take(self, delivery: Delivery) -> S | None:
         """Take a record if it is ours and the first copy; a repetition is done at once."""

@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from spillway.agents.core.step import Enter, Step
     from spillway.checkpoint.dedup import Span
     from spillway.checkpoint.durability import Durability
+    from spillway.lineage.ports import Commit
     from spillway.topology.routing import Graph
 
 QUEUE_LIMIT = 1_024
@@ -93,10 +94,10 @@ class StageCore(Intake):
         self.stage = stage
         self.epoch = epoch
         self._rule = rule if graph.is_join(stage) else None
-        self._parks = self._rule is not None
+        self.reads_again = self._rule is not None
         self._payloads = PayloadRoom() if rule is None else PayloadRoom(rule.payload_bytes)
         self._runs: list[Batch] = []
-        self._hits: list[tuple[Work, Any]] = []
+        self.hits: list[tuple[Work, Any]] = []  # see `take_hits`
         self._steps = tuple(steps)
         self._enter = self._way_in(batcher.push)
 
@@ -128,8 +129,8 @@ class StageCore(Intake):
         self._outbox.resting -= share.resting
         self._drain(now)
 
-    def commits(self) -> dict[int, tuple[int, str]]:
-        """Give what can be committed and is not yet: the offset and the note to commit with it, by partition."""
+    def commits(self) -> dict[int, Commit]:
+        """Return what can be committed and is not yet: the offset and the note to commit with it, by partition."""
         return {p: share.commit() for p, share in self._shares.items() if share.offsets.position > share.committed}
 
     # Time goes on ----------------------------------------------------------------------------------------------
@@ -146,8 +147,9 @@ class StageCore(Intake):
 
     def next_wake(self, now: float) -> float | None:
         """When `advance` next has something to do; None if only records and completions bring anything."""
-        wake = self._batcher.next_wake(now)
-        if self._batcher.depth and not self._batcher.workers:
+        batcher = self._batcher
+        wake = batcher.next_wake(now) if batcher.timed else None
+        if batcher.depth and not batcher.workers:
             wake = now + _LOOK_SECONDS if wake is None else min(wake, now + _LOOK_SECONDS)
         for step in self._steps:
             wake = _sooner(now, wake, step.next_wake(now))
@@ -260,7 +262,7 @@ class StageCore(Intake):
 
     def take_hits(self) -> list[tuple[Work, Any]]:
         """Give the requests whose answer is known, with it; every one is answered by `answered`."""
-        hits, self._hits = self._hits, []
+        hits, self.hits = self.hits, []
         return hits
 
     def answered(self, now: float, results: Iterable[tuple[Work, Result]]) -> None:
@@ -277,7 +279,7 @@ class StageCore(Intake):
 
     def hit(self, work: Work, value: Any) -> None:
         """Answer a query with what is known."""
-        self._hits.append((work, value))
+        self.hits.append((work, value))
 
     def answer(self, work: Work, result: Ok) -> None:
         """Settle a query that nothing has settled with an answer that was made for it."""

@@ -32,6 +32,7 @@ from spillway.checkpoint.notes import Note, merge
 from spillway.checkpoint.offsets import contains, union
 from spillway.checkpoint.reign import Emit as EmitHeld
 from spillway.lineage.marks import Mark
+from spillway.lineage.ports import Commit
 from spillway.lineage.replication import Batch as Recorded
 from spillway.lineage.replication import InputPlace
 
@@ -173,10 +174,10 @@ class StatefulCore(StageCore):
             share.committed = 0
         return spans
 
-    def commits(self) -> dict[int, tuple[int, str]]:
-        """Give what the newest durable version covers and was not told yet."""
+    def commits(self) -> dict[int, Commit]:
+        """Return what the newest durable version covers and was not told yet."""
         return {
-            partition: (place.position, place.note)
+            partition: Commit(place.position, place.note)
             for partition, place in self._durable.items()
             if place.position > self._told.get(partition, -1)
         }

@@ -45,14 +45,14 @@ class Emission:
         self._stage = stage
         self._limits = limits
         self._clock = clock
-        self._outcomes = topics.outcomes(pipeline)
         self._dead = topics.dead(pipeline)
-        self._inputs: dict[str, str] = {}
+        self._topics = {"": topics.outcomes(pipeline)}  # by destination; "" is the gate
 
     def message(self, emit: Emit) -> Outgoing:
         """Make the message for one emit. A request's headers travel on."""
         source = emit.source
-        carried = _carried(source)
+        part = source.parts[0] if isinstance(source, Request) else source
+        carried: Carried = part.payload
         if emit.kind is EmitKind.DEAD_LETTER:
             return self._letter(emit, carried)
         came = carried.headers
@@ -69,16 +69,11 @@ class Emission:
             came.extra,
         )
         value: bytes = emit.payload if type(emit.payload) is bytes else self._loss(emit, source)
-        topic = self._topic(emit.destination)
-        return Outgoing(topic, source.partition, carried.record.key, value, headers.encode(going))
-
-    def _topic(self, destination: str | None) -> str:
-        if destination is None:
-            return self._outcomes
-        topic = self._inputs.get(destination)
+        destination = emit.destination or ""
+        topic = self._topics.get(destination)
         if topic is None:
-            topic = self._inputs[destination] = topics.stage_input(self._pipeline, destination)
-        return topic
+            topic = self._topics[destination] = topics.stage_input(self._pipeline, destination)
+        return Outgoing(topic, source.partition, carried.record.key, value, headers.encode(going))
 
     def _loss(self, emit: Emit, source: Request | Delivery) -> bytes:
         loss = emit.loss
@@ -151,8 +146,3 @@ def about(*sources: Request | Delivery) -> dict[str, str]:
 def _told(part: Delivery) -> list[StageTiming]:
     message = part.payload.message if isinstance(part.payload, Carried) else None
     return message.timings if message is not None else []
-
-
-def _carried(source: Request | Delivery) -> Carried:
-    part = source.parts[0] if isinstance(source, Request) else source
-    return part.payload  # type: ignore[no-any-return]

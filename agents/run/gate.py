@@ -183,7 +183,7 @@ class Gate:
 
     async def _write(self, releases: Sequence[Release]) -> None:
         self._committed_at = self._clock.monotonic()
-        commits = {partition: Commit(*place) for partition, place in self._core.commits().items()}
+        commits = self._core.commits()
         written = {release.partition for release in releases}
         # Whatever is written carries at least one offset, if only the standing one: offsets are what the broker checks
         # the group's generation by, and thus what fences a gate whose partitions have moved to another member.

@@ -212,8 +212,7 @@ class Primary:
         for order in core.take_orders():
             self._obey(order)
         self._send(core.take_emits())
-        fetches = core.take_fetches()
-        if fetches:
+        if core.reads_again and (fetches := core.take_fetches()):
             if not self._fetches:
                 self._loop.call_soon(self._fetch_some)
             self._fetches.extend(fetches)

@@ -143,7 +143,7 @@ class Stage(Owner):
                     if not self._deliver(record):
                         await self._retry_with_new_schemas(record)
                         break  # the world may have changed meanwhile
-                    if not self._may_accept:
+                    if at < upto and not self._may_accept:
                         break
             self._pump()
             if at < len(records):
@@ -193,26 +193,26 @@ class Stage(Owner):
         for batch in core.take_runs():
             runs = workers if batch.worker >= 0 or self.extras is None else self.extras
             runs.submit(batch.worker, batch)
+        now = self._now()
         if self.extras is not None:
-            self.extras.pump(self._now())
-        hits = core.take_hits()
-        if hits:
-            answering = self._loop.create_task(self._answer(hits))
+            self.extras.pump(now)
+        if core.hits:
+            answering = self._loop.create_task(self._answer(core.take_hits()))
             self._answering.add(answering)
             answering.add_done_callback(self._answering.discard)
-        now = self._now()
         for emit in core.take_emits():
             if not self._emit(now, output, emit):
                 return
-        if fetches := core.take_fetches():
+        if core.reads_again and (fetches := core.take_fetches()):
             self._rereading.ask(fetches)
-        self._look_for_room()
+        if not self._room.is_set():
+            self._look_for_room()
         wake = core.next_wake(now)
         if wake is not None:
             self._alarm.within(wake - now)
 
     def _look_for_room(self) -> None:
-        if not self._room.is_set() and (self._may_accept or self._stopping):
+        if self._may_accept or self._stopping:
             self._room.set()
 
     def _emit(self, now: float, output: Output, emit: Emit) -> bool:
@@ -294,7 +294,8 @@ class Stage(Owner):
     def stored(self, emits: Sequence[Emit]) -> None:
         """Learn that the broker has these messages, which leads to commits and to room, and to nothing else."""
         self._core.acked_all(emits)
-        self._look_for_room()
+        if not self._room.is_set():
+            self._look_for_room()
 
     # The input's owner ----------------------------------------------------------------------------------------------
 
@@ -305,7 +306,7 @@ class Stage(Owner):
                 *(each.busy for each in (self._workers, self.extras) if each is not None)
             )
             self._metrics.waits.say(self._core.waits(busy))
-        return {partition: Commit(offset, note) for partition, (offset, note) in self._core.commits().items()}
+        return self._core.commits()
 
     def committed(self, offsets: Mapping[int, Commit]) -> None:
         for partition, commit in offsets.items():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from spillway.agents.core.calibration import KEPT
 from spillway.agents.core.request import Request
 from spillway.lineage.hops import growth
 from spillway.lineage.message import DROPPED
@@ -42,8 +43,8 @@ class Tally:
             metrics.queued.observe(queued)
             metrics.waited.observe(waited)
             metrics.calibration.happened(queued, waited, seconds)
-            metrics.budgets.kept(request.deadline - request.entered)
-            metrics.budgets.consumed(now - request.arrived)
+            metrics.budgets.left[KEPT].observe(request.deadline - request.entered)
+            metrics.budgets.consumption.observe(now - request.arrived)
             if observed is not None:
                 observed.delays.append(queued)
                 observed.waits.append(waited)

@@ -73,7 +73,7 @@ def encode_outcome(outcome: Outcome, limits: Limits = DEFAULT_LIMITS) -> bytes:
         "text": _readable(outcome.text),
         "stage": outcome.stage,
         "timings": _pack_timings(outcome.timings, limits),
-        "flags": pack_map(outcome.flags, limits, left),
+        "flags": pack_map(outcome.flags, limits, left) if outcome.flags else outcome.flags,
     }
     _check_names(limits, outcome.reason, outcome.stage)
     return _write(OUTCOME, record, limits.max_message_bytes)
@@ -212,28 +212,31 @@ class _Chunks(list[bytes]):
 def _pack_timings(timings: list[StageTiming], limits: Limits) -> list[dict[str, Any]]:
     if len(timings) > limits.max_timings:
         raise too_large(f"{len(timings)} stage timings", limits.max_timings, "max_timings")
+    packed = []
     for timing in timings:
         _check_names(limits, timing.stage, timing.model, timing.version)
-    return [
-        {
-            "stage": timing.stage,
-            "queued": timing.queued,
-            "waited": timing.waited,
-            "executed": timing.executed,
-            "batch": timing.batch,
-            "model": timing.model,
-            "version": timing.version,
-            "arrived": timing.arrived,
-        }
-        for timing in timings
-    ]
+        packed.append(
+            {
+                "stage": timing.stage,
+                "queued": timing.queued,
+                "waited": timing.waited,
+                "executed": timing.executed,
+                "batch": timing.batch,
+                "model": timing.model,
+                "version": timing.version,
+                "arrived": timing.arrived,
+            }
+        )
+    return packed
 
 
 def _check_names(limits: Limits, *names: str) -> None:
+    most = limits.max_name_bytes
     for name in names:
         if type(name) is not str:
             raise WireError(reasons.NOT_ENCODABLE, f"a name must be a string, not {name!r:.80}")
-        check_length("a name", name, limits.max_name_bytes)
+        if len(name) * 4 > most:  # else it fits, whatever its characters
+            check_length("a name", name, most)
 
 
 def _readable(text: str) -> str:

@@ -61,6 +61,9 @@ def read_length(buffer: bytes, at: int) -> tuple[int, int]:
 
 def read_count(buffer: bytes, at: int) -> tuple[int, int]:
     """The count of a block of items or entries; a negative one is followed by the block's size, which is skipped."""
+    count = buffer[at]
+    if not count & _NOT_SMALL:
+        return count >> 1, at + 1
     count, at = read_long(buffer, at)
     if count < 0:
         _, at = read_long(buffer, at)

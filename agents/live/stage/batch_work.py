@@ -204,10 +204,6 @@ class Prepared:
     version: str | None = None  # of the model that ran it, as its worker says
     singly: bool = False  # as one of the queries may end its worker, and it is to be known which
 
-    @property
-    def requests(self) -> list[Request]:
-        return [self.batch.requests[place] for place in self.places]
-
     def executed(self, seconds: float, ended: float) -> Executed:
         return Executed([result for result in self.results if result is not None], seconds, ended)
 
@@ -279,7 +275,7 @@ class BatchWork:
             prepared.inputs.append(inputs)
             prepared.looked.append(looked)
             prepared.places.append(place)
-        prepared.singly = any(request.suspect for request in prepared.requests)
+            prepared.singly = prepared.singly or request.suspect
         return prepared
 
     def finish(self, prepared: Prepared, answers: Mapping[int, Answer | Failed], seconds: float) -> Executed:
@@ -305,30 +301,26 @@ class BatchWork:
 
     def _answers(self, instance: int, prepared: Prepared) -> dict[int, Answer | Failed]:
         """What the model of an instance answers to each of the inputs; of one that processes died of that it did."""
-        guard, requests = self.guard, prepared.requests
-        places = range(len(requests))
-        cares = [guard.care(request) for request in requests] if guard.deaths else []
-        if not any(care is not Care.NONE for care in cares):
-            return dict(zip(places, self._run(instance, prepared, places), strict=True))
+        guard, requests = self.guard, prepared.batch.requests
         answers: dict[int, Answer | Failed] = {}
-        for place, care in enumerate(cares):
+        for place, at in enumerate(prepared.places if guard.deaths else ()):
+            care = guard.care(requests[at])
             if care is Care.FAIL:
-                answers[place] = guard.guilty(requests[place])
+                answers[place] = guard.guilty(requests[at])
             elif care is Care.ALONE:
                 (answers[place],) = self._run(instance, prepared, [place])
-        together = [place for place in places if place not in answers]
+        together = [place for place in range(len(prepared.places)) if place not in answers]
         if together:
             answers |= zip(together, self._run(instance, prepared, together), strict=True)
         return answers
 
     def _run(self, instance: int, prepared: Prepared, places: Sequence[int]) -> list[Answer]:
-        requests, model = prepared.requests, self._models[instance]
+        requests, inputs, model = prepared.batch.requests, prepared.inputs, self._models[instance]
 
         def predict(those: Sequence[int], batch: list[Any]) -> Any:
-            with self.guard.running(instance, [requests[place] for place in those]):
+            with self.guard.running(instance, [requests[prepared.places[place]] for place in those]):
                 return model.predict(batch)
 
-        inputs = prepared.inputs
         return run_answers(predict, lambda place: given_inputs(inputs[place]), places, words_of, raw=self._raw)
 
     def result(self, prepared: Prepared, place: int, answer: Mapping[str, Any], seconds: float) -> Result:
@@ -379,20 +371,24 @@ class BatchWork:
         Of an ensemble (`Joint`) it is from its first member's start, and has a batch of those who answered.
         """
         if output is DEFAULT:
-            timing = timing_of(self._stage, request, now)
-            return self._guarded(request, lambda: self._routed(request, self._default, timing, {FLAG: True}, DEFAULT))
+            return self._known(request, self._default, timing_of(self._stage, request, now), {FLAG: True}, DEFAULT)
         if isinstance(output, Joint):
-            return self._joint(request, output, now)
+            timing = timing_of(self._stage, request, now, max(0.0, now - request.started), output.batch)
+            if output.declined:
+                return self._known(request, self._default, timing, output.flags | {FLAG: True}, DEFAULT)
+            return self._known(request, output.outputs, timing, output.flags)
         request.entered = request.started = now
         output, version = output
         return self._result(request, output, 0.0, 0, version=version)
 
-    def _joint(self, request: Request, joint: Joint, now: float) -> Result:
-        outputs: Mapping[str, Any] = self._default if joint.declined else joint.outputs
-        flags = joint.flags | ({FLAG: True} if joint.declined else {})
-        value = DEFAULT if joint.declined else None
-        timing = timing_of(self._stage, request, now, max(0.0, now - request.started), joint.batch)
-        return self._guarded(request, lambda: self._routed(request, outputs, timing, checked(flags), value))
+    def _known(
+        self, request: Request, outputs: Mapping[str, Any], timing: StageTiming, flags: Flags, value: Any = None
+    ) -> Result:
+        """The result of a request whose answer did not come of its own batch."""
+        try:
+            return self._routed(request, dict(outputs), timing, checked(flags), value)
+        except BaseException as error:  # noqa: BLE001 - an answer of the author's must not end the stage
+            return self._unfit(request, error)
 
     def finished(self, outputs: Mapping[str, Any], request: Request | None = None) -> dict[str, Any]:
         """What the stage makes of its model's outputs. Raises WireError where it cannot."""
@@ -420,33 +416,30 @@ class BatchWork:
             "" if model else by,
             int(request.arrived * 1e6),
         )
-
-        def result() -> Ok:
+        try:
             said = getattr(output, "flags", None)
             own = None if said is None else checked(said)
-            ok = self._routed(request, self.finished(output, request), timing, own)
+            ok = self._routed(request, self._functions.finish(output, request), timing, own)
             if not self._caches:
                 return ok
             value, size = kept(output, own)
             return replace(ok, value=(value, by), size=size)
+        except BaseException as error:  # noqa: BLE001 - an answer of the author's must not end the stage
+            return self._unfit(request, error)
 
-        return self._guarded(request, result)
-
-    def _guarded(self, request: Request, result: Callable[[], Ok]) -> Result:
-        try:
-            return result()
-        except WireError as error:
+    def _unfit(self, request: Request, error: BaseException) -> Failed:
+        """Why an answer has no result."""
+        if isinstance(error, WireError):
             reason = reasons.BAD_ROUTE if error.reason == reasons.BAD_ROUTE else reasons.BAD_RESULT
             return Failed(reason, str(error))
-        except BaseException as error:  # noqa: BLE001 - an answer of the author's must not end the stage
-            words = self._raised.words(error, "reading a result", about(request))
-            return Failed(reasons.BAD_RESULT, f"the result cannot be encoded: {words}")
+        words = self._raised.words(error, "reading a result", about(request))
+        return Failed(reasons.BAD_RESULT, f"the result cannot be encoded: {words}")
 
     def _routed(
-        self, request: Request, outputs: Mapping[str, Any], timing: StageTiming, own: Flags | None, value: Any = None
+        self, request: Request, outputs: dict[str, Any], timing: StageTiming, own: Flags | None, value: Any = None
     ) -> Ok:
         """A stage's outputs on their way. `own`: what the stage says of them."""
-        chosen, shares = self._functions.route(dict(outputs), request)
+        chosen, shares = self._functions.route(outputs, request)
         timings = [*timings_so_far(request), timing]
         missing = self._functions.missing(request)
         told = {**(own or {}), MISSING: missing} if missing else own

@@ -15,6 +15,7 @@ from spillway.agents.sim.faults.schedule.scenario import TOPOLOGIES, Fault, Guar
 from spillway.checkpoint.dedup import HopLane, PartitionMemory
 from spillway.checkpoint.logs import Logs
 from spillway.checkpoint.notes import Note
+from spillway.lineage.ports import Commit
 
 
 class ShortTail(InputTail):
@@ -43,7 +44,7 @@ class Unnoted(Share):
     __slots__ = ()
 
     def commit(self, egress=None):
-        return self.offsets.position, Note((), egress).encode(self.offsets.position)
+        return Commit(self.offsets.position, Note((), egress).encode(self.offsets.position))
 
 
 class UnnotedStage(StageCore):

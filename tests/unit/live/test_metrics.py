@@ -109,7 +109,7 @@ def test_estimates_and_budgets_come_out_by_term_and_fate():
     metrics = StageMetrics("p", "s", 1)
     metrics.calibration.told(0.01, 0.02, 0.03)
     metrics.calibration.happened(0.02, 0.02, 0.02)
-    metrics.budgets.kept(0.2)
+    metrics.budgets.left["kept"].observe(0.2)
     metrics.budgets.refused(-0.1, 0.05)
     found = samples(metrics)
     assert found["spillway_told_seconds_total", labels(term="visit")] == pytest.approx(0.06)
