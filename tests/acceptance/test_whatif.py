@@ -54,7 +54,7 @@ def test_a_recorded_run_is_predicted_and_tried_otherwise(broker, unique_name, tm
             )
             replayed = spillway("replay", *load)
             assert replayed.returncode == 0, replayed.stderr
-            assert "is served under expired, its stages speak every 0.2 s" in replayed.stderr
+            assert "is served under expired; its stages exchange their state every 0.2 s" in replayed.stderr
             report = json.loads(replayed.stdout)
             # What lies on the egress reaches the recorder's file a second later or so.
             until(lambda: len(list(read_recording(taken).messages())) == 2 * report["requests"], 20, "all are recorded")
