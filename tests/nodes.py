@@ -78,14 +78,6 @@ class Nodes:
         found = self._partitions()
         return found is not None and all(len(partition.isrs) == len(partition.replicas) for partition in found)
 
-    def settled(self) -> bool:
-        """Whether every replica of every partition is in sync, and the first one of each leads."""
-        found = self._partitions()
-        return found is not None and all(
-            len(partition.isrs) == len(partition.replicas) and partition.leader == partition.replicas[0]
-            for partition in found
-        )
-
     def _leaders(self, topic: str) -> dict[int, int]:
         return {partition.id: partition.leader for partition in self._partitions(topic) or () if partition.leader > 0}
 

@@ -84,10 +84,6 @@ class ShardWriter:
         captured.release()
         return manifest
 
-    def tombstone(self, manifest):
-        """Delete a manifest, as a primary does with obsolete ones."""
-        self.append(topics.versions(self.spec.name, self.stage), key(manifest), None)
-
     def damage(self, chunk, value):
         """Put another value in a chunk's place."""
         self.append(topics.state(self.spec.name, self.stage), b"%d/%d/%d" % chunk, value)

@@ -16,10 +16,12 @@ from spillway.lineage.limits import DEFAULT_LIMITS
 from spillway.lineage.message import PREDICTION
 from spillway.lineage.schemas import SchemaBook
 from spillway.lineage.values.codec import Decoder
+from spillway.producers.client import Client
 from spillway.producers.connection import ClientSettings
 from spillway.producers.kafka.reading import Reading, slots_of
-from tests.oracle import Answer
-from tests.waiting import until
+from spillway.topology import topics
+from tests.oracle import Answer, outcome_problems
+from tests.waiting import PATIENT_SECONDS, until
 
 SPILLWAY = Path(sys.executable).with_name("spillway")
 ROOT = Path(__file__).parents[2]
@@ -28,11 +30,9 @@ STOP_SECONDS = 60.0
 
 
 class Served:
-    def __init__(self, process, run_dir, pipeline, output):
-        self.process = process
-        self.run_dir = run_dir
-        self.pipeline = pipeline
-        self.output = output
+    def __init__(self, process, run_dir, pipeline, output, bootstrap):
+        self.process, self.run_dir, self.output = process, run_dir, output
+        self.pipeline, self.bootstrap = pipeline, bootstrap
 
     def entry(self, stage):
         for entry in entries(self.run_dir, self.pipeline):
@@ -53,6 +53,28 @@ class Served:
             f"a process in place of {stage} (pid {of})",
         )
 
+    def client(self, **options):
+        """A patient client, which a context closes."""
+        return Client(self.pipeline, self.bootstrap, slo=PATIENT_SECONDS, **options)
+
+    def gateway_port(self):
+        """The port of its gateway, once that listens."""
+        log = self.run_dir / self.pipeline / "logs" / "gateway.0.log"
+        until(lambda: "http://" in log.read_text(), 60, "the gateway listens")
+        return int(log.read_text().rpartition("http://127.0.0.1:")[2].split()[0])
+
+    def change(self, *what):
+        """Order `spillway change`; returns the exit code and what was said."""
+        where = ["--bootstrap", self.bootstrap, "--run-dir", self.run_dir, "--timeout", f"{PATIENT_SECONDS:g}s"]
+        done = command("change", *what, *where)
+        return done.returncode, done.stdout + done.stderr
+
+    def judge(self, accepted, value, right=lambda _id, kind, _told: kind == PREDICTION):
+        """Assert that each accepted query, and no other, has one outcome, and a right one, by its output `value`."""
+        egress = read_egress(self.bootstrap, topics.egress(self.pipeline), value)
+        problems = outcome_problems(accepted, egress, right)
+        assert not problems, "\n".join([f"{len(problems)} problems", *problems[:20], self.logs()])
+
     def stop(self):
         """SIGTERM; returns the exit code once all is drained."""
         self.process.send_signal(signal.SIGTERM)
@@ -72,7 +94,7 @@ def serving(pipeline, name, bootstrap, folder, *options, cwd=None):
     command = [SPILLWAY, "serve", pipeline, "--bootstrap", bootstrap, "--run-dir", run_dir, "--ready-file", ready]
     with output.open("wb") as out:
         process = subprocess.Popen([*command, "--quiet", *options], stdout=out, stderr=out, cwd=cwd or folder)
-    served = Served(process, run_dir, name, output)
+    served = Served(process, run_dir, name, output, bootstrap)
     try:
         until(
             lambda: ready.exists() or process.poll() is not None,

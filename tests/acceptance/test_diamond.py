@@ -1,23 +1,19 @@
 """The oracle over a real broker: one right outcome for every accepted query, whatever is killed on the way."""
 
 import random
-import threading
 import time
-from pathlib import Path
 
 import pytest
 import yaml
 
+from benchmarks.steady import Steady
 from spillway.lineage.message import PREDICTION
-from spillway.producers.client import Client
-from spillway.producers.connection import ClientSettings
 from tests.acceptance.diamond_models import expected
-from tests.acceptance.serving import read_egress, serving
-from tests.oracle import outcome_problems, repetition_problems
-from tests.waiting import PATIENT_SECONDS
+from tests.acceptance.serving import ROOT, serving
+from tests.oracle import repetition_problems
+from tests.waiting import PATIENT_SECONDS, until
 
 MODELS = "tests.acceptance.diamond_models"
-ROOT = Path(__file__).parents[2]
 QUERIES = 10_000
 STAGES = ("open", "left", "right", "close")
 
@@ -45,53 +41,21 @@ def diamond(folder, name):
     return path
 
 
-class Load:
-    """Sends queries 0, 1, 2, ... at a steady rate until told to stop, and keeps their futures."""
-
-    def __init__(self, client, rate, least=QUERIES):
-        self._client = client
-        self._rate = rate
-        self._least = least
-        self.sent = []
-        self.enough = threading.Event()
-        self._thread = threading.Thread(target=self._run)
-        self._thread.start()
-
-    def _run(self):
-        start = time.monotonic()
-        index = 0
-        while index < self._least or not self.enough.is_set():
-            time.sleep(max(0.0, start + index / self._rate - time.monotonic()))
-            self.sent.append((f"query-{index}", self._client.submit({"x": index}, request_id=f"query-{index}")))
-            index += 1
-
-    def finish(self):
-        """Wait for every outcome; returns the accepted ids."""
-        self.enough.set()
-        self._thread.join(PATIENT_SECONDS)
-        assert not self._thread.is_alive()
-        for request_id, future in self.sent:
-            assert future.result(PATIENT_SECONDS).kind == PREDICTION, request_id
-        return [request_id for request_id, _ in self.sent]
-
-
 def executions(folder):
     for line in (folder / "executions.log").read_text().splitlines():
         stage, request_id, process = line.split()
         yield stage, request_id, process
 
 
-def judge(served, broker, folder, accepted, replaced):
+def right(request_id, kind, told):
+    return kind == PREDICTION and told == expected(int(request_id.removeprefix("query-")))
+
+
+def judge(served, folder, accepted, replaced):
     """Drain the pipeline, then hold everything that it did against the oracle."""
-    code = served.stop()
-    assert code == 0, served.logs()
-    egress = read_egress(broker, f"{served.pipeline}.egress", "z")
-
-    def right(request_id, kind, told):
-        return kind == PREDICTION and told == expected(int(request_id.removeprefix("query-")))
-
-    problems = outcome_problems(accepted, egress, right)
-    problems += repetition_problems(executions(folder), replaced)
+    assert served.stop() == 0, served.logs()
+    served.judge(accepted, "z", right)
+    problems = repetition_problems(executions(folder), replaced)
     counts = dict.fromkeys(STAGES, 0)
     for stage, _, _ in executions(folder):
         counts[stage] += 1
@@ -109,10 +73,12 @@ def test_every_process_may_be_killed_under_load(broker, unique_name, tmp_path, s
     victims = [*STAGES, "gate"] if least == QUERIES else ["left", "close", "gate"]  # a stage, one that joins, the gate
     rng.shuffle(victims)
     with serving(path, unique_name, broker, tmp_path, cwd=ROOT) as served:
-        with Client(unique_name, ClientSettings(bootstrap=broker), slo=PATIENT_SECONDS) as client:
-            load = Load(client, rate, least)
+        with served.client() as client:
+            load = Steady(rate, lambda n: client.submit({"x": n}, request_id=f"query-{n}"))
+            load.start()
             for victim in victims:
                 time.sleep(rng.uniform(0.2, 1.5))  # the seeded moment, not a wait for something
                 served.await_replacement(victim, of=served.kill(victim))
-            accepted = load.finish()
-        judge(served, broker, tmp_path, accepted, replaced=set(STAGES) & {*victims})
+            until(lambda: len(load.done) >= least, 120, f"{least} outcomes")
+            accepted = [f"query-{n}" for n, _ in enumerate(load.end())]
+        judge(served, tmp_path, accepted, replaced=set(STAGES) & {*victims})

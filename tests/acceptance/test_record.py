@@ -3,7 +3,6 @@
 import json
 import signal
 import subprocess
-import sys
 
 import pytest
 from confluent_kafka import Producer
@@ -16,6 +15,7 @@ from spillway.producers.recording import read_recording
 from spillway.topology import topics
 from spillway.topology.load import load
 from spillway.topology.sizes import Size, key_of
+from tests.acceptance.serving import SPILLWAY
 
 
 @pytest.fixture
@@ -29,16 +29,7 @@ def pipeline(broker, unique_name, tmp_path):
 
 
 def record(pipeline, broker, *arguments):
-    command = [
-        sys.executable,
-        "-m",
-        "spillway.agents.cli.main",
-        "record",
-        str(pipeline),
-        "--bootstrap",
-        broker,
-        *arguments,
-    ]
+    command = [SPILLWAY, "record", pipeline, "--bootstrap", broker, *arguments]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     # The pipeline's topics are there, but nobody serves it: that is told, and recorded all the same.
     assert f"no process serves {load(pipeline).spec.name} on {broker}" in process.stderr.readline()

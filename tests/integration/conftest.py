@@ -6,12 +6,14 @@ import pytest
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import NewTopic
 
+from spillway.agents.broker import EmbeddedBroker
+from spillway.agents.cli.options import cache_dir
 from spillway.lineage.headers import decode
 from spillway.lineage.message import PREDICTION, Outcome, StageTiming
 from spillway.lineage.values.codec import Decoder, encode_outcome
-from spillway.producers.connection import TRANSACTIONAL
+from spillway.producers.connection import TRANSACTIONAL, ClientSettings
 from tests.made_topics import make_all
-from tests.waiting import until
+from tests.waiting import BROKER_SECONDS
 
 from .gate_bench import GateBench
 
@@ -145,13 +147,15 @@ def echo_pipeline(broker, unique_name):
 
 
 @pytest.fixture
-def await_true():
-    """Polls a condition until it holds, at most so many seconds."""
+def settings(broker):
+    return ClientSettings(bootstrap=broker)
 
-    def await_it(condition, seconds=90.0):
-        until(condition, seconds)
 
-    return await_it
+@pytest.fixture
+def own_broker(tmp_path):
+    """A broker that a test may stop."""
+    with EmbeddedBroker(tmp_path / "kafka", cache_dir=cache_dir(), start_timeout=BROKER_SECONDS) as running:
+        yield running
 
 
 @pytest.fixture

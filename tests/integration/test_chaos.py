@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import contextmanager
 from pathlib import Path
 
 import psutil
@@ -43,6 +44,16 @@ def front(tmp_path):
         each.wait()
 
 
+@contextmanager
+def playing(strikes, events, began):
+    stop = threading.Event()
+    thread = threading.Thread(target=strikes.play, args=(events, began, stop))
+    thread.start()
+    yield
+    stop.set()
+    thread.join()
+
+
 def stands(process):
     return process.status() == psutil.STATUS_STOPPED
 
@@ -56,25 +67,17 @@ def test_strikes_hit_their_slots_and_those_who_took_one(front, tmp_path):
     events = [Event(0.0, 1, Kind.KILL), Event(0.1, 0, Kind.STOP, 0.1), Event(0.15, 0, Kind.STOP, 600), *(
         Event(0.2, slot, Kind.STOP, 600) for slot in (2, 7)
     )]  # fmt: skip
-    stop = threading.Event()
     with Strikes(find) as strikes:
-        playing = threading.Thread(target=strikes.play, args=(events, began, stop))
-        playing.start()
-        until(lambda: stands(one) and stands(parity), 60)
-        two.wait(60)
-        stop.set()
-        playing.join()
+        with playing(strikes, events, began):
+            until(lambda: stands(one) and stands(parity), 60)
+            two.wait(60)
         assert not stands(one)
         assert strikes.done == {Kind.KILL: 1, Kind.STOP: 3}  # nobody has slot 7
         new_parity, new = front("parity"), front()  # the dead one's place is not for another model
         until(lambda: len(find()) == 4, 60)
-        stop.clear()
         late = [Event(n / 2, 1, Kind.STOP, 600) for n in range(3)]
-        playing = threading.Thread(target=strikes.play, args=(late, time.monotonic(), stop))
-        playing.start()
-        until(lambda: stands(new), 60)
-        stop.set()
-        playing.join()
+        with playing(strikes, late, time.monotonic()):
+            until(lambda: stands(new), 60)
     assert not any(map(stands, (one, parity, new, new_parity)))
     assert bystander.poll() is None
     bystander.kill()
@@ -85,16 +88,12 @@ def test_a_worker_that_is_added_takes_an_empty_slot(front, tmp_path):
     one = front()
     find = lambda: workers_of(tmp_path / "run", "p", ["f"])  # noqa: E731
     until(lambda: find() == [one], 60)
-    stop = threading.Event()
     with Strikes(find) as strikes:
         added = front()
         until(lambda: len(find()) == 2, 60)
         events = [Event(n / 2, 1, Kind.STOP, 600) for n in range(3)]
-        playing = threading.Thread(target=strikes.play, args=(events, time.monotonic(), stop))
-        playing.start()
-        until(lambda: stands(added), 60)
-        stop.set()
-        playing.join()
+        with playing(strikes, events, time.monotonic()):
+            until(lambda: stands(added), 60)
         assert not stands(one)
         assert len(strikes) == 2
     assert not stands(added)

@@ -24,27 +24,17 @@ from tests.waiting import PATIENT_SECONDS
 PATIENT = {"slo": PATIENT_SECONDS, "timeout": PATIENT_SECONDS}
 
 
-@pytest.fixture
-def settings(broker):
-    return ClientSettings.load(broker)
-
-
-def test_a_query_gets_its_own_outcome(echo_pipeline, settings):
+def test_a_query_gets_its_own_outcome_which_says_how_long_it_took_and_whether_it_is_late(echo_pipeline, broker):
     pipeline = echo_pipeline()
-    with Client(pipeline.name, settings, **PATIENT) as client:
+    with Client(pipeline.name, broker, **PATIENT) as client:  # an address will do
         outcome = client.predict({"n": 1, "image": np.arange(6.0).reshape(2, 3)})
+        late = client.predict({}, deadline=0.0)
     assert outcome.kind == PREDICTION
     assert outcome.outputs["n"] == 1
     assert np.array_equal(outcome.outputs["image"], np.arange(6.0).reshape(2, 3))
     assert outcome.timings[0].batch == 2
-
-
-def test_an_outcome_says_how_long_it_took_and_whether_it_is_late(echo_pipeline, broker):
-    pipeline = echo_pipeline()
-    with Client(pipeline.name, broker, **PATIENT) as client:  # an address will do
-        good, late = client.predict({}), client.predict({}, deadline=0.0)
-    assert (good.late, late.late) == (False, True)
-    assert 0 < good.latency < PATIENT_SECONDS
+    assert (outcome.late, late.late) == (False, True)
+    assert 0 < outcome.latency < PATIENT_SECONDS
     assert late.latency > 0
 
 
@@ -88,15 +78,7 @@ def test_headers_say_what_the_caller_said(echo_pipeline, settings):
     assert other.trace.trace_id != "1" * 32
 
 
-def test_partitions_are_those_of_murmur2(echo_pipeline, settings):
-    pipeline = echo_pipeline(partitions=7)
-    with Client(pipeline.name, settings, **PATIENT) as client:
-        for future in [client.submit({}, key=f"user-{n}") for n in range(200)]:
-            future.result()
-    assert all(partition == partition_for(key, 7) for _, partition, key in pipeline.heard)
-
-
-def test_the_same_id_in_flight_is_the_same_query(echo_pipeline, settings, await_true):
+def test_the_same_id_in_flight_is_the_same_query(echo_pipeline, settings):
     release = threading.Event()
     pipeline = echo_pipeline(lambda query, _: [Outcome(PREDICTION, query.inputs)] if release.wait(600) else [])
     with Client(pipeline.name, settings, **PATIENT) as client:
@@ -120,7 +102,7 @@ def test_outcomes_of_others_and_repetitions_are_passed_over(echo_pipeline, setti
             assert other.predict({"n": -n}).outputs == {"n": -n}
 
 
-def test_an_outcome_of_an_aborted_transaction_is_not_given(echo_pipeline, settings, broker, await_true):
+def test_an_outcome_of_an_aborted_transaction_is_not_given(echo_pipeline, settings, broker):
     pipeline = echo_pipeline(lambda query, headers: [])
     with Client(pipeline.name, settings, **PATIENT) as client:
         future = client.submit({}, request_id="q")
@@ -136,7 +118,7 @@ def test_an_outcome_of_an_aborted_transaction_is_not_given(echo_pipeline, settin
         assert future.result(PATIENT_SECONDS).kind == PREDICTION
 
 
-def test_without_an_outcome_in_time_there_is_a_timeout(echo_pipeline, settings):
+def test_without_an_outcome_in_time_there_is_a_timeout_and_closing_ends_every_wait(echo_pipeline, settings):
     pipeline = echo_pipeline(lambda query, headers: [])
     with Client(pipeline.name, settings, slo=5.0, grace=0.1) as client:
         with pytest.raises(OutcomeTimeoutError, match="no outcome of query mine"):
@@ -145,8 +127,10 @@ def test_without_an_outcome_in_time_there_is_a_timeout(echo_pipeline, settings):
             client.predict({}, deadline=0.1)
         future = client.submit({}, request_id="mine", deadline=60)  # the first one's expiry is not this one's
         assert not future.done()
-    with pytest.raises(ClientClosedError):
-        future.result(10)
+    client.close()
+    for call in (lambda: future.result(10), lambda: client.predict({})):
+        with pytest.raises(ClientClosedError):
+            call()
 
 
 def test_a_full_client_blocks_and_then_says_so(echo_pipeline, settings):
@@ -189,31 +173,15 @@ def test_what_cannot_travel_is_refused_before_it_is_sent(echo_pipeline, settings
         assert client.predict({}, deadline=60).kind == PREDICTION
 
 
-def test_no_consumer_group_is_left_or_even_made(echo_pipeline, settings, broker):
-    pipeline = echo_pipeline()
-    with Client(pipeline.name, settings, **PATIENT) as client:
-        client.predict({})
-        groups = AdminClient({"bootstrap.servers": broker}).list_consumer_groups(request_timeout=60).result()
-    assert not [group.group_id for group in groups.valid if "spillway-reader" in group.group_id]
-
-
-def test_a_client_has_one_thread_of_its_own(echo_pipeline, settings):
+def test_a_client_has_one_thread_of_its_own_and_no_group(echo_pipeline, settings, broker):
     pipeline = echo_pipeline()
     before = threading.active_count()
-    with Client(pipeline.name, settings, **PATIENT):
+    with Client(pipeline.name, settings, **PATIENT) as client:
+        client.predict({})
         assert threading.active_count() == before + 1
+        groups = AdminClient({"bootstrap.servers": broker}).list_consumer_groups(request_timeout=60).result()
     assert threading.active_count() == before
-
-
-def test_closing_ends_every_wait(echo_pipeline, settings):
-    pipeline = echo_pipeline(lambda query, headers: [])
-    client = Client(pipeline.name, settings, **PATIENT)
-    future = client.submit({})
-    client.close()
-    client.close()
-    for call in (lambda: future.result(10), lambda: client.predict({})):
-        with pytest.raises(ClientClosedError):
-            call()
+    assert not [group.group_id for group in groups.valid if "spillway-reader" in group.group_id]
 
 
 def test_a_pipeline_that_is_not_there_is_named(settings, unique_name):

@@ -1,9 +1,7 @@
 """The gate as a process on a real broker: what comes through, what does not, and in which shape."""
 
+import asyncio
 import json
-import os
-import subprocess
-import sys
 import time
 import urllib.request
 
@@ -12,6 +10,7 @@ from spillway.lineage.hops import Hop
 from spillway.lineage.message import FAILED
 from spillway.lineage.values import codec
 from spillway.topology import topics
+from tests.strange_headers import NotUtf8, send_raw
 from tests.waiting import until
 
 from .gate_bench import PARTITIONS, ids
@@ -60,28 +59,14 @@ def metrics(port):
         return answer.read().decode()
 
 
-STRANGE = """
-import asyncio, sys
-from aiokafka import AIOKafkaProducer
-class Key(str):
-    def encode(self, *_):
-        return b"\\xff\\xfe"
-async def main():
-    async with AIOKafkaProducer(bootstrap_servers=sys.argv[1]) as producer:
-        await producer.send_and_wait(sys.argv[2], b"v", partition=2, headers=[("a", b"1"), (Key("zz"), b"2")])
-asyncio.run(main())
-"""
-
-
 def test_what_cannot_be_read_is_kept_with_its_reason_and_fails_its_query(make_gate):
     bench = make_gate()
     now = b"%d" % int(time.time() * 1e6)
     hop = ("spillway-hops", hops.encode((Hop("a", 0, 0, 0, 0),)))
     bench.raw(b"rubbish", [("x-request-id", b"no-avro"), ("spillway-sent", now), ("spillway-deadline", now), hop])
     bench.producer.flush()
-    environment = {**os.environ, "AIOKAFKA_NO_EXTENSIONS": "1"}  # the compiled one takes no key that is no text
-    arguments = [sys.executable, "-c", STRANGE, bench.settings.bootstrap, topics.outcomes(bench.name)]
-    subprocess.run(arguments, env=environment, check=True, timeout=600)
+    strange = [(None, b"v", [("a", b"1"), (NotUtf8("zz"), b"2")])]
+    asyncio.run(send_raw(bench.settings.bootstrap, topics.outcomes(bench.name), 2, strange))
     bench.report("after", 2, 1)
     bench.producer.flush()
     gate = bench.gate()

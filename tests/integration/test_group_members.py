@@ -11,12 +11,13 @@ from spillway.agents.broker.ports import free_port
 from spillway.agents.live.group_members import GroupMember, GroupMembers
 from spillway.lineage.errors import BrokerError
 from spillway.producers.connection import ClientSettings
+from tests.waiting import until
 
 from .conftest import make_topics
 
 
 @pytest.fixture
-def join(broker, unique_name, await_true):
+def join(broker, unique_name):
     """Make a member of the group g, static where it has an instance id; all of them leave in the end."""
     make_topics(broker, {unique_name: 3})
     members = []
@@ -25,7 +26,7 @@ def join(broker, unique_name, await_true):
         consumer = Consumer({"bootstrap.servers": broker, "group.id": f"{unique_name}.g", **settings})
         members.append(consumer)
         consumer.subscribe([unique_name])
-        await_true(lambda: consumer.poll(0.1) or consumer.assignment())
+        until(lambda: consumer.poll(0.1) or consumer.assignment(), 90)
         return consumer
 
     yield joined

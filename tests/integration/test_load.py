@@ -1,5 +1,6 @@
+from contextlib import closing
+
 import numpy as np
-import pytest
 
 from spillway.lineage.message import DROPPED, PREDICTION, Outcome
 from spillway.producers.client.exchange import Exchange
@@ -8,32 +9,25 @@ from spillway.producers.load import generator as load
 from spillway.producers.load import schedule
 from spillway.producers.load.generator import Pace, run_load
 from spillway.producers.report import Report
+from tests.waiting import until
 
 
-@pytest.fixture
-def exchange(broker):
-    opened = []
-
-    def open_it(name):
-        opened.append(Exchange(ClientSettings.load(broker), name))
-        return opened[-1]
-
-    yield open_it
-    for each in opened:
-        each.close()
+def loaded(pipeline, due, pace):
+    with closing(Exchange(ClientSettings.load(pipeline.bootstrap), pipeline.name)) as exchange:
+        return run_load(exchange, load.generated(due, index_payload), pace)
 
 
 def index_payload(index, _rng):
     return {"n": index}
 
 
-def test_every_query_is_sent_when_due_and_told_apart(echo_pipeline, exchange):
+def test_every_query_is_sent_when_due_and_told_apart(echo_pipeline):
     pipeline = echo_pipeline()
     seen = {}
     told = []
     due = schedule.poisson(200, 2, np.random.default_rng(3))
     pace = Pace(slo=0.4, grace=90.0, observe=seen.__setitem__, progress=lambda sent, ended: told.append((sent, ended)))
-    result = run_load(exchange(pipeline.name), load.generated(due, index_payload), pace)
+    result = loaded(pipeline, due, pace)
     assert result.errors == {}
     assert {index: outcome.outputs["n"] for index, outcome in seen.items()} == {n: n for n in range(len(due))}
     assert np.all(result.sent >= due)
@@ -48,7 +42,7 @@ def test_every_query_is_sent_when_due_and_told_apart(echo_pipeline, exchange):
     assert 0 < first[1] - first[0] <= 400_000
 
 
-def test_a_stalled_pipeline_does_not_hold_the_load_back(echo_pipeline, exchange, await_true):
+def test_a_stalled_pipeline_does_not_hold_the_load_back(echo_pipeline):
     held = []
 
     def answer(query, headers):
@@ -58,16 +52,14 @@ def test_a_stalled_pipeline_does_not_hold_the_load_back(echo_pipeline, exchange,
         return [Outcome(PREDICTION, query.inputs)]
 
     pipeline = echo_pipeline(answer)
-    result = run_load(
-        exchange(pipeline.name), load.generated(schedule.constant(100, 1.2), index_payload), Pace(slo=0.5, grace=1.0)
-    )
-    await_true(lambda: len(pipeline.heard) == 120)
+    result = loaded(pipeline, schedule.constant(100, 1.2), Pace(slo=0.5, grace=1.0))
+    until(lambda: len(pipeline.heard) == 120, 90)
     without = int((result.kind == 0).sum())
     assert without >= 99  # more where the machine was too slow to hear them, or the answers, within the grace
     assert result.errors == {"OutcomeTimeoutError": without}
 
 
-def test_the_report_counts_drops_and_duplicates(echo_pipeline, exchange):
+def test_the_report_counts_drops_and_duplicates(echo_pipeline):
     def answer(query, headers):
         n = query.inputs["n"]
         outcome = Outcome(DROPPED, reason="expired", stage="a") if n % 4 == 0 else Outcome(PREDICTION, query.inputs)
@@ -75,9 +67,7 @@ def test_the_report_counts_drops_and_duplicates(echo_pipeline, exchange):
 
     pipeline = echo_pipeline(answer)
     due = schedule.constant(100, 1)
-    result = run_load(
-        exchange(pipeline.name), load.generated(due, index_payload), Pace(slo=20.0, grace=90.0, settle=1.0)
-    )
+    result = loaded(pipeline, due, Pace(slo=20.0, grace=90.0, settle=1.0))
     report = Report.build(
         pipeline="p", policy="naive", trace="constant", slo=20.0, duration=1.0, due=result.due,
         finished=result.finished, kind=result.kind, spent=result.spent, slip=result.sent - result.due,

@@ -1,53 +1,19 @@
-"""What the supervisor tells and asks the broker about members of stateful stages."""
+"""What the supervisor asks the broker about members of stateful stages."""
 
-import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from spillway.agents.live.states.beats import Reporter
 from spillway.agents.live.topics import ensure
 from spillway.agents.supervise.groups import KafkaGroups, watched_groups
 from spillway.agents.supervise.watchdog import PartitionSight, Watchdog
-from spillway.lineage.replication import Report
-from spillway.lineage.values.replication import ReplicationDecoder
-from spillway.producers.connection import ClientSettings
-from spillway.producers.kafka.reading import Reading
 from spillway.topology import topics
 from spillway.topology.load import parse
 
-PIPELINE = """
-name: {name}
-slo: 1
-partitions: 2
-stages:
-  - {{name: learn, model: "m:M", state: {{kind: shared, shards: 2}}}}
-"""
+STAGES = 'stages: [{name: learn, model: "m:M", state: {kind: shared, shards: 2}}]'
 
 
-@pytest.fixture
-def settings(broker):
-    return ClientSettings(bootstrap=broker)
-
-
-@pytest.fixture
-def pipeline(settings, unique_name):
-    made = parse(PIPELINE.format(name=unique_name), "p.yaml")
-    ensure(settings, topics.topic_plan(made.spec))
-    return made
-
-
-def test_a_death_is_told_where_the_members_listen(settings, pipeline, unique_name):
-    with Reading(settings, [(topics.beat(unique_name), 0)]) as reading:
-        reporter = Reporter(settings, unique_name)
-        reporter.report("learn", 1, f"{unique_name}.learn.1.0@17")
-        reporter.close()
-        (sent,) = reading.to_the_end()
-    report = ReplicationDecoder().record(sent.value)
-    assert isinstance(report, Report)
-    assert (report.stage, report.shard, report.members) == ("learn", 1, (f"{unique_name}.learn.1.0@17",))
-    assert report.at_us > 0
-
-
-def test_a_member_is_judged_by_what_its_own_group_has_committed(settings, pipeline, unique_name, broker):
+def test_a_member_is_judged_by_what_its_own_group_has_committed(settings, unique_name, broker):
+    pipeline = parse(f"name: {unique_name}\nslo: 1\npartitions: 2\n{STAGES}\n", "p.yaml")
+    ensure(settings, topics.topic_plan(pipeline.spec))
     ingress = topics.ingress(unique_name)
     producer = Producer({"bootstrap.servers": broker})
     for partition in (0, 1):

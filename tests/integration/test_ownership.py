@@ -46,6 +46,16 @@ class Bench:
             made.leave()
 
 
+@contextmanager
+def claiming(one):
+    """Claim in a thread, which has done so when the context ends."""
+    thread = threading.Thread(target=one.claim)
+    thread.start()
+    yield thread
+    thread.join(60)
+    assert not thread.is_alive()
+
+
 @pytest.fixture
 def bench(broker, unique_name):
     return Bench(broker, unique_name)
@@ -100,14 +110,11 @@ def test_the_one_that_takes_over_waits_until_the_other_has_left(bench):
     assert first.claim()
     first.keep(bench.ended.set)
     second = bench.ownership(take_over=True)
-    claiming = threading.Thread(target=second.claim)
-    claiming.start()
-    until(bench.ended.is_set, 60)
-    assert claiming.is_alive(), "it waits for the first to stop its processes"
-    assert any("asking it to stop, and waiting" in text for text in bench.said)
-    first.leave()
-    claiming.join(60)
-    assert not claiming.is_alive()
+    with claiming(second) as thread:
+        until(bench.ended.is_set, 60)
+        assert thread.is_alive(), "it waits for the first to stop its processes"
+        assert any("asking it to stop, and waiting" in text for text in bench.said)
+        first.leave()
     with pytest.raises(TakenOverError, match="was taken over by"):
         first.require()
     second.keep(bool)
@@ -130,13 +137,10 @@ def test_who_stops_anyway_is_waited_for(bench, monkeypatch):
     monkeypatch.setattr(first, "_read", read)
     first.keep(bench.ended.set, stopping.is_set)
     second = bench.ownership()
-    claiming = threading.Thread(target=second.claim)
-    claiming.start()
-    claiming.join(1.0)
-    assert claiming.is_alive()
-    first.leave()
-    claiming.join(60)
-    assert not claiming.is_alive()
+    with claiming(second) as thread:
+        thread.join(1.0)
+        assert thread.is_alive()
+        first.leave()
     assert not bench.ended.is_set()
     second.leave()
 

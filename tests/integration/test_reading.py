@@ -1,7 +1,5 @@
 """Reading partitions once: from where, to which end, and what is told of those that are not there."""
 
-import time
-
 import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import NewTopic
@@ -12,13 +10,7 @@ from spillway.producers.kafka.reading import Reading, slots_of
 from tests.made_topics import make_all
 from tests.waiting import PATIENT_SECONDS, until
 
-HOUR_MS = 3_600_000
 MANY = 5_000  # records, more than may wait to be taken
-
-
-@pytest.fixture
-def settings(broker):
-    return ClientSettings(bootstrap=broker)
 
 
 @pytest.fixture
@@ -27,10 +19,10 @@ def slots(broker, unique_name):
     return [(unique_name, 0), (unique_name, 1)]
 
 
-def append(broker, topic, values, partition=0, at_ms=None):
+def append(broker, topic, values, partition=0):
     producer = Producer({"bootstrap.servers": broker, "queue.buffering.max.messages": 10 * MANY})
     for value in values:
-        producer.produce(topic, value, None, partition, **({} if at_ms is None else {"timestamp": at_ms}))
+        producer.produce(topic, value, None, partition)
     assert producer.flush(PATIENT_SECONDS) == 0
 
 
@@ -60,14 +52,6 @@ def test_one_from_the_end_has_all_that_is_appended_once_it_is_made(settings, slo
     with Reading(settings, slots, from_end=True) as reading:
         append(broker, slots[0][0], [b"after"])
         assert [record.value for record in reading.to_the_end()] == [b"after"]
-
-
-def test_one_since_a_time_has_no_record_of_an_earlier_one(settings, slots, broker):
-    now_ms = int(time.time() * 1000)
-    append(broker, slots[0][0], [b"old"], at_ms=now_ms - HOUR_MS)
-    append(broker, slots[0][0], [b"new"], at_ms=now_ms)
-    with Reading(settings, slots, since=now_ms / 1000) as reading:
-        assert [record.value for record in reading.to_the_end()] == [b"new"]
 
 
 def test_a_partition_that_is_left_is_read_no_more(settings, slots, broker):

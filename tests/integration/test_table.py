@@ -4,18 +4,12 @@ import pytest
 
 from spillway.agents.live.sizes import Sizes
 from spillway.lineage.errors import BrokerError
-from spillway.producers.connection import ClientSettings
 from spillway.producers.table import Table, write
 from spillway.topology.sizes import Size, decode, encode, key_of
 from tests.integration.conftest import make_topics
 from tests.waiting import PATIENT_SECONDS, until
 
 KEY = key_of("a")
-
-
-@pytest.fixture
-def settings(broker):
-    return ClientSettings(bootstrap=broker)
 
 
 @pytest.fixture

@@ -82,31 +82,6 @@ def newest(settings, spec, place):
     return manifest, contents, store.state(contents)
 
 
-def test_versions_are_durable_open_or_dead_by_all_logs_together(settings, spec, learn, track):
-    learn.begin(1)
-    learn.write(states(1))
-    track.begin(1)
-    track.write({}, keyed_states(1), requires=[Mark("learn", 0, V1)])
-    track.write({}, keyed_states(2), requires=[Mark("learn", 0, V2)])
-    assert told(settings, spec, ("learn", 0)) == [("e1.v1", "durable")]
-    assert told(settings, spec, ("track", 1)) == [("e1.v1", "durable"), ("e1.v2", "open")]
-    assert told(settings, spec, ("track", 0)) == []
-    learn.begin(2)
-    assert told(settings, spec, ("track", 1)) == [("e1.v1", "durable"), ("e1.v2", "dead")]
-
-
-def test_what_a_zombie_wrote_is_dead_and_what_was_tombstoned_is_not_retained(settings, spec, learn):
-    learn.begin(1)
-    first = learn.write(states(1))
-    learn.write(states(2))
-    zombie = Manifest(V3, learn.history.links, (), learn.claimant)
-    learn.begin(2)
-    learn.log(zombie)
-    learn.write(states(3))
-    learn.tombstone(first)
-    assert told(settings, spec, ("learn", 0)) == [("e1.v2", "durable"), ("e1.v3", "dead"), ("e2.v3", "durable")]
-
-
 def test_an_import_keeps_the_shards_positions_and_memory(settings, spec, track):
     track.begin(1)
     track.write({}, keyed_states(1), position=40)

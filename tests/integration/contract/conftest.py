@@ -1,3 +1,5 @@
+import inspect
+
 import pytest
 
 from .worlds import KafkaWorld, MemoryWorld
@@ -15,3 +17,14 @@ class Seeds:
     def run(self, main):
         for seed in range(10):
             MemoryWorld(seed).run(main)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem):
+    """Run a test that is a coroutine in its world."""
+    test = pyfuncitem.obj
+    if not inspect.iscoroutinefunction(test):
+        return None
+    given = {name: pyfuncitem.funcargs[name] for name in inspect.signature(test).parameters}
+    given["world"].run(lambda world: test(**given | {"world": world}))
+    return True

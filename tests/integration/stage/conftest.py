@@ -1,34 +1,26 @@
-"""A stage under test: its pipeline file, its topics, its processes, and what goes in and comes out."""
+"""A stage under test: its models, and what goes in and comes out."""
 
 import json
-import os
 import signal
 import subprocess
-import sys
 import time
 import urllib.request
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, TopicPartition
 from prometheus_client.parser import text_string_to_metric_families
 
-from spillway.agents.live.topics import ensure
 from spillway.lineage import headers
-from spillway.lineage.keys import partition_for
-from spillway.lineage.message import Query
 from spillway.lineage.values import codec
 from spillway.producers import cluster
-from spillway.producers.connection import ClientSettings
-from spillway.topology.load import load
-from spillway.topology.topics import topic_plan
 from tests import waiting
+from tests.integration.processes import Processes, making
 
 MODELS = '''
-import os, time
+import time
 import numpy as np
-from spillway import Flagged
 
 
 class Square:
@@ -38,21 +30,6 @@ class Square:
 
     def predict(self, batch):
         return [{"y": query["x"] ** 2, "id": query.request_id} for query in batch]
-
-
-class Counted:
-    """Says how often it ran, so that a second evaluation of a query shows."""
-
-    deterministic = True
-
-    def __init__(self):
-        self.ran = 0
-
-    def predict(self, batch):
-        time.sleep(.005)
-        assert not any(query.request_id or query.key for query in batch)
-        self.ran += len(batch)
-        return [{"y": query["x"] ** 2, "ran": self.ran} for query in batch]
 
 
 class Linear:
@@ -75,15 +52,6 @@ class Pass:
         return batch
 
 
-class Fragile:
-    """Ends its process where its input says so."""
-
-    def predict(self, batch):
-        if any(query.get("act") == "die" for query in batch):
-            os._exit(9)
-        return [Flagged({"y": query["x"]}, sure=True) for query in batch]
-
-
 class Slow:
     def predict(self, batch):
         time.sleep(.02)
@@ -91,73 +59,27 @@ class Slow:
 '''
 
 
-class Stage:
-    """One pipeline of which single stages run; everything is read and written from outside."""
+class Stage(Processes):
+    """One pipeline of which single stages run."""
 
     def __init__(self, bootstrap: str, name: str, folder: Path, spec: str) -> None:
-        self.bootstrap = bootstrap
-        self.name = name
-        self.folder = folder
-        self.settings = ClientSettings(bootstrap=bootstrap)
-        self.file = folder / "pipeline.yaml"
-        self.file.write_text(f"name: {name}\nslo: 30s\n{spec}")
         (folder / "stage_models.py").write_text(MODELS)
-        self.pipeline = load(self.file)
-        ensure(self.settings, topic_plan(self.pipeline.spec))
-        self.processes: list[subprocess.Popen[bytes]] = []
-        self.producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 1, "message.max.bytes": 8 << 20})
+        super().__init__(bootstrap, name, folder, spec)
         self.readers: list[Consumer] = []
 
     def start(self, stage: str, replica: int = 0, **options: Any) -> subprocess.Popen[bytes]:
-        """Start a replica; its log is in a file beside the pipeline's."""
-        told = {
-            "pipeline": str(self.file), "stage": stage, "replica": replica, "bootstrap": self.bootstrap,
-            "run_dir": str(self.folder / "run"), **options,
-        }  # fmt: skip
-        log = (self.folder / f"{stage}.{replica}.log").open("ab")
-        return self._spawn([str(Path(__file__).with_name("run_stage.py")), json.dumps(told)], log)
+        return self.play(f"{stage}.{replica}", stage, replica, **options)
 
     def gate(self) -> subprocess.Popen[bytes]:
-        command = ["-P", "-m", "spillway.agents.cli.main", "serve", str(self.file), "--gate"]
-        command += ["--bootstrap", self.bootstrap, "--run-dir", str(self.folder / "run")]
-        return self._spawn(command, (self.folder / "gate.log").open("ab"))
-
-    def _spawn(self, arguments: list[str], log: BinaryIO) -> subprocess.Popen[bytes]:
-        env = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])}
-        with log:
-            process = subprocess.Popen([sys.executable, *arguments], cwd=self.folder, env=env, stdout=log, stderr=log)
-        self.processes.append(process)
-        return process
+        where = ["--bootstrap", self.bootstrap, "--run-dir", str(self.folder / "run")]
+        return self.run("gate", "-P", "-m", "spillway.agents.cli.main", "serve", str(self.file), "--gate", *where)
 
     def log(self, stage: str, replica: int = 0) -> str:
-        return (self.folder / f"{stage}.{replica}.log").read_text()
+        return super().log(f"{stage}.{replica}")
 
     def stop(self, process: subprocess.Popen[bytes], how: int = signal.SIGTERM, within: float = 600.0) -> int:
         process.send_signal(how)
         return process.wait(within)
-
-    # -- what goes in -------------------------------------------------------------------------------------------------
-
-    def send(self, request_id: str, inputs: dict[str, Any], *, topic: str = "ingress", **options: Any) -> None:
-        """Send a query, due `within` seconds; `value`, `pairs` and `key` override what a client would write."""
-        now = time.time_ns() // 1000
-        came = headers.Headers(
-            request_id,
-            now,
-            now + options.pop("within", 30) * 1_000_000,
-            extra=[("x-tenant", b"t1")],
-            **options.pop("told", {}),
-        )
-        key = options.pop("key", request_id.encode())
-        query = Query(inputs, options.pop("parameters", {"p": 1}))
-        self.producer.produce(
-            f"{self.name}.{topic}",
-            options["value"] if "value" in options else codec.encode_query(query),
-            key,
-            partition_for(key or b"", self.pipeline.spec.partitions),
-            headers=options.get("pairs", headers.encode(came)),
-        )
-        self.producer.poll(0)
 
     def send_many(self, count: int, prefix: str = "q", **options: Any) -> dict[str, int]:
         """Send queries with x = 0, 1, ...; return x by id."""
@@ -166,11 +88,6 @@ class Stage:
             self.send(request_id, {"x": x}, **options)
         self.flush()
         return sent
-
-    def flush(self) -> None:
-        assert self.producer.flush(90) == 0
-
-    # -- what comes out -----------------------------------------------------------------------------------------------
 
     def reader(self, topic: str):
         reader = Reader(self.bootstrap, f"{self.name}.{topic}")
@@ -208,10 +125,7 @@ class Stage:
         return found
 
     def close(self) -> None:
-        for process in self.processes:
-            if process.poll() is None:
-                process.kill()
-                process.wait()
+        super().close()
         for consumer in self.readers:
             consumer.close()
 
@@ -245,6 +159,14 @@ class Reader:
                 quiet = time.monotonic() + seconds
         return self.messages
 
+    def answers(self, count: int) -> dict[str, Any]:
+        """The outcomes of so many queries, each of which has come once."""
+        self.wait(count)
+        self.settle()
+        found = {told.request_id: outcome for told, outcome in self.outcomes()}
+        assert len(self.messages) == len(found) == count
+        return found
+
     def outcomes(self) -> list[tuple[Any, Any]]:
         decoder = codec.Decoder()
         return [(headers.decode(message.headers()), decoder.outcome(message.value())) for message in self.messages]
@@ -261,17 +183,8 @@ stages:
 @pytest.fixture
 def stage(broker, unique_name, tmp_path):
     """Make a pipeline of a spec's text (without name and slo); its processes end with the test."""
-    made = []
-
-    def make(spec: str = SQUARE) -> Stage:
-        folder = tmp_path / str(len(made))
-        folder.mkdir()
-        made.append(Stage(broker, f"{unique_name}-{len(made)}", folder, spec))
-        return made[-1]
-
-    yield make
-    for one in made:
-        one.close()
+    with making(Stage, broker, unique_name, tmp_path) as make:
+        yield lambda spec=SQUARE: make(spec)
 
 
 @pytest.fixture

@@ -32,9 +32,7 @@ def test_a_worker_that_stands_still_is_answered_for(stage, until):
     one.flush()
     out.wait(300)
     stopped.resume()
-    out.settle()
-    told = {told.request_id: outcome for told, outcome in out.outcomes()}
-    assert len(out.messages) == len(told) == 300
+    told = out.answers(300)
     assert all(told[f"q{number}"].outputs["x"] == number for number in range(300))
     until(lambda: one.committed("f") == one.ends())
     metrics = one.metrics("f")

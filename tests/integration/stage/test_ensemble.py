@@ -59,10 +59,7 @@ def test_a_member_that_is_killed_and_one_that_is_slow_cost_no_query(stage, until
         time.sleep(0.01)
     one.flush()
     until(lambda: (again := worker_of(process, "killed")) is not None and again.pid != killed)
-    out.wait(200)
-    out.settle()
-    told = {told.request_id: outcome for told, outcome in out.outcomes()}
-    assert len(out.messages) == len(told) == 200
+    told = out.answers(200)
     members = {}
     for number in range(200):
         outcome = told[f"q{number}"]

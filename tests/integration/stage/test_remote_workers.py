@@ -2,12 +2,12 @@
 
 import os
 import signal
-import socket
 from collections import Counter
 
 import pytest
 import trustme
 
+from spillway.agents.broker.ports import free_port
 from spillway.lineage.message import PREDICTION
 from tests.certificates import folder_of
 
@@ -36,25 +36,19 @@ def authority():
 def far(stage, authority, tmp_path):
     """A stage with remote workers, and what starts one of these."""
     folder_of(authority, tmp_path / "certs")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     made = stage(
         "partitions: 4\npolicy: naive\nstages:\n"
         f"  - {{name: far, model: 'far_models:Slow', workers: {{where: remote, count: 2, listen: '127.0.0.1:{port}', "
         f"tls: {tmp_path / 'certs'}}}, batching: {{size: 4}}}}\n"
     )
     (made.folder / "far_models.py").write_text(MODELS)
-    started = Counter()
 
     def worker(name="w", file=made.file, tls=tmp_path / "certs"):
-        started[name] += 1
-        log = (made.folder / f"{name}.log").open("ab")
         command = ["-P", "-m", "spillway.agents.cli.main", "worker", str(file), "far"]
-        return made._spawn([*command, "--connect", f"127.0.0.1:{port}", "--tls", str(tls)], log)
+        return made.run(name, *command, "--connect", f"127.0.0.1:{port}", "--tls", str(tls))
 
     made.worker = worker
-    made.port = port
     made.said = lambda name: (made.folder / f"{name}.log").read_text()
     return made
 

@@ -37,6 +37,6 @@ def test_a_pipeline_answers_all_when_the_broker_leads_again(tmp_path, unique_nam
                 futures += [client.submit({"x": number}) for number in range(40)]
                 outcomes = [future.result(PATIENT_SECONDS) for future in futures]
             assert [outcome.kind for outcome in outcomes] == [PREDICTION] * len(futures)
-            assert [process.poll() for process in chain.processes] == [None] * 3
+            assert [process.poll() for process in chain.started] == [None] * 3
         finally:
             chain.close()

@@ -6,17 +6,9 @@ from tests.input_damage import commit_ahead, delete_records
 PARTITIONS = 4
 
 
-def keys_of(partition, count, prefix):
-    found, n = [], 0
-    while len(found) < count:
-        if partition_for(f"{prefix}{n}".encode(), PARTITIONS) == partition:
-            found.append(f"{prefix}{n}")
-        n += 1
-    return found
-
-
 def send(one, partition, count, prefix):
-    ids = keys_of(partition, count, prefix)
+    some = (f"{prefix}{n}" for n in range(1_000))
+    ids = [each for each in some if partition_for(each.encode(), PARTITIONS) == partition][:count]
     for request_id in ids:
         one.send(request_id, {"x": 3})
     one.flush()

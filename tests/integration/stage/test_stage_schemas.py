@@ -29,7 +29,7 @@ def encode(text, record):
 
 
 def test_a_schema_registered_while_the_stage_runs_is_found(stage):
-    one = stage("partitions: 1\nstages:\n  - {name: s, model: 'stage_models:Fragile'}\n")
+    one = stage("partitions: 1\nstages:\n  - {name: s, model: 'stage_models:Square'}\n")
     one.start("s")
     one.send("a", {"x": 1})
     one.flush()
@@ -50,4 +50,4 @@ def test_a_schema_registered_while_the_stage_runs_is_found(stage):
     one.flush()
     out.wait(3)
     found = {told.request_id: (outcome.reason, outcome.outputs.get("y")) for told, outcome in out.outcomes()}
-    assert found == {"a": ("", 1), "b": ("", 5), "c": (reasons.UNKNOWN_SCHEMA, None)}
+    assert found == {"a": ("", 1), "b": ("", 25), "c": (reasons.UNKNOWN_SCHEMA, None)}

@@ -1,52 +1,36 @@
 """A pipeline with states on a real broker: its processes, what goes in, and the oracle for what it has written."""
 
 import json
-import os
 import re
-import signal
-import subprocess
-import sys
 import threading
 import time
 from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, TopicPartition
 
 from spillway.agents.live.groups import member_label
 from spillway.agents.live.states.beats import Reporter
-from spillway.agents.live.topics import ensure
 from spillway.lineage import headers
-from spillway.lineage.keys import partition_for
-from spillway.lineage.message import Query
 from spillway.lineage.values import codec
-from spillway.producers.connection import ClientSettings
-from spillway.topology.load import load
-from spillway.topology.topics import topic_plan
+from tests.integration.processes import Processes, making
 from tests.state_oracle import Judge
 from tests.state_topics import Recorder
 from tests.waiting import until
 
-ROOT = Path(__file__).parents[3]
 
-
-class States:
+class States(Processes):
     """One pipeline. Its topics are recorded from the start; `judge` ends that."""
 
+    slo = 60
+
     def __init__(self, bootstrap: str, name: str, folder: Path, spec: str) -> None:
-        self.bootstrap, self.name, self.folder = bootstrap, name, folder
-        self.settings = ClientSettings(bootstrap=bootstrap)
-        self.file = folder / "pipeline.yaml"
-        self.file.write_text(f"name: {name}\nslo: 60s\n{spec}")
-        self.pipeline = load(self.file)
-        ensure(self.settings, topic_plan(self.pipeline.spec))
+        super().__init__(bootstrap, name, folder, spec)
         self.recorder = Recorder(bootstrap, self.pipeline)
-        self.processes: dict[str, subprocess.Popen[bytes]] = {}
-        self.producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 0})
+        self.processes: dict[str, Any] = {}
         self.sent: list[str] = []
         self.outcomes: dict[str, Any] = {}  # by request id, in the order in which they came
-        self.came: dict[str, float] = {}
         self.twice: list[str] = []
         self._stop = threading.Event()
         self._reader = threading.Thread(target=self._read, daemon=True)
@@ -57,35 +41,24 @@ class States:
     def start(self, stage: str, replica: int = 0, **options: Any) -> str:
         """Start a process; returns its label, by which the others know it here."""
         label = self.label(stage, replica)
-        told = {
-            "pipeline": str(self.file), "stage": stage, "replica": replica, "bootstrap": self.bootstrap,
-            "run_dir": str(self.folder / "run"), **options,
-        }  # fmt: skip
         (self.folder / "run" / self.name / f"{label}.json").unlink(missing_ok=True)
-        with (self.folder / f"{label}.log").open("ab") as log:
-            self.processes[label] = subprocess.Popen(
-                [sys.executable, str(Path(__file__).with_name("run_process.py")), json.dumps(told)],
-                cwd=self.folder,
-                env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
-                stdout=log,
-                stderr=log,
-            )
+        self.processes[label] = self.play(label, stage, replica, **options)
         return label
 
     def label(self, stage: str, replica: int) -> str:
         spec = next((each for each in self.pipeline.spec.stages if each.name == stage), None)
         return member_label(spec, replica) if spec is not None and spec.replicated else f"{stage}.{replica}"
 
-    def start_all(self, **options: Any) -> None:
+    def start_all(self) -> None:
         """Start every member, one replica of every other stage, and the gate; wait until they take part."""
         labels = [self.start("gate")]
         for stage in self.pipeline.spec.stages:
             count = stage.processes if stage.replicated else 1
-            labels += [self.start(stage.name, replica, **options) for replica in range(count)]
+            labels += [self.start(stage.name, replica) for replica in range(count)]
         for label in labels:
             self.await_ready(label)
 
-    def await_ready(self, label: str, seconds: float = 120.0) -> None:
+    def await_ready(self, label: str) -> None:
         def ready() -> bool:
             assert self.processes[label].poll() is None, self.log(label)
             try:
@@ -93,32 +66,28 @@ class States:
             except (OSError, ValueError):
                 return False
 
-        until(ready, seconds)
+        until(ready, 120.0)
 
-    def log(self, label: str) -> str:
-        return (self.folder / f"{label}.log").read_text()
-
-    def primary(self, stage: str, shard: int = 0, seconds: float = 90.0) -> str:
-        """The label of the shard's primary: whose log says so last."""
+    def primary(self, stage: str) -> str:
+        """The label of the first shard's primary: whose log says so last."""
         members = range(self.pipeline.spec.stage(stage).required_state.members)
 
         def newest() -> str | None:
             found = []
             for member in members:
-                label = f"{stage}.{shard}.{member}"
+                label = f"{stage}.0.{member}"
                 if label in self.processes and self.processes[label].poll() is None:
                     epochs = re.findall(r"primary of epoch (\d+)", self.log(label))
                     ended = re.findall(r"stops being primary \(epoch (\d+)\)", self.log(label))
                     found += [(int(epoch), label) for epoch in epochs if epoch not in ended]
             return max(found)[1] if found else None
 
-        return until(newest, seconds)
+        return until(newest, 90.0)
 
-    def kill(self, label: str, how: int = signal.SIGKILL, *, report: bool = True) -> float:
-        """End a process; a member's end is reported as a supervisor does. Returns when it was killed."""
+    def kill(self, label: str, *, report: bool = True) -> None:
+        """Kill a process; a member's end is reported as a supervisor does."""
         process = self.processes.pop(label)
-        at = time.monotonic()
-        process.send_signal(how)
+        process.kill()
         process.wait(600)
         names = re.findall(rf"{re.escape(self.name)}\.{re.escape(label)}@\d+", self.log(label))
         if report and names:
@@ -126,26 +95,16 @@ class States:
             reporter = Reporter(self.settings, self.name)
             reporter.report(stage, int(shard), names[-1])
             reporter.close()
-        return at
 
-    def stop(self, label: str, within: float = 600.0) -> int:
+    def stop(self, label: str) -> int:
         process = self.processes.pop(label)
-        process.send_signal(signal.SIGTERM)
-        return process.wait(within)
+        process.terminate()
+        return process.wait(600)
 
     # What goes in and comes out --------------------------------------------------------------------------------
 
-    def send(self, request_id: str, inputs: dict[str, Any], key: str = "") -> None:
-        now = time.time_ns() // 1000
-        told = (key or request_id).encode()
-        self.producer.produce(
-            f"{self.name}.ingress",
-            codec.encode_query(Query(inputs, {})),
-            told,
-            partition_for(told, self.pipeline.spec.partitions),
-            headers=headers.encode(headers.Headers(request_id, now, now + 60_000_000)),
-        )
-        self.producer.poll(0)
+    def send(self, request_id: str, inputs: dict[str, Any], key: str = "") -> None:  # type: ignore[override]
+        super().send(request_id, inputs, key=(key or request_id).encode(), parameters={})
         self.sent.append(request_id)
 
     def send_many(self, count: int, *, rate: float = 200.0, during: dict[int, Any] | None = None) -> None:
@@ -158,10 +117,10 @@ class States:
             if left > 0:
                 time.sleep(left)
             self.send(f"q{first + number}", {"x": first + number})
-        assert self.producer.flush(90) == 0
+        self.flush()
 
-    def await_all(self, seconds: float = 120.0) -> None:
-        until(lambda: len(self.outcomes) >= len(self.sent), seconds, self._missing)
+    def await_all(self) -> None:
+        until(lambda: len(self.outcomes) >= len(self.sent), 120.0, self._missing)
 
     def _missing(self) -> str:
         missing = [each for each in self.sent if each not in self.outcomes]
@@ -184,16 +143,11 @@ class States:
             request_id = headers.decode(message.headers()).request_id
             if request_id in self.outcomes:
                 self.twice.append(request_id)
-            self.came[request_id] = time.monotonic()
             self.outcomes[request_id] = decoder.outcome(message.value())
         consumer.close()
 
     def close(self) -> None:
-        for process in self.processes.values():
-            if process.poll() is None:
-                process.send_signal(signal.SIGCONT)
-                process.kill()
-                process.wait()
+        super().close()
         self._stop.set()
         self._reader.join()
         self.recorder.close()
@@ -207,14 +161,5 @@ class States:
 @pytest.fixture
 def states(broker, unique_name, tmp_path):
     """Make a pipeline of a spec's text (without name and slo); its processes end with the test."""
-    made = []
-
-    def make(spec: str) -> States:
-        folder = tmp_path / str(len(made))
-        folder.mkdir()
-        made.append(States(broker, f"{unique_name}-{len(made)}", folder, spec))
-        return made[-1]
-
-    yield make
-    for one in made:
-        one.close()
+    with making(States, broker, unique_name, tmp_path) as make:
+        yield make

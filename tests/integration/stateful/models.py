@@ -53,26 +53,20 @@ class Sum:
         return state
 
 
-class Dice(Sum):
-    """Its answers differ from process to process."""
+class Marking(Sum):
+    """Its answers differ from process to process, and tell the stage behind it what a query says of itself."""
 
     def compute(self, state: Any, batch: Any) -> list[dict[str, Any]]:
-        return [{**each, "thrown": random.random()} for each in super().compute(state, batch)]
+        told = super().compute(state, batch)
+        return [
+            {**each, "thrown": random.random(), **({"poison": 1} if "poison" in query else {})}
+            for each, query in zip(told, batch, strict=True)
+        ]
 
     def update(self, state: Any, batch: Any, outputs: Any) -> Any:
         for query, output in zip(batch, outputs, strict=True):
             state["sum"] += query["x"] * output["thrown"]
         return state
-
-
-class Marking(Dice):
-    """It has chance in it, and tells the stage behind it what a query says of itself."""
-
-    def compute(self, state: Any, batch: Any) -> list[dict[str, Any]]:
-        told = super().compute(state, batch)
-        return [
-            {**each, **({"poison": 1} if "poison" in query else {})} for each, query in zip(told, batch, strict=True)
-        ]
 
 
 class Poisoned(Sum):

@@ -1,4 +1,4 @@
-"""Stages beside stateful ones: two in a row, a stateless one behind, and one that keeps its state for itself."""
+"""A stage that keeps its state for itself, and one with a state that joins."""
 
 import signal
 
@@ -8,18 +8,6 @@ from spillway.lineage.message import PREDICTION
 from tests.waiting import until
 
 MODELS = "tests.integration.stateful.models"
-TWO = f"""
-partitions: 2
-stages:
-  - {{name: first, model: "{MODELS}:Dice", state: shared, batching: {{max: 8}}}}
-  - {{name: second, model: "{MODELS}:Count", state: keyed, batching: {{max: 8}}, after: first}}
-"""
-BEHIND = f"""
-partitions: 2
-stages:
-  - {{name: learn, model: "{MODELS}:Dice", state: shared, batching: {{max: 8}}}}
-  - {{name: pass, model: "{MODELS}:Pass", batching: {{max: 8}}, after: learn}}
-"""
 BARE = f"""
 partitions: 2
 stages:
@@ -33,40 +21,6 @@ stages:
   - {{name: right, model: "{MODELS}:Pass", batching: {{max: 8}}}}
   - {{name: joined, model: "{MODELS}:Joined", state: shared, batching: {{max: 8}}, after: [left, right]}}
 """
-
-
-@pytest.mark.nightly
-def test_two_neighbouring_primaries_die_at_once(states):
-    pipeline = states(TWO)
-    pipeline.start_all()
-    both = [pipeline.primary("first"), pipeline.primary("second")]
-    pipeline.send_many(300, during={150: lambda: [pipeline.kill(label) for label in both]})
-    pipeline.await_all()
-    assert pipeline.judge(random=["first"]) == []
-
-
-@pytest.mark.nightly
-def test_a_stateless_stage_behind_one_that_dies(states):
-    pipeline = states(BEHIND)
-    pipeline.start_all()
-    primary = pipeline.primary("learn")
-    pipeline.send_many(300, during={150: lambda: pipeline.kill(primary)})
-    pipeline.await_all()
-    assert pipeline.judge(random=["learn"]) == []
-
-
-@pytest.mark.nightly
-def test_a_stateless_stage_dies_behind_one_with_a_state(states):
-    pipeline = states(BEHIND)
-    pipeline.start_all()
-
-    def replace():
-        pipeline.kill("pass.0", report=False)
-        pipeline.start("pass")
-
-    pipeline.send_many(200, during={100: replace})
-    pipeline.await_all()
-    assert pipeline.judge(random=["learn"]) == []
 
 
 def test_without_replication_a_stage_serves_as_any_other(states):

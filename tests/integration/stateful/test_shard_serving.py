@@ -26,7 +26,7 @@ def test_every_query_has_one_outcome_and_counts_once_whoever_ends_and_one_that_r
     pipeline = states(COUNT)
     pipeline.start_all()
     first = pipeline.primary("count")
-    # Nobody reports this death, as test_modes does: silence alone is enough.
+    # Nobody reports this death: silence alone is enough.
     pipeline.send_many(200, during={100: lambda: pipeline.kill(first, report=False)})
     for number in range(60):
         pipeline.send(f"r{number}", {"x": number, **({"raise": 1} if number % 20 == 7 else {})})

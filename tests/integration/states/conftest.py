@@ -7,8 +7,6 @@ from types import SimpleNamespace
 import pytest
 from confluent_kafka.admin import NewTopic
 
-from spillway.agents.broker import EmbeddedBroker
-from spillway.agents.cli.options import cache_dir
 from spillway.agents.live.clock import since_boot
 from spillway.agents.live.states.worker import Mailbox
 from spillway.agents.run.log_reader import LogReader
@@ -16,7 +14,7 @@ from spillway.producers.connection import ClientSettings
 from spillway.producers.kafka.log import KafkaLog
 from spillway.producers.kafka.reading import Reading
 from tests.made_topics import make_all
-from tests.waiting import BROKER_SECONDS, Bound
+from tests.waiting import Bound
 
 STAGE = "learn"
 PLACE = (STAGE, 0)
@@ -103,9 +101,3 @@ def bench(broker, unique_name):
     made = Bench(broker, unique_name)
     yield made
     made.close()
-
-
-@pytest.fixture
-def own_broker(tmp_path):
-    with EmbeddedBroker(tmp_path / "kafka", cache_dir=cache_dir(), start_timeout=BROKER_SECONDS) as running:
-        yield running

@@ -2,7 +2,6 @@
 
 import threading
 import time
-from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -51,13 +50,6 @@ class Member:
     def failed(self, error):
         self.told.failed(error)
 
-    def round_trips(self):
-        return sorted(at - self.sent_at[sequence] for sequence, at in self.returned_at.items())
-
-    def worst_gap(self):
-        times = sorted(self.returned_at.values())
-        return max(later - earlier for earlier, later in pairwise(times))
-
 
 def run_for(told, seconds):
     until = time.monotonic() + seconds
@@ -77,14 +69,6 @@ def test_members_hear_one_another_and_what_they_are(bench):
     assert [beat.sequence for beat in one.heard_from["m2"]] == sorted({b.sequence for b in one.heard_from["m2"]})
     assert "m3" not in other.heard_from
     assert stranger is not None
-
-
-def test_a_beat_is_posted_as_sent_before_it_is_as_heard(bench):
-    told = Told()
-    member = Member(bench, "m1", told)
-    told.until(lambda: len(member.returned_at) >= 5)
-    assert member.returned_at.keys() <= member.sent_at.keys()
-    assert all(trip > 0 for trip in member.round_trips())
 
 
 def test_silence_and_a_report_tell_of_a_dead_peer(bench):
@@ -137,18 +121,11 @@ def write_versions(member, primary, versions):
 
 
 @pytest.mark.nightly
-def test_beats_leave_and_come_back_while_100_mb_are_captured_and_written(bench, capsys):
+def test_beats_leave_and_come_back_while_100_mb_are_captured_and_written(bench):
     told = Told()
     member = Member(bench, "m1", told)
     told.until(lambda: len(member.returned_at) >= 20)
-    quiet = member.worst_gap()
-    meanwhile = write_versions(member, Primary(bench, told, chunk_bytes=256 << 10), 8)
-    trips = member.round_trips()
-    with capsys.disabled():  # how steady they are is measured, not tested: a machine that stands still is no fault
-        print(f"\nbeats during each of {len(meanwhile)} versions of 100 MB: {meanwhile}")
-        print(f"worst gap between beats that came back {member.worst_gap() * 1e3:.0f} ms, {quiet * 1e3:.0f} ms before")
-        print(f"round trip p50 {trips[len(trips) // 2] * 1e3:.1f} ms, worst {trips[-1] * 1e3:.0f} ms")
-    assert min(meanwhile) > 0
+    assert min(write_versions(member, Primary(bench, told, chunk_bytes=256 << 10), 8)) > 0
 
 
 @pytest.mark.nightly

@@ -1,13 +1,12 @@
-"""Version logs as they are read from a real broker: where they rest, and through a restart."""
+"""A version log as it is read from a real broker through a restart."""
 
 import time
 
 from confluent_kafka import Producer
 
-from spillway.agents.run.log_reader import CONTROL
 from spillway.checkpoint import version_log
-from spillway.lineage.marks import INITIAL, Version
-from spillway.lineage.replication import Base, Fence, Manifest
+from spillway.lineage.marks import INITIAL
+from spillway.lineage.replication import Base, Fence
 from spillway.lineage.values.replication import encode
 
 from .conftest import PLACE, STAGE, Bench, Told
@@ -29,26 +28,6 @@ class Writer:
     def write(self, record):
         self.send(record)
         assert self._producer.flush(90) == 0
-
-
-def test_a_log_that_rests_is_read_whole_and_at_once_where_it_is_asked_for(bench):
-    told, writer, ends = Told(), Writer(bench), []
-    reader = bench.reader(told, with_control=True, soon=[CONTROL])
-    told.until(lambda: len(told.of("caught_up")) == 2)
-    for n in range(1, 400):
-        writer.write(Manifest(Version(1, n), CHAIN, (), "m"))
-        if n % 100 == 0:
-            reader.read_to_end(PLACE, lambda: ends.append(len(told.of("record"))))
-            told.until(lambda n=n: ends and ends[-1] >= n)
-        elif n % 150 == 0:
-            reader.follow([PLACE, CONTROL] if n == 150 else ())
-        elif n % 7 == 0:
-            reader.look()
-        time.sleep(0.005)
-        told.tick()
-        told.mailbox.deliver()
-    told.until(lambda: len(told.of("record")) == 399)
-    assert [call[2].version.n for call in told.of("record")] == [*range(1, 400)]
 
 
 def test_reading_goes_on_when_the_broker_is_back(own_broker, unique_name):

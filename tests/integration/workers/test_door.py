@@ -12,13 +12,15 @@ from pathlib import Path
 import pytest
 import trustme
 
+from spillway.agents.broker.ports import free_port
+from spillway.agents.broker.settings import HOST
 from spillway.agents.workers import frames
 from spillway.agents.workers.links import Links
 from spillway.agents.workers.tls import context_of
 from spillway.lineage.errors import UsageError
 from tests import waiting
 from tests.certificates import folder_of
-from tests.integration.workers.test_links import SECONDS, Heard, query
+from tests.integration.workers.conftest import SECONDS, query
 
 
 @pytest.fixture(scope="module")
@@ -34,18 +36,11 @@ def certs(tmp_path_factory):
     }
 
 
-@pytest.fixture
-def heard():
-    return Heard()
-
-
 @contextlib.contextmanager
 def listening_with(heard, folder):
     """Links that listen, and know where."""
     links = Links(heard, timeout=60.0)
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        links.address = free.getsockname()
+    links.address = HOST, free_port()
     links.listen(links.address, context_of(folder, front=True), None)
     yield links
     links.close()
@@ -177,41 +172,34 @@ def test_a_worker_of_another_model_or_protocol_is_refused_and_closed(far, heard,
     assert heard.events.empty()
 
 
-def no_tls(front, _certs):
+def connected(front, context=None, data=b""):
     connection = socket.create_connection(front.address, SECONDS)
-    connection.sendall(b"GET / HTTP/1.1\r\n\r\n")
+    if context is not None:
+        connection = context.wrap_socket(connection)
+    connection.sendall(data)
     return connection
 
 
-def nothing_said(front, _certs):
-    return socket.create_connection(front.address, SECONDS)
-
-
-def no_certificate(front, _certs):
+def without_certificate():
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
-    return context.wrap_socket(socket.create_connection(front.address, SECONDS))
+    return context
 
 
-def anothers_certificate(front, certs):
-    return context_of(certs["mixed"], front=False).wrap_socket(socket.create_connection(front.address, SECONDS))
-
-
-def garbage(front, certs):
-    connection = context_of(certs["worker"], front=False).wrap_socket(socket.create_connection(front.address, SECONDS))
-    connection.sendall(b"\xff" * 64)
-    return connection
-
-
-def no_hello(front, certs):
-    connection = context_of(certs["worker"], front=False).wrap_socket(socket.create_connection(front.address, SECONDS))
-    connection.sendall(b"".join(frames.encode({"kind": frames.DRAIN})))
-    return connection
+NO_HELLO = b"".join(frames.encode({"kind": frames.DRAIN}))
+STRANGERS = {
+    "no-tls": lambda front, _certs: connected(front, data=b"GET / HTTP/1.1\r\n\r\n"),
+    "nothing-said": lambda front, _certs: connected(front),
+    "no-certificate": lambda front, _certs: connected(front, without_certificate()),
+    "anothers-certificate": lambda front, certs: connected(front, context_of(certs["mixed"], front=False)),
+    "garbage": lambda front, certs: connected(front, context_of(certs["worker"], front=False), b"\xff" * 64),
+    "no-hello": lambda front, certs: connected(front, context_of(certs["worker"], front=False), NO_HELLO),
+}
 
 
 @pytest.mark.usefixtures("patient", "hasty")
-@pytest.mark.parametrize("stranger", [no_tls, nothing_said, no_certificate, anothers_certificate, garbage, no_hello])
+@pytest.mark.parametrize("stranger", STRANGERS.values(), ids=STRANGERS)
 def test_a_stranger_is_turned_away_and_nobody_hears_of_it(far, front, heard, certs, caplog, stranger):
     caplog.set_level(logging.WARNING)
     with stranger(front, certs) as connection:
@@ -229,8 +217,8 @@ def test_a_stranger_is_turned_away_and_nobody_hears_of_it(far, front, heard, cer
 
 
 @pytest.mark.usefixtures("patient", "hasty")
-def test_many_strangers_that_say_nothing_do_not_keep_a_worker_out(far, front, certs, heard):
-    strangers = [nothing_said(front, certs) for _ in range(100)]
+def test_many_strangers_that_say_nothing_do_not_keep_a_worker_out(far, front, heard):
+    strangers = [connected(front) for _ in range(100)]
     one = far()
     one.hello()
     heard.next("ready")

@@ -14,16 +14,11 @@ from spillway.agents.workers.single import SingleWorker
 from spillway.topology.sections import WorkersSpec
 from spillway.topology.spec import StageSpec
 from tests.integration.stage.conftest import Stage
+from tests.integration.workers.conftest import SECONDS, query
 from tests.integration.workers.forking import ACTS
-from tests.integration.workers.test_links import SECONDS, Heard, query
 from tests.waiting import until
 
 MODEL = "tests.integration.workers.forking:Forks"
-
-
-@pytest.fixture
-def heard():
-    return Heard()
 
 
 @pytest.fixture

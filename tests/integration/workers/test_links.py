@@ -1,7 +1,6 @@
 """Worker processes and the links to them: real processes, no broker."""
 
 import os
-import queue
 import signal
 import socket
 import sys
@@ -17,38 +16,9 @@ from spillway.lineage.errors import ModelError
 from spillway.topology.sections import WorkersSpec
 from spillway.topology.spec import StageSpec
 
-SECONDS = 60.0
+from .conftest import query
+
 MODELS = "tests.integration.workers.models"
-
-
-class Heard:
-    def __init__(self):
-        self.events = queue.SimpleQueue()
-
-    def ready(self, worker, hello):
-        self.events.put(("ready", worker, hello))
-
-    def answered(self, worker, job, first, results, seconds):
-        self.events.put(("answered", worker, job, first, results))
-
-    def lost(self, worker, job, answered, why, *, failed):
-        self.events.put(("lost", worker, job, answered, why, failed))
-
-    def broken(self, error):
-        self.events.put(("broken", error))
-
-    def draining(self, worker):
-        self.events.put(("draining", worker))
-
-    def next(self, kind):
-        event = self.events.get(timeout=SECONDS)
-        assert event[0] == kind, event
-        return event[1:]
-
-
-@pytest.fixture
-def heard():
-    return Heard()
 
 
 @pytest.fixture
@@ -60,10 +30,6 @@ def links(heard):
 
 def command(name="Obedient", **workers):
     return command_of(StageSpec(name="s", model=f"{MODELS}:{name}", workers=WorkersSpec(**workers)), 1)
-
-
-def query(**inputs):
-    return {"inputs": inputs, "parameters": {}, "id": "r", "key": "k"}
 
 
 def spawned(links, heard, worker=0):

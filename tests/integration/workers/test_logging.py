@@ -12,7 +12,7 @@ from spillway.agents.workers import links as links_module
 from spillway.agents.workers.processes import command_of, started
 from spillway.topology.sections import WorkersSpec
 from spillway.topology.spec import StageSpec
-from tests.integration.workers.test_links import SECONDS, Heard, query
+from tests.integration.workers.conftest import SECONDS, query
 
 MODEL = """
 import logging
@@ -45,14 +45,13 @@ said_models.Says().predict([{}])
 
 @pytest.mark.parametrize("own", [False, True])
 @pytest.mark.parametrize("form", ["text", "json"])
-def test_logging_arrives_as_a_threads_does(tmp_path, monkeypatch, capfd, own, form):
+def test_logging_arrives_as_a_threads_does(heard, tmp_path, monkeypatch, capfd, own, form):
     for name, value in log.environment(form, "s", 1).items():  # as the front has it
         monkeypatch.setenv(name, value)
     (tmp_path / "said_models.py").write_text(MODEL)
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
     workers = WorkersSpec(where="process", python=sys.executable if own else None)
-    heard = Heard()
     links = links_module.Links(heard, timeout=SECONDS)
     links.adopt(0, *started(command_of(StageSpec(name="s", model="said_models:Says", workers=workers), 1)))
     heard.next("ready")
