@@ -10,7 +10,7 @@ compares and copies, on its own thread. Invariants:
   copying, and exact. torch's version counters are not asked: they miss writes through `.data`, through numpy and by
   fused optimizers (`torch.optim.Adam(fused=True)` does not raise them).
 * What did not change is neither copied nor hashed nor written again: versions share its block. Memory is used again;
-  at most four copies of what changes exist: three slots (`spillway.checkpoint.reign`) and the one being made. Off a
+  at most four copies of what changes exist: three places (`spillway.checkpoint.reign`) and the one being made. Off a
   device every tensor comes each time, into pinned memory for as many states as are not read yet; what differs from the
   version before is copied on from there.
 * Of a keyed state only the keys named as touched are looked at, removed ones included; a change to another one is lost
@@ -24,6 +24,7 @@ from __future__ import annotations
 
 from collections import deque
 from contextlib import contextmanager, nullcontext
+from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -118,8 +119,8 @@ class Staging:
         """
         taking = _Taking(find, self._free)
         try:
-            flat = taking.take(state, "the state")
-            flats = {key: taking.take(each, what) for key, (what, each) in keyed.items()}
+            flat = flatten(state, "the state", taking.seen)
+            flats = {key: flatten(each, what, taking.seen) for key, (what, each) in keyed.items()}
         except BaseException:
             self._put_back(taking.buffers)
             raise
@@ -156,15 +157,12 @@ class _Taking:
         self._free = free
         self._own: set[int] = set()
 
-    def take(self, state: Mapping[Any, Any], what: str) -> Flat:
-        return flatten(state, what, self._seen)
-
     def hold(self, flat: Flat) -> None:
         for at, leaf in enumerate(flat.leaves):
             if id(leaf) not in self._own:
                 flat.tensors[at] = flat.tensors[at].copy()
 
-    def _seen(self, leaf: Any) -> Any:
+    def seen(self, leaf: Any) -> Any:
         device = self._find(leaf)
         if device is None:
             return leaf
@@ -212,10 +210,6 @@ class Captured:
         """Bytes that were copied for it, because they differ from the version before, likewise."""
         self._settle()
         return self._changed
-
-    @property
-    def nbytes(self) -> int:
-        return sum(len(block.data) for block in self.blocks) + sum(page.nbytes for page in self.pages)
 
     def hold(self, blocks: tuple[Block, ...], pages: tuple[Page, ...], changed: int) -> None:
         """Have its bytes; each block has been given one holder more."""
@@ -325,23 +319,23 @@ class Capture:
         """Settle in their order, as each names the keys that it has touched; up to one of them, or all."""
         while self._waiting and (captured is None or captured.staged is not None):
             first = self._waiting[0]
-            way = first.staged
-            if way is not None:
-                way.staged.wait()
-                changed = self._pages.put(way.staged.keyed, way.touched) if self._pages is not None else 0
-                self._fill(first, way.staged.flat, changed)
-                self._staging.done(way.staged)
+            if first.staged is not None:
+                staged, touched = first.staged
+                staged.wait()
+                changed = self._pages.put(staged.keyed, touched) if self._pages is not None else 0
+                self._fill(first, staged.flat, changed)
+                self._staging.done(staged)
             self._waiting.popleft()
 
     def _fill(self, captured: Captured, flat: Flat, changed: int) -> None:
         if flat.entries != self._entries:
             self._start(flat)
-        views: dict[int, Array] = {}
+        view = cache(lambda tensor: arrays.flat(flat.tensors[tensor]))
         blocks = []
         for at, span in enumerate(self._spans):
             before = self._blocks[at] if self._blocks else None
-            if before is None or not self._same(flat, span, before, views):
-                blocks.append(self._copy(flat, span, views))
+            if before is None or not _is_same(span, before, view):
+                blocks.append(self._copy(span, view))
                 changed += span.size
             else:
                 before.holders += 1
@@ -363,25 +357,20 @@ class Capture:
             block.holders += 1
         self._blocks = blocks
 
-    def _same(self, flat: Flat, span: Span, before: Block, views: dict[int, Array]) -> bool:
-        for tensor, start, stop, at in span.pieces:
-            view = views.get(tensor)
-            if view is None:
-                view = views[tensor] = arrays.flat(flat.tensors[tensor])
-            if not _equal(view[start:stop], before.data[at : at + stop - start]):
-                return False
-        return True
-
-    def _copy(self, flat: Flat, span: Span, views: dict[int, Array]) -> Block:
+    def _copy(self, span: Span, view: Callable[[int], Array]) -> Block:
         block = self.pool.take(span.size)
         if len(span.pieces) > 1:
             block.data.fill(0)  # between them, where another layout had its bytes: equal states have equal chunks
         for tensor, start, stop, at in span.pieces:
-            view = views.get(tensor)
-            if view is None:
-                view = views[tensor] = arrays.flat(flat.tensors[tensor])
-            np.copyto(block.data[at : at + stop - start], view[start:stop])
+            np.copyto(block.data[at : at + stop - start], view(tensor)[start:stop])
         return block
+
+
+def _is_same(span: Span, before: Block, view: Callable[[int], Array]) -> bool:
+    pieces = (
+        (view(tensor)[start:stop], before.data[at : at + stop - start]) for tensor, start, stop, at in span.pieces
+    )
+    return all(_equal(now, then) for now, then in pieces)
 
 
 def _equal(one: Array, other: Array) -> bool:

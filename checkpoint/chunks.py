@@ -139,7 +139,6 @@ class ChunkLog:
         """
         self.epoch = epoch
         self._held: dict[bytes, ChunkKey] = {}
-        self._digests: dict[ChunkKey, bytes] = {}
         self._present: set[ChunkKey] = set(present)
         self._needed: dict[Version, frozenset[ChunkKey]] = {}
         self._small = small
@@ -160,10 +159,8 @@ class ChunkLog:
 
     def acknowledged(self, writing: Writing) -> None:
         """Note that all records of a version are acknowledged: later versions build on them."""
-        fresh = writing.acknowledged()
         self._writing = None
-        self._held.update(fresh)
-        self._digests.update({key: digest for digest, key in fresh.items()})
+        self._held.update(writing.acknowledged())
         self._present |= writing.keys
         self._needed[writing.version] = writing.named()
 
@@ -183,11 +180,9 @@ class ChunkLog:
         if self._writing is not None:
             needed[self._writing.version] = self._writing.named()
         going = expendable(self._present, self.epoch, newest, needed)
-        for key in going:
-            self._present.discard(key)
-            digest = self._digests.pop(key, None)
-            if digest is not None:
-                del self._held[digest]
+        self._present.difference_update(going)
+        for digest in [digest for digest, key in self._held.items() if key not in self._present]:
+            del self._held[digest]  # for what is being written, too
         return going
 
     def __len__(self) -> int:

@@ -34,12 +34,10 @@ class Claims:
 
     def __init__(self) -> None:
         self._newest: dict[Place, Claim] = {}
-        self.lost = 0  # claims that came too late
 
     def take(self, claim: Claim) -> bool:
         place = (claim.stage, claim.shard)
         if claim.epoch <= self.epoch(place):
-            self.lost += 1
             return False
         self._newest[place] = claim
         return True

@@ -23,11 +23,10 @@ if TYPE_CHECKING:
 
 # What waits for versions to become durable: found when they do, or turn out dead, without looking at the rest.
 #
-# Of one shard and one epoch the durable versions are a prefix and the dead ones a suffix
-# (`spillway.checkpoint.durability`). So what waits stands in one line per shard and epoch, ordered by n, and a look
-# goes in from both ends only as far as something was decided. Work: O(log n) for each mark that is not durable when it
-# is added, once; a look that finds nothing asks two questions per line. Memory: what is not decided; of a thing that
-# rests on several versions and turned out dead, its other places stay until those are decided too.
+# What waits stands in one line per shard and epoch, ordered by n, and a look goes in from both ends only as far as
+# something was decided. Work: O(log n) for each mark that is not durable when it is added, once; a look that finds
+# nothing asks two questions per line. Memory: what is not decided; of a thing that rests on several versions and turned
+# out dead, its other places stay until those are decided too.
 
 
 class Resting:
@@ -75,29 +74,19 @@ class Awaited:
         dead: list[Resting] = []
         for place in list(self._lines):
             line = self._lines[place]
-            self._from_below(place, line, durable)
-            self._from_above(place, line, dead)
+            while line and self._durability.durable(_mark(place, line.peekitem(0)[0])):
+                for thing in line.popitem(0)[1]:
+                    thing.open -= 1
+                    if not (thing.open or thing.dead):
+                        durable.append(thing)
+            while line and self._durability.dead(_mark(place, line.peekitem(-1)[0])):
+                for thing in line.popitem(-1)[1]:
+                    if not thing.dead:
+                        thing.dead = True
+                        dead.append(thing)
             if not line:
                 del self._lines[place]
         return [thing for thing in durable if not thing.dead], dead
-
-    def _from_below(
-        self, place: tuple[str, int, int], line: SortedDict[int, list[Resting]], durable: list[Resting]
-    ) -> None:
-        while line and self._durability.durable(_mark(place, line.peekitem(0)[0])):
-            for thing in line.popitem(0)[1]:
-                thing.open -= 1
-                if not (thing.open or thing.dead):
-                    durable.append(thing)
-
-    def _from_above(
-        self, place: tuple[str, int, int], line: SortedDict[int, list[Resting]], dead: list[Resting]
-    ) -> None:
-        while line and self._durability.dead(_mark(place, line.peekitem(-1)[0])):
-            for thing in line.popitem(-1)[1]:
-                if not thing.dead:
-                    thing.dead = True
-                    dead.append(thing)
 
 
 def _mark(place: tuple[str, int, int], n: int) -> Mark:

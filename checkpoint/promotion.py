@@ -20,8 +20,6 @@ from typing import TYPE_CHECKING
 from spillway.lineage.replication import Base, Claim, Fence
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from spillway.checkpoint.claims import Claims
     from spillway.checkpoint.logs import Logs
     from spillway.checkpoint.version_log import Record
@@ -105,7 +103,7 @@ class Member:
         self.epoch = 0  # of the newest attempt
         self.claims = claims
         self.logs = logs
-        self._base: Version | None = None
+        self._version: Version | None = None  # its base
 
     def wanted(self) -> Action | None:
         """Try to become primary; as one, to begin a new reign from a version that is not dead: it stops emitting.
@@ -138,7 +136,8 @@ class Member:
         if found is None:
             return None
         self.role, act = found
-        return self._actions[act](self)
+        action: Action = getattr(self, f"_{act}")()
+        return action
 
     def _claim(self) -> Action:
         self.epoch = max(self.claims.epoch(self.place), self.logs.log(self.place).epoch, self.epoch) + 1
@@ -147,24 +146,16 @@ class Member:
     def _fence(self) -> Action:
         return Append(Fence(self.epoch, self.name))
 
-    def _decide(self) -> Action:
-        base = self._base = self.choose()
+    def _base(self) -> Action:
+        base = self._version = self.choose()
         return Append(Base(self.epoch, self.name, base, self.logs.chain(self.place, self.epoch, base)))
 
     def choose(self) -> Version:
         return self.logs.candidate(self.place)
 
     def _load(self) -> Action:
-        assert self._base is not None  # the table has it so
-        return Load(self.epoch, self._base)
+        assert self._version is not None  # the table has it so
+        return Load(self.epoch, self._version)
 
     def _stand_down(self) -> Action:
         return StandDown(self.epoch)
-
-    _actions: dict[str, Callable[[Member], Action]] = {  # noqa: RUF012 (a table, never changed)
-        "claim": _claim,
-        "fence": _fence,
-        "base": _decide,
-        "load": _load,
-        "stand_down": _stand_down,
-    }

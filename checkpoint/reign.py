@@ -15,7 +15,10 @@ logs say. HAMS, section IV-B and Algorithm 2; the numbers are rules of stateful 
   earlier manifests contained.
 * Where batches are logged, an epoch begins with a copy of its base: the log of an epoch builds on its own copies
   alone, as those of older epochs go (rule 4).
-* One version is written at a time, and the next one begins when it is durable (`Slots`).
+* One version is written at a time, and the next one begins when it is durable. What is copied meanwhile takes the place
+  of what waits to be written, and its manifest covers both: the newest is never lost. A copy is released, once, when
+  another takes its place: before it is written by a newer one, and when it is durable by the next that is (HAMS' three
+  places). A rollback is a new reign, which reads what it starts from in the log, whichever member does it.
 
 The driver calls what happens, and does what `take` returns, in its order. Nothing here knows time.
 """
@@ -27,7 +30,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from spillway.checkpoint.modes import CHECKPOINT_EVERY, NSPB
-from spillway.lineage.errors import CheckpointError
 from spillway.lineage.marks import Mark, Version, merged
 
 if TYPE_CHECKING:
@@ -86,77 +88,6 @@ class Release(Generic[T]):
 Order = Copy | Write[T] | Seal | Emit | Release[T]
 
 
-# The three places for captured versions at a primary (rule 6; HAMS, section IV-B).
-#
-# * `durable`: the newest version that is known to be durable.
-# * `written`: the version that is being written, or is complete and waits for what it rests on.
-# * `captured`: the newest version captured since. A newer one takes its place: they coalesce, and the manifest of the
-#   newer covers the batches of both.
-#
-# Invariants:
-#
-# * `captured` is the newest version there is, or else `written` is, or else `durable`: coalescing never loses the
-#   newest.
-# * n rises from `durable` over `written` to `captured`; a version is in one place at most.
-# * `durable` changes to `written` only, when that is durable: never to one that could still die.
-# * One version at a time is written: the next begins when that is durable. Nothing is dropped: what waits is in
-#   `captured` (or was covered by it), and its outputs' replies wait at the gate.
-# * What leaves a place is handed back to be released, once.
-#
-# A rollback is a new reign, with places of its own: what it starts from is read from the log, so that it is the same
-# whichever member does it.
-
-
-@dataclass(slots=True, frozen=True)
-class Held(Generic[T]):
-    """A version and what was captured of it."""
-
-    version: Version
-    what: T
-
-
-class Slots(Generic[T]):
-    """The places of one primary in one epoch."""
-
-    def __init__(self, base: Held[T] | None = None) -> None:
-        """`base`: what the epoch starts from, if it is in memory. It is durable, as nothing newer of its chain is."""
-        self.durable = base
-        self.written: Held[T] | None = None
-        self.captured: Held[T] | None = None
-        self.complete = False  # whether the written one's manifest is acknowledged
-
-    @property
-    def newest(self) -> Held[T] | None:
-        return self.captured or self.written or self.durable
-
-    def capture(self, held: Held[T]) -> Held[T] | None:
-        """Take a new version; the one that it coalesces with, to be released."""
-        newest = self.newest
-        if newest is not None and held.version.n <= newest.version.n:
-            raise CheckpointError(f"{held.version} was captured after {newest.version}")
-        before, self.captured = self.captured, held
-        return before
-
-    def begin(self) -> Held[T] | None:
-        """The version to write now, if none is being written and there is one."""
-        if self.written is not None or self.captured is None:
-            return None
-        self.written, self.captured, self.complete = self.captured, None, False
-        return self.written
-
-    def completed(self, version: Version) -> None:
-        if self.written is None or self.written.version != version:
-            raise CheckpointError(f"the manifest of {version} is acknowledged, but it was not being written")
-        self.complete = True
-
-    def made_durable(self, version: Version) -> Held[T] | None:
-        """Note that a version, and so all before it, is durable; what is no longer rolled back to, to be released."""
-        if self.written is None or not self.complete or self.written.version.n > version.n:
-            return None
-        before, self.durable, self.written = self.durable, self.written, None
-        return before
-
-
 @dataclass(slots=True)
 class Recorded:
     """One version, from when its batch was computed until it is durable."""
@@ -180,7 +111,9 @@ class Reign(Generic[T]):
         self.recorded = base.n  # the newest version that was recorded
         self.state_n = base.n  # the version that the state in memory is at
         self.durable_n = base.n
-        self.slots: Slots[T] = Slots()
+        self._captured: tuple[Version, T] | None = None  # the copy that waits to be written
+        self._written: tuple[Version, T] | None = None  # the one that is, until its version is durable
+        self._kept: T | None = None  # that of the newest durable version
         self._every = every
         self._entries: deque[Recorded] = deque()  # not durable yet, oldest first
         self._updating = False
@@ -266,9 +199,9 @@ class Reign(Generic[T]):
         if self.mode.logs:
             self._stash = version.n, what
         else:
-            before = self.slots.capture(Held(version, what))
+            before, self._captured = self._captured, (version, what)
             if before is not None:
-                self._orders.append(Release(before.what))
+                self._orders.append(Release(before[1]))
         self._look()
 
     def completed(self, version: Version) -> None:
@@ -277,10 +210,7 @@ class Reign(Generic[T]):
             raise ValueError(f"{version} is complete, but {self._writing} was being written")
         self._writing = None
         self._complete_n = version.n
-        if not self.mode.logs:
-            self.slots.completed(version)
-            if version.n <= self.durable_n:  # it was read before its acknowledgement came
-                self._settle(version)
+        self._settle()  # it may have been read before its acknowledgement came
         if self.mode.holds:
             self._orders.append(Emit(version.n))
         self._look()
@@ -290,7 +220,7 @@ class Reign(Generic[T]):
         if version.epoch != self.epoch or version.n <= self.durable_n:
             return None
         self.durable_n = version.n
-        self._settle(version)
+        self._settle()
         inputs = None
         while self._entries and self._entries[0].batch.n <= version.n:
             inputs = self._entries.popleft().inputs
@@ -333,21 +263,24 @@ class Reign(Generic[T]):
         if self.mode.logs:
             requests = sum(len(batch.taken) for batch in self._unlogged)
             return self._stash is None and requests >= self._every
-        return self.mode.stops or (self.slots.written is None and self.slots.captured is None)
+        return self.mode.stops or (self._written is None and self._captured is None)
 
-    def _settle(self, version: Version) -> None:
-        if not self.mode.logs and (before := self.slots.made_durable(version)) is not None:
-            self._orders.append(Release(before.what))
+    def _settle(self) -> None:
+        if self._written is not None and self._written[0].n <= min(self._complete_n, self.durable_n):
+            before, self._kept, self._written = self._kept, self._written[1], None
+            if before is not None:
+                self._orders.append(Release(before))
 
     def _begin(self) -> None:
         if self.mode.logs:
             self._begin_logged()
             return
-        held = self.slots.begin()
-        if held is None:
+        if self._written is not None or self._captured is None:
             return
-        entries = self._since(held.version.n)
-        self._start(held.version, held.what, held.version.n, entries, tuple(entry.batch for entry in entries))
+        self._written, self._captured = self._captured, None
+        version, what = self._written
+        entries = self._since(version.n)
+        self._start(version, what, version.n, entries, tuple(entry.batch for entry in entries))
 
     def _begin_logged(self) -> None:
         if self.recorded <= self._complete_n or self._complete_n > self.durable_n:

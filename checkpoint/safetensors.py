@@ -89,7 +89,7 @@ def read(data: bytes | memoryview, *, most: int = MAX_ENTRIES) -> Leaves:
     except (ValueError, TypeError, AttributeError, KeyError, RecursionError) as error:
         raise _bad(f"Spillway's part of its metadata cannot be read ({str(error)[:100]})") from error
     if order is None:
-        stored = {_path(name): found for name, found in stored.items()}
+        stored = {"/".join(map(names.of_key, name.split("/"))): found for name, found in stored.items()}
     entries, tensors = [], []
     for name, kind in _listed(order, stored, values):
         if kind == VALUE:
@@ -157,10 +157,6 @@ def _listed(order: Any, stored: Mapping[str, Any], values: Mapping[str, Any]) ->
     if len(listed) != len(tensors) + len(small) or tensors != stored.keys() or small != values.keys():
         raise _bad("the list of its entries does not match its tensors and values")
     return listed
-
-
-def _path(name: str) -> str:
-    return "/".join(names.of_key(part) for part in name.split("/"))
 
 
 def _as_json(value: Any) -> Any:

@@ -17,7 +17,7 @@ Fed with the records of the shard's partition of the state topic (`chunk`), and 
 from __future__ import annotations
 
 from enum import Enum
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from spillway.checkpoint.assembly import ChunkError, inline_chunks
 from spillway.checkpoint.blocks import Held
@@ -25,14 +25,11 @@ from spillway.checkpoint.manifests import open_contents
 from spillway.checkpoint.state_copy import FUTURE_BYTES, SPARE_BYTES, HeldChunks, StateCopy
 from spillway.lineage.errors import CheckpointError
 from spillway.lineage.marks import INITIAL
-from spillway.lineage.values.replication import ReplicationDecoder
 
 if TYPE_CHECKING:
     from spillway.checkpoint.versions import History
     from spillway.lineage.marks import Version
     from spillway.lineage.replication import ChunkKey, Contents, Manifest
-
-_DECODER: Final = ReplicationDecoder()
 
 
 class Given(NamedTuple):
@@ -132,7 +129,7 @@ class Standby:
             raise CheckpointError(
                 f"the manifest of {version} is not in the version log, so its state cannot be applied"
             )
-        contents = self._open(one) or open_contents(one.manifest, self._fetch, _DECODER)
+        contents = self._open(one) or open_contents(one.manifest, self._fetch)
         inline = {key: Held(data) for key, data in inline_chunks(contents).items()}
         self.copy.apply(contents, inline.get if inline else self.held.get, self.held.keep)
         self.applied = version
@@ -162,7 +159,7 @@ class Standby:
     def _open(self, one: _Complete) -> Contents | None:
         if one.contents is None:
             try:
-                one.contents = open_contents(one.manifest, self._fetch, _DECODER)
+                one.contents = open_contents(one.manifest, self._fetch)
             except ChunkError:
                 return None
             self.held.want(one.named)

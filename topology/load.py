@@ -172,10 +172,6 @@ def _digest(spec: PipelineSpec) -> str:
     return hashlib.sha256(spec.model_dump_json(exclude_defaults=True).encode()).hexdigest()
 
 
-def _beside(models: float) -> str:
-    return f", and the models take {show_duration(float(f'{models:.3g}'))}" if models else ""
-
-
 _ALONE = "it has no backup, so after a failure a restarted process reads its state from the log"
 _CHOICE = (
     "'choose' sees default answers and reconstructed answers, so a query that is repeated after a crash may take "
@@ -201,9 +197,10 @@ def remarks(pipeline: Pipeline) -> list[str]:
         )
     passed = topics_passed(spec, pipeline.graph)
     if least < spec.slo <= least + passed * HOP_SECONDS:
+        beside = f", and the models take {show_duration(float(f'{least:.3g}'))}" if least else ""
         found.append(
             f"a query passes {passed} topics, which takes about {show_duration(passed * HOP_SECONDS)} (about "
-            f"{show_duration(HOP_SECONDS)} each on a machine of two cores){_beside(least)}: with an SLO of "
+            f"{show_duration(HOP_SECONDS)} each on a machine of two cores){beside}: with an SLO of "
             f"{show_duration(spec.slo)} most queries will be late"
         )
     for stage in spec.stages:

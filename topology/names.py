@@ -28,10 +28,7 @@ _DEVICE: Final = re.compile(r"cpu|cuda(:(0|[1-9]\d{0,2}))?")
 def pipeline_name(name: str) -> str:
     """`name`, if topics can be called after it. Raises ValueError that says why not."""
     if not _PIPELINE.fullmatch(name):
-        raise ValueError(
-            f"{name!r:.80} cannot be part of a Kafka topic name; use letters, digits, '_', '-' and '.', and begin "
-            "with a letter, a digit or '_'"
-        )
+        raise _no_part(name, "'_', '-' and '.'")
     if name == "spillway":
         raise ValueError(
             "'spillway' is what the topics of the cluster itself are called; give the pipeline another name"
@@ -53,11 +50,15 @@ def stage_name(name: str) -> str:
         )
     if not _STAGE.fullmatch(name):
         dotted = " (not '.', which separates the pipeline's name from the stage's)" if "." in name else ""
-        raise ValueError(
-            f"{name!r:.80} cannot be part of a Kafka topic name; use letters, digits, '_' and '-'{dotted}, and "
-            "begin with a letter, a digit or '_'"
-        )
+        raise _no_part(name, f"'_' and '-'{dotted}")
     return name
+
+
+def _no_part(name: str, allowed: str) -> ValueError:
+    return ValueError(
+        f"{name!r:.80} cannot be part of a Kafka topic name; use letters, digits, {allowed}, and begin with a letter, "
+        "a digit or '_'"
+    )
 
 
 def learner(pipeline: str, name: str) -> str:

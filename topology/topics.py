@@ -78,8 +78,7 @@ _STATE_SEGMENT: Final = 8 << 20  # what is in the newest segment is not compacte
 _STATE_DIRTY: Final = "0.2"
 """A log is compacted once a fifth of it may be: at Kafka's half it would rest at twice what is needed. Each pass writes
 what is kept anew, four bytes for each that goes. When a record may go says min.compaction.lag.ms alone."""
-_BEAT_SEGMENT: Final = 1 << 20
-_BEAT_SECONDS: Final = 600
+_BEATS: Final = {"cleanup.policy": "delete", "retention.ms": "600000", "segment.bytes": str(1 << 20)}
 _LAG_SECONDS: Final = 60.0
 _LAG_LEASES: Final = 5
 _DAY_MS: Final = 24 * 3_600 * 1_000
@@ -171,64 +170,45 @@ def generations_of(spec: PipelineSpec, of: str) -> str | None:
 
 def topic_plan(spec: PipelineSpec) -> tuple[TopicRequirement, ...]:
     """All topics that the pipeline needs, in the order of its flow."""
+    name, count = spec.name, spec.partitions
     room = spec.limits.merged().max_message_bytes + HEADERS_BYTES
     data = _data(room)
+    # Append time is what a query's age is judged by. What outsiders compress, the broker opens: a small message must
+    # not become a huge one in our own memory.
+    taken = data | {"message.timestamp.type": "LogAppendTime", "compression.type": "uncompressed"}
     roots = [stage.name for stage in spec.stages if not stage.after]
-    wanted = [
-        TopicRequirement(
-            ingress(spec.name),
-            spec.partitions,
-            # Append time is what a query's age is judged by. What outsiders compress, the broker opens: a small
-            # message must not become a huge one in our own memory.
-            data | {"message.timestamp.type": "LogAppendTime", "compression.type": "uncompressed"},
-            f"queries, read by {', '.join(roots)}",
-        )
-    ]
+    wanted = [TopicRequirement(ingress(name), count, taken, f"queries, read by {', '.join(roots)}")]
     wanted += [
-        TopicRequirement(stage_input(spec.name, stage.name), spec.partitions, data, f"input of stage {stage.name}")
+        TopicRequirement(stage_input(name, stage.name), count, data, f"input of stage {stage.name}")
         for stage in spec.stages
         if stage.after
     ]
+    # A dead letter holds a whole message with its headers, and its own.
+    letters = _data(room + HEADERS_BYTES, days=7)
     wanted += [
-        TopicRequirement(outcomes(spec.name), spec.partitions, data, "results of the last stages, for the gate"),
-        TopicRequirement(egress(spec.name), spec.partitions, data, "one outcome per query"),
-        TopicRequirement(
-            dead(spec.name),
-            spec.partitions,
-            # A dead letter holds a whole message with its headers, and its own.
-            _data(room + HEADERS_BYTES, days=7),
-            "poison messages, with the reason",
-        ),
+        TopicRequirement(outcomes(name), count, data, "results of the last stages, for the gate"),
+        TopicRequirement(egress(name), count, data, "one outcome per query"),
+        TopicRequirement(dead(name), count, letters, "poison messages, with the reason"),
         *_state_topics(spec),
-        *(
-            TopicRequirement(
-                table(spec.name, stage.name),
-                spec.partitions,
-                {**_COMPACT, "max.message.bytes": str(room)},
-                f"the published state of stage {stage.name}, by key",
-            )
-            for stage in spec.stages
-            if stage.publish
-        ),
-        *(
-            # One partition, whose order decides; all keys differ, so nothing is ever compacted away.
-            TopicRequirement(generations(spec.name), 1, _COMPACT, "the current generation of features")
-            for stage in spec.stages[:1]
-            if stage.has_generations
-        ),
-        TopicRequirement(
-            schemas(spec.name), 1, {**_COMPACT, "compression.type": "uncompressed"}, "writers' schemas by fingerprint"
-        ),
-        TopicRequirement(
-            plan(spec.name),
-            1,
-            # Replicas write all the time and only their newest word counts; Kafka compacts what is in full segments.
-            {**_COMPACT, "segment.bytes": str(50 << 20), "compression.type": "uncompressed"},
-            "the latest status of each replica",
-        ),
+    ]
+    rows = {**_COMPACT, "max.message.bytes": str(room)}
+    wanted += [
+        TopicRequirement(table(name, stage.name), count, rows, f"the published state of stage {stage.name}, by key")
+        for stage in spec.stages
+        if stage.publish
+    ]
+    if spec.stages[0].has_generations:
+        # One partition, whose order decides; all keys differ, so nothing is ever compacted away.
+        wanted.append(TopicRequirement(generations(name), 1, _COMPACT, "the current generation of features"))
+    plain = {**_COMPACT, "compression.type": "uncompressed"}
+    # Replicas write all the time and only their newest word counts; Kafka compacts what is in full segments.
+    words = {**plain, "segment.bytes": str(50 << 20)}
+    wanted += [
+        TopicRequirement(schemas(name), 1, plain, "writers' schemas by fingerprint"),
+        TopicRequirement(plan(name), 1, words, "the latest status of each replica"),
         # Claims and what ends them have keys of their own: they stay.
-        TopicRequirement(owners(spec.name), 1, _COMPACT, "the owners of the pipeline's processes"),
-        TopicRequirement(sizes(spec.name), 1, _COMPACT, "the wanted number of workers of each stage"),
+        TopicRequirement(owners(name), 1, _COMPACT, "the owners of the pipeline's processes"),
+        TopicRequirement(sizes(name), 1, _COMPACT, "the wanted number of workers of each stage"),
     ]
     return tuple(_kept(topic) for topic in wanted) if spec.places else tuple(wanted)
 
@@ -271,16 +251,7 @@ def _state_topics(spec: PipelineSpec) -> list[TopicRequirement]:
         *wanted,
         # Claims have keys of their own and are never deleted, so no epoch comes back (rule 3).
         TopicRequirement(control(spec.name), 1, {**_COMPACT, "segment.bytes": str(50 << 20)}, "claims to be primary"),
-        TopicRequirement(
-            beat(spec.name),
-            1,
-            {
-                "cleanup.policy": "delete",
-                "retention.ms": str(_BEAT_SECONDS * 1_000),
-                "segment.bytes": str(_BEAT_SEGMENT),
-            },
-            "heartbeats of the members of stateful stages",
-        ),
+        TopicRequirement(beat(spec.name), 1, _BEATS, "heartbeats of the members of stateful stages"),
     ]
 
 

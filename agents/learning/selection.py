@@ -331,15 +331,14 @@ def combine(
 
 def _check(member: str, value: Any) -> None:
     """Raise UsageError for an answer that is neither a label nor scores."""
+    if isinstance(value, np.ma.MaskedArray):
+        raise UsageError(f"member {member!r} answered with a masked array, whose scores may be anything: fill it")
     if is_score(value):
         if not np.size(value):
             raise UsageError(f"member {member!r} answered with an empty array, which has no scores")
     elif value.dtype.hasobject if isinstance(value, np.ndarray) else not isinstance(value, Hashable):
-        raise UsageError(f"member {member!r} answered with {_kind(value)}, which is neither a label nor scores")
-
-
-def _kind(value: Any) -> str:
-    return f"an array of {value.dtype}" if isinstance(value, np.ndarray) else f"a {type(value).__name__}"
+        kind = f"an array of {value.dtype}" if isinstance(value, np.ndarray) else f"a {type(value).__name__}"
+        raise UsageError(f"member {member!r} answered with {kind}, which is neither a label nor scores")
 
 
 def _vote(voices: Mapping[str, Any], share: Mapping[str, float]) -> Any:

@@ -137,19 +137,15 @@ class Broker(Generic[R]):
 
     # Groups ----------------------------------------------------------------------------------------------------
 
-    def own(self, group: str, partition: int, member: int) -> tuple[int, str]:
-        """Make a member the owner; the committed offset, 0 if there is none, and the note beside it."""
+    def own(self, group: str, partition: int, member: int) -> None:
         self._owners[group, partition] = member
-        return self.committed(group, partition)
-
-    def owner(self, group: str, partition: int) -> int | None:
-        return self._owners.get((group, partition))
 
     def position(self, group: str, partition: int) -> tuple[int, str] | None:
         """Return the committed offset and its note, None where there is none."""
         return self._committed.get((group, partition))
 
     def committed(self, group: str, partition: int) -> tuple[int, str]:
+        """Return the same, and 0 where there is none."""
         return self.position(group, partition) or (0, "")
 
     def commit(self, group: str, member: int, offsets: dict[int, tuple[int, str]]) -> None:

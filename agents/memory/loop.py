@@ -18,6 +18,7 @@ import asyncio
 import heapq
 from contextlib import contextmanager
 from contextvars import Context, ContextVar, copy_context
+from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVarTuple
 
@@ -91,12 +92,12 @@ class VirtualLoop(asyncio.BaseEventLoop):
     ) -> asyncio.Future[Any]:
         future = self.create_future()
         seconds, late = self._takes()
-        if late:
-            self.call_later(seconds, _settle, future, func, args)
-        else:
-            result = self.create_future()
-            _settle(result, func, args)
-            self.call_later(seconds, _pass_on, result, future)
+        work = partial(func, *args)
+        if not late:
+            done = self.create_future()
+            _settle(done, work)
+            work = done.result  # type: ignore[assignment] # likewise without arguments
+        self.call_later(seconds, _settle, future, work)
         return future
 
     @contextmanager
@@ -189,25 +190,15 @@ class VirtualLoop(asyncio.BaseEventLoop):
         super().close()
 
 
-def _settle(future: asyncio.Future[Any], func: Callable[..., Any], args: tuple[Any, ...]) -> None:
+def _settle(future: asyncio.Future[Any], work: Callable[[], Any]) -> None:
     try:
-        result = func(*args)
+        result = work()
     except Exception as error:  # noqa: BLE001 - it is raised where the result is awaited
         if not future.done():
             future.set_exception(error)
     else:
         if not future.done():
             future.set_result(result)
-
-
-def _pass_on(result: asyncio.Future[Any], future: asyncio.Future[Any]) -> None:
-    if future.done():
-        return
-    error = result.exception()
-    if error is not None:
-        future.set_exception(error)
-    else:
-        future.set_result(result.result())
 
 
 def _close(coroutine: Any) -> None:

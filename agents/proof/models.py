@@ -43,7 +43,8 @@ def answer(
     `options`: sets of successors, of which the inputs choose one; none where the stage says no successors. `pad`: how
     many characters more the outputs have. `vector`: whether the value is a vector.
     """
-    parts = sorted((name, _text(value)) for name, value in inputs.items() if name.rpartition(".")[2] == VALUE)
+    values = {name: value for name, value in inputs.items() if name.rpartition(".")[2] == VALUE}
+    parts = sorted((name, str(np.asarray(each).tolist())) for name, each in values.items())
     number = number_of(stage, *(text for part in parts for text in part))
     if raises and number % raises == 0:
         raise RefusedError(f"{stage} refuses {number}")
@@ -64,10 +65,6 @@ def linear(inputs: Mapping[str, Any]) -> dict[str, Any]:
 def answer_of(model: str, inputs: Mapping[str, Any], arguments: Mapping[str, Any]) -> dict[str, Any]:
     """Return what a model, `module:Class`, answers. Raises RefusedError as `answer`."""
     return linear(inputs) if model == LINEAR else answer(inputs, **arguments)
-
-
-def _text(value: Any) -> str:
-    return str(value.tolist() if isinstance(value, np.ndarray) else value)
 
 
 class Hashes:

@@ -60,8 +60,9 @@ class Judge:
         self._judge_outcomes()
         if play.overread:
             self.problems.append(f"(f) a gate without room has read on {play.overread} times")
-        if not play.case.loses:  # else a join may wait until long after the end for a part that is gone
-            self._judge_end()
+        if not (play.rested or play.case.loses):  # a join may wait until long after the end for a part that is gone
+            left = [f"{name} is left with {some}" for name, some in play.left().items()]
+            self.problems.append(f"(d) it did not come to rest: {'; '.join(left) or 'commits are missing'}")
         return self.problems
 
     # Messages --------------------------------------------------------------------------------------------------
@@ -104,13 +105,13 @@ class Judge:
     def _judge_commits(self) -> None:
         broker = self._play.proof.watched
         reached: dict[tuple[str, int], int] = {}
-        names = {self._play.group(name): name for name in (*self._graph.order, GATE)}
+        names = {self._play.groups[name].name: name for name in (*self._graph.order, GATE)}
         for group, partition, offset, moment in broker.commits:
             name, before = names[group], reached.get((group, partition), 0)
             if offset < before:
                 self.problems.append(f"(c) {group} commits {offset} of [{partition}] after {before}")
             reached[group, partition] = max(offset, before)
-            for record in broker.whole.get((self._play.input(name), partition), ()):
+            for record in broker.whole.get((self._play.groups[name].topic, partition), ()):
                 if before <= record.offset < offset and not self._is_done(name, record, moment):
                     what = headers.identify(record.headers) or f"offset {record.offset}"
                     self.problems.append(f"(c) {name} commits {offset} of [{partition}], and {what} is not done")
@@ -146,13 +147,6 @@ class Judge:
                 self.problems.append(f"(a) {request}: {counts[request]} outcomes")
             elif not counts[request] and partition not in stopped:
                 self.problems.append(f"(a) {request}: no outcome")
-
-    # The end ---------------------------------------------------------------------------------------------------
-
-    def _judge_end(self) -> None:
-        if not self._play.rested:
-            left = [f"{name} is left with {some}" for name, some in self._play.left().items()]
-            self.problems.append(f"(d) it did not come to rest: {'; '.join(left) or 'commits are missing'}")
 
 
 def _is_of(flags: Mapping[str, Any], said: str) -> bool:

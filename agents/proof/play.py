@@ -55,13 +55,13 @@ class _Drawn(Conditions):
 
     def duration(self, spec: StageSpec, lane: str = "") -> Callable[[int], float]:  # noqa: ARG002 - all lanes are alike
         base = self._case.durations.get(spec.name, 0.001)
-        return lambda size: base * (0.5 + 0.5 * size) * (1.0 + self.random.random()) + self._straggles()
+        return lambda size: (
+            base * (0.5 + 0.5 * size) * (1.0 + self.random.random())
+            + _STRAGGLES * self._play.strikes(self._case.stragglers)
+        )
 
     def dies(self, name: str) -> bool:  # noqa: ARG002 - all workers are alike
         return self._play.strikes(self._case.worker_deaths)
-
-    def _straggles(self) -> float:
-        return _STRAGGLES if self._play.strikes(self._case.stragglers) else 0.0
 
 
 class Play(Service):
@@ -90,7 +90,7 @@ class Play(Service):
         self.struck: Counter[str] = Counter()
         self._epochs: Counter[str] = Counter()  # of ensembles, by stage: how often they have changed
         self.errors: list[BaseException] = []  # that ended a process and should not have
-        self.failed: list[BaseException] = []
+        self.failed: list[BaseException] = []  # those, and what callbacks and tasks have raised
         self.ends = START  # when nothing is to happen any more
         self.overread = 0  # how often a gate has read without room
         self.rested = False  # whether all was done at the end
@@ -98,10 +98,6 @@ class Play(Service):
     def run(self) -> Play:
         self.proof.run_until(self._play())
         return self
-
-    def _raised(self) -> list[BaseException]:
-        """What ended a process and should not have, and what callbacks and tasks have raised."""
-        return [*self.errors, *self.proof.loop.failures, *self.proof.loop.unheard]
 
     @property
     def digest(self) -> str:
@@ -125,12 +121,6 @@ class Play(Service):
                 died[stage.name] += self.deaths.get(name_of(stage.name, lane), 0)
         return {stage for stage, deaths in died.items() if deaths >= DEATHS}
 
-    def group(self, name: str) -> str:
-        return self._groups[name].name
-
-    def input(self, name: str) -> str:
-        return self._groups[name].topic
-
     # The run ---------------------------------------------------------------------------------------------------
 
     async def _play(self) -> None:
@@ -141,7 +131,7 @@ class Play(Service):
         calm = 0.0
         while calm < _CALM:
             await asyncio.sleep(_LOOK)
-            self.failed = self._raised()
+            self.failed = [*self.errors, *self.proof.loop.failures, *self.proof.loop.unheard]
             if self.failed:
                 return
             if self.proof.now > self.ends + (_LEFT if self.case.loses else _MOST):
@@ -156,7 +146,7 @@ class Play(Service):
             all(
                 broker.committed(group.name, partition)[0] >= broker.end((group.topic, partition))
                 or (name, partition) in stopped
-                for name, group in self._groups.items()
+                for name, group in self.groups.items()
                 for partition in range(self.proof.partitions[group.topic])
             )
             and not self.left()
@@ -346,9 +336,9 @@ class Play(Service):
 
         Where it has committed nothing it begins at what is there, and nobody knows that there was more.
         """
-        topic, broker = self.input(fault.name), self.proof.broker
+        topic, broker = self.groups[fault.name].topic, self.proof.broker
         for partition in range(self.proof.partitions[topic]):
-            committed, _ = broker.committed(self.group(fault.name), partition)
+            committed, _ = broker.committed(self.groups[fault.name].name, partition)
             place, end = (topic, partition), broker.end((topic, partition))
             if 0 < committed < end and not broker.is_open(place):
                 self.struck[fault.kind.value] += 1

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from spillway.agents.memory.broker import Broker
 from spillway.agents.memory.records import Kept
@@ -13,20 +13,11 @@ if TYPE_CHECKING:
     from spillway.agents.memory.processes import Process
 
 
-class Committed(NamedTuple):
-    """A commit that the broker took. `moment`: how many records it had been sent by then, of all topics."""
-
-    group: str
-    partition: int
-    offset: int
-    moment: int
-
-
 class WatchedBroker(Broker[Kept]):
     """A broker whose commits are kept, and the order of all records."""
 
     order: list[tuple[Place, Kept]]
-    commits: list[Committed]
+    commits: list[tuple[str, int, int, int]]  # group, partition, offset, and how long `order` was by then
 
     def append(self, place: Place, record: Kept) -> int:
         self.order.append((place, record))
@@ -34,8 +25,7 @@ class WatchedBroker(Broker[Kept]):
 
     def commit(self, group: str, member: int, offsets: dict[int, tuple[int, str]]) -> None:
         super().commit(group, member, offsets)
-        moment = len(self.order)
-        self.commits += [Committed(group, partition, place[0], moment) for partition, place in offsets.items()]
+        self.commits += [(group, partition, place[0], len(self.order)) for partition, place in offsets.items()]
 
 
 class WatchedWorld(DriverWorld):

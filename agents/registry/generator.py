@@ -59,7 +59,8 @@ def generate(
         for kind in FORMATS:
             try:
                 _check_hardware(device, kind, networks=networks)
-                file = folder / f"{kind}{_suffix(kind, networks=networks)}"
+                suffix = ".onnx" if kind.startswith("onnx") else ".pt2" if networks else ".skops"
+                file = folder / f"{kind}{suffix}"
                 if not file.exists():
                     _build(model, kind, validation, file, networks=networks)
                 as_skops = kind == "eager" and not networks
@@ -77,16 +78,9 @@ def generate(
                 if why:
                     made.left_out.append(NotBuilt(format=kind, device=device, threads=count, why=why))
                 else:
-                    made.built.append(Built(_key(kind, count, device), kind, count, device, file, told))
+                    key = kind + (f"-t{count}" if count > 1 else "") + ("" if device == "cpu" else f"-{device}")
+                    made.built.append(Built(key, kind, count, device, file, told))
     return made
-
-
-def _key(kind: str, threads: int, device: str) -> str:
-    return kind + (f"-t{threads}" if threads > 1 else "") + ("" if device == "cpu" else f"-{device}")
-
-
-def _suffix(kind: str, *, networks: bool) -> str:
-    return ".onnx" if kind.startswith("onnx") else ".pt2" if networks else ".skops"
 
 
 def _too_many(threads: int, device: str) -> str:

@@ -87,15 +87,12 @@ class Crossroads:
         self._predictor = PathPredictor()
         self.foresight: dict[str, Callable[[Any, float], Path]] = {}
         if choosers:
-            self.foresight = {"predicted": self._predicted, "oracle": self._truth}
+            self.foresight = {
+                "predicted": lambda _request, share: self._predictor.expected(ANY, share),
+                "oracle": lambda request, _share: {name: each[request.index] for name, each in self.choices.items()},
+            }
 
     def choose(self, stage: str, index: int) -> tuple[str, ...]:
         choice = self.choices[stage][index]
         self._predictor.observe(ANY, stage, choice)
         return choice
-
-    def _predicted(self, _request: Any, share: float) -> Path:
-        return self._predictor.expected(ANY, share)
-
-    def _truth(self, request: Any, _share: float) -> Path:
-        return {stage: choices[request.index] for stage, choices in self.choices.items()}

@@ -63,7 +63,14 @@ class Estimator:
         self._seed, self._choices, self._chosen = seed, choices, chosen
         names = [stage.name for stage in pipeline.spec.stages]
         self._hops = {place: (hops or {}).get(place, 0.0) for place in (*names, GATE)}
-        self._plan = self._planned(sizes or {})
+        self._plan = plan_of(
+            pipeline,
+            policy=POLICY,
+            seed=seed,
+            choices=choices or {},
+            durations={name: size.duration for name, size in (sizes or {}).items()},
+            batches={name: size.batch for name, size in (sizes or {}).items()},
+        )
         why = _uncompiled(self._plan)
         if compiled and why is not None:
             raise UsageError(why)
@@ -73,7 +80,8 @@ class Estimator:
         choosers = {stage.name: stage.choose for stage in self._plan.stages if stage.choose is not None}
         ways, way = _ways(Crossroads(choosers, len(self.due), seed, chosen).choices, len(self.due))
         counts = np.bincount(way, minlength=len(ways))
-        reached = [self._reached(each) for each in ways]
+        graph = self._plan.graph
+        reached = [dag.reach(graph.roots, {**graph.successors, **each}) for each in ways]
         self.shares = {
             name: sum(int(count) for count, there in zip(counts, reached, strict=True) if name in there) / len(self.due)
             for name in names
@@ -114,20 +122,6 @@ class Estimator:
         )
         latency = result.finished - result.due
         return None if int((latency > slo).sum()) > most else latency
-
-    def _planned(self, sizes: Mapping[str, Sizing]) -> Plan:
-        return plan_of(
-            self.pipeline,
-            policy=POLICY,
-            seed=self._seed,
-            choices=self._choices or {},
-            durations={name: size.duration for name, size in sizes.items()},
-            batches={name: size.batch for name, size in sizes.items()},
-        )
-
-    def _reached(self, way: Mapping[str, tuple[str, ...]]) -> set[str]:
-        graph = self._plan.graph
-        return dag.reach(graph.roots, {name: way.get(name, graph.successors[name]) for name in graph.order})
 
     def _routed(self, ways: list[dict[str, tuple[str, ...]]], way: NDArray[np.int32]) -> Routes:
         from spillway.agents.sim import kernel  # noqa: PLC0415 - needs numba

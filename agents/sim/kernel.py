@@ -38,35 +38,23 @@ def _compiled(function: _Function) -> _Function:
 class Routes(NamedTuple):
     """Where requests go. A *way* is one combination of choices; stages are numbered, and the gate comes after them."""
 
-    way: NDArray[np.int32]
-    """Of each request."""
-    targets: NDArray[np.int32]
-    """[way, stage, place]: the stages that a result is sent to, in the order of sending; -1 ends them."""
-    expected: NDArray[np.int32]
-    """[way, stage or gate]: how many results meet there."""
-    rules: NDArray[np.int32]
-    """[stage or gate]: ONE, ALL or ANY."""
-    roots: NDArray[np.int32]
-    """In the order of sending."""
-    partition: NDArray[np.int32]
-    """Of each request."""
+    way: NDArray[np.int32]  # of each request
+    targets: NDArray[np.int32]  # [way, stage, place]: where a result is sent, in the order of sending; -1 ends it
+    expected: NDArray[np.int32]  # [way, stage or gate]: how many results meet there
+    rules: NDArray[np.int32]  # [stage or gate]: ONE, ALL or ANY
+    roots: NDArray[np.int32]  # in the order of sending
+    partition: NDArray[np.int32]  # of each request
 
 
 class Stations(NamedTuple):
     """The queues, each with workers of its own; workers are numbered through, station by station."""
 
-    owner: NDArray[np.int32]
-    """[stage, partition]: the station."""
-    stage: NDArray[np.int32]
-    """[station]"""
-    workers: NDArray[np.int32]
-    """[station]: how many."""
-    limits: NDArray[np.int32]
-    """[stage]: the largest batch."""
-    durations: Floats
-    """[stage, n]: seconds of a batch of n."""
-    hops: Floats
-    """[stage or gate]: seconds that a message takes to get there."""
+    owner: NDArray[np.int32]  # [stage, partition]: the station
+    stage: NDArray[np.int32]  # [station]
+    workers: NDArray[np.int32]  # [station]: how many
+    limits: NDArray[np.int32]  # [stage]: the largest batch
+    durations: Floats  # [stage, n]: seconds of a batch of n
+    hops: Floats  # [stage or gate]: seconds that a message takes to get there
 
 
 class _State(NamedTuple):

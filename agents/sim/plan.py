@@ -134,7 +134,11 @@ def plan_of(
     return Plan(
         stages=tuple(stages),
         graph=graph,
-        joins={stage.name: _rule(stage) for stage in spec.stages if graph.is_join(stage.name)},
+        joins={
+            stage.name: Rule() if stage.join is None else Rule(stage.join.mode, stage.join.on_loss)
+            for stage in spec.stages
+            if graph.is_join(stage.name)
+        },
         sinks=spec.sinks or "all",
         slo=objective,
         partitions=partitions,
@@ -185,7 +189,3 @@ def _profile(pipeline: Pipeline, stage: str) -> Callable[[int], float]:
             "`emulated` durations to simulate it"
         )
     return duration
-
-
-def _rule(stage: StageSpec) -> Rule:
-    return Rule() if stage.join is None else Rule(stage.join.mode, stage.join.on_loss)

@@ -43,16 +43,16 @@ Slot = tuple[str, int]  # a stage, or the gate, and which replica of it
 Served = Front | GateFront  # what runs in a process
 
 
-class _Pace:
-    """Time that goes on as the machine's does, from `start` on."""
+def _paced(start: float) -> Callable[[float], float]:
+    """Return what waits for times that go on as the machine's does, from `start` on."""
+    ahead = start - time.monotonic()
 
-    def __init__(self, start: float) -> None:
-        self._ahead = start - time.monotonic()
-
-    def wait(self, until: float) -> float:
-        while (left := until - (time.monotonic() + self._ahead)) > 0:
+    def wait(until: float) -> float:
+        while (left := until - (time.monotonic() + ahead)) > 0:
             time.sleep(left)
-        return time.monotonic() + self._ahead
+        return time.monotonic() + ahead
+
+    return wait
 
 
 class Service:
@@ -102,17 +102,17 @@ class Service:
         self.world = make_world(seed, {**dict.fromkeys(partitioned, spec.partitions), topics.plan(spec.name): 1})
         self.world.network = _CALM
         if real_time:
-            self.world.loop.pace = _Pace(self.world.now).wait
-        self._groups = {
+            self.world.loop.pace = _paced(self.world.now)
+        self.groups = {
             each: Group(self.world, f"{spec.name}.{each}", topic)
             for each, topic in (*zip(self._models, names, strict=True), (GATE, topics.outcomes(spec.name)))
         }
         counts = replicas or {}
-        self.slots: list[Slot] = [(name, replica) for name in self._groups for replica in range(counts.get(name, 1))]
+        self.slots: list[Slot] = [(name, replica) for name in self.groups for replica in range(counts.get(name, 1))]
         self._processes: dict[Slot, Process] = {}
         self._serving: dict[Slot, Served] = {}
         self._failures: dict[Slot, int] = {}
-        self.deaths: dict[str, int] = dict.fromkeys([*self._groups, *processes], 0)
+        self.deaths: dict[str, int] = dict.fromkeys([*self.groups, *processes], 0)
         self.error: BaseException | None = None  # why a process was given up
         self.loading = {name for name, config in self._configs.items() if processes_of(config)}
         """Stages whose workers have not loaded their models yet."""
@@ -127,7 +127,7 @@ class Service:
         """Kill a process now (of a stage, its first replica's), or a worker. It is started again a moment later."""
         if name not in self.deaths:
             raise UsageError(f"there is no stage {name!r} to kill; there are {', '.join(self.deaths)}")
-        if name not in self._groups:
+        if name not in self.groups:
             self._workshop.kill(name)
         elif self._processes[name, 0].alive:
             self._processes[name, 0].kill()
@@ -148,8 +148,8 @@ class Service:
     # Inside ----------------------------------------------------------------------------------------------------
 
     def _first(self, name: str) -> Slot:
-        if name not in self._groups:
-            raise UsageError(f"there is no stage {name!r}; there are {', '.join(self._groups)}")
+        if name not in self.groups:
+            raise UsageError(f"there is no stage {name!r}; there are {', '.join(self.groups)}")
         return name, 0
 
     def _start(self, slot: Slot) -> None:
@@ -171,17 +171,14 @@ class Service:
         name, replica = slot
         if name == GATE:
             return GateFront(
-                *(self.world, process, self._pipeline, self._groups[name]),
+                *(self.world, process, self._pipeline, self.groups[name]),
                 replica=replica,
                 payload_bytes=self._payload_bytes,
                 held_limit=self._held_limit,
             )
-        return self._front(name, process, replica)
-
-    def _front(self, name: str, process: Process, replica: int) -> Front:
         config, models = replace(self._configs[name], replica=replica), self._models[name]
         return Front(
-            *(self.world, process, config, self._groups[name]),
+            *(self.world, process, config, self.groups[name]),
             models=models,
             duration=self._workshop.conditions.duration(config.spec) if models else None,
             crews=self._workshop.crews(process),

@@ -59,7 +59,8 @@ def assume(
     known: Choices = dict(choices) if seen is None else dict(seen.choices)
     took = hop if hop is not None else seen.hop if seen is not None and seen.hops is not None else None
     whence = "as told" if hop is not None else f"the median in {source}" if took is not None else "typical of two cores"
-    told.append(f"each hop through Kafka takes {_shown(HOP_SECONDS if took is None else took)} ({whence})")
+    hop = HOP_SECONDS if took is None else took
+    told.append(f"each hop through Kafka takes {show_duration(float(f'{hop:.2g}'))} ({whence})")
     told.extend(
         _choice(stage.name, pipeline, known, "as told" if stage.name in choices else f"as in {source}")
         for stage in pipeline.spec.stages
@@ -70,7 +71,7 @@ def assume(
     told.append("batches take exactly what profiles say, queues are unbounded, and no query fails")
     if durations:
         told.append(f"batches of {', '.join(durations)} take as long as in {source}")
-    return Assumed(HOP_SECONDS if took is None else took, known, durations, tuple(told))
+    return Assumed(hop, known, durations, tuple(told))
 
 
 def _choice(stage: str, pipeline: Pipeline, known: Choices, whence: str) -> str:
@@ -82,7 +83,3 @@ def _choice(stage: str, pipeline: Pipeline, known: Choices, whence: str) -> str:
         )
     shares = ", ".join(f"{choice or 'none'} {share:.0%}" for choice, share in known[stage].items())
     return f"{stage} chooses {shares} ({whence})"
-
-
-def _shown(seconds: float) -> str:
-    return show_duration(float(f"{seconds:.2g}"))

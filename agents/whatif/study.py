@@ -228,13 +228,9 @@ class _Runner:
         seed: int,
         told: list[str],
     ) -> None:
-        self._traffic = traffic
+        self._traffic, self._measured = traffic, traffic.measured()
         self._dispatch: Dispatch = dispatch
-        self._period = period
-        self._seed = seed
-        self._prefer = durations
-        self._told = told
-        self._measured = traffic.measured()
+        self._period, self._seed, self._prefer, self._told = period, seed, durations, told
 
     def row(self, pipeline: Pipeline, alternative: Alternative, label: str) -> Row:
         traffic = self._traffic
@@ -283,16 +279,13 @@ class _Runner:
                     f"run 'spillway plan profile {pipeline.path}', or use a recording with more traffic"
                 )
             if known is None:
-                self._note(stage.name, chosen)
+                alone = isinstance(chosen, Measured) and chosen.sizes == 1
+                self._told.append(
+                    f"stage {stage.name} has no profile: its durations are taken from the recording"
+                    + (", which shows only one batch size: larger batches will seem too fast" if alone else "")
+                )
             found[stage.name] = chosen
         return found
-
-    def _note(self, stage: str, durations: Callable[[int], float]) -> None:
-        alone = isinstance(durations, Measured) and durations.sizes == 1
-        self._told.append(
-            f"stage {stage} has no profile: its durations are taken from the recording"
-            + (", which shows only one batch size: larger batches will seem too fast" if alone else "")
-        )
 
 
 def _recorded(traffic: Traffic) -> Row:

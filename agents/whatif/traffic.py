@@ -163,11 +163,11 @@ def _line(sizes: np.ndarray, seconds: np.ndarray, weights: np.ndarray) -> tuple[
     return alpha, beta
 
 
-def filled(at: NDArray[np.float64], values: NDArray[np.float64], otherwise: float) -> NDArray[np.float64]:
-    """Replace what is NaN in `values`, of things that happened `at` (sorted); by `otherwise` where nothing is known."""
+def filled(at: NDArray[np.float64], values: NDArray[np.float64]) -> NDArray[np.float64] | None:
+    """Replace what is NaN in `values`, of things that happened `at` (sorted), by what is nearest; None where all is."""
     known = np.flatnonzero(~np.isnan(values))
     if not len(known):
-        return np.full(len(values), otherwise)
+        return None
     after = np.minimum(np.searchsorted(at[known], at), len(known) - 1)
     before = np.maximum(after - 1, 0)
     nearer = np.abs(at[known[before]] - at) <= np.abs(at[known[after]] - at)
@@ -257,8 +257,9 @@ def _of_recording(
     past = history(recording, before, spec.limits.merged())
     if duration is not None:
         past = past.until(duration)
+    torn = f"the recording was cut off while it was written: its last {recording.torn_bytes} bytes are left out"
     choices, notes = _choices(pipeline, past, told)
-    hops = _hops(past) if hop is None else None
+    hops = filled(past.due, past.hop) if hop is None else None
     if recorded.digest != pipeline.digest:
         notes.append(
             f"{pipeline.path} has changed since the recording: the recorded configuration is simulated from the "
@@ -277,7 +278,7 @@ def _of_recording(
         hops=hops,
         period=about.period,
         notes=(
-            *_torn(recording),
+            *([torn] if recording.torn_bytes else ()),
             *_doubts(past, name),
             *([_USUAL_HOP] if hop is None and hops is None else ()),
             *notes,
@@ -293,9 +294,7 @@ def _scaled(recorded: Pipeline, pipeline: Pipeline) -> list[str]:
         for stage in recorded.spec.stages
         if file.get(stage.name, stage.worker_count) != stage.worker_count
     ]
-    if not other:
-        return []
-    return [f"workers when it was recorded: {', '.join(other)}; 'as the file says' has the file's"]
+    return [f"workers when it was recorded: {', '.join(other)}; 'as the file says' has the file's"] if other else []
 
 
 def _as_recorded(pipeline: Pipeline, recording: Recording) -> Pipeline:
@@ -343,17 +342,6 @@ def _choices(
         else:
             notes.append(_equally(stage.name))
     return found, notes
-
-
-def _hops(past: History) -> NDArray[np.float64] | None:
-    """What a hop took each query: as recorded, or, where that is not known, as the nearest query before or after."""
-    return None if np.isnan(past.hop).all() else filled(past.due, past.hop, 0.0)
-
-
-def _torn(recording: Recording) -> list[str]:
-    if not recording.torn_bytes:
-        return []
-    return [f"the recording was cut off while it was written: its last {recording.torn_bytes} bytes are left out"]
 
 
 def _doubts(past: History, name: str) -> list[str]:

@@ -241,7 +241,8 @@ class Planner:
 
     def _grow(self, config: Config, lanes: Iterable[Lane]) -> None:
         """Give the bottleneck one more worker, or larger batches. Raises NoPlanError where nothing can grow."""
-        slowest = sorted(lanes, key=lambda lane: _throughput(config[lane.name]) / max(lane.share, 1e-9))
+        able = {name: each.workers * each.option.throughput(each.batch) for name, each in config.items()}
+        slowest = sorted(lanes, key=lambda lane: able[lane.name] / max(lane.share, 1e-9))
         for lane in slowest:
             choice = config[lane.name]
             more = choice._replace(workers=choice.workers + 1)
@@ -366,7 +367,3 @@ class Planner:
             else:
                 break
         return best if self._price(lane, best[lane.name]) < price * (1 - 1e-9) else None
-
-
-def _throughput(choice: Choice) -> float:
-    return choice.workers * choice.option.throughput(choice.batch)

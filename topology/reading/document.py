@@ -75,7 +75,8 @@ class Document:
         except yaml.reader.ReaderError as error:
             before = text[: error.position]
             place = Place(before.count("\n") + 1, error.position - before.rfind("\n"), "")
-            raise self._failed(place, f"the character {_character(error)} is not allowed in YAML; remove it") from error
+            found = chr(error.character) if isinstance(error.character, int) else error.character
+            raise self._failed(place, f"the character {found!r} is not allowed in YAML; remove it") from error
         if node is None:
             raise self._failed(Place(1, 1, ""), "the file is empty; begin with 'name: ...'")
         self.value: Any = self._convert(node, (), 1)
@@ -167,7 +168,3 @@ class Document:
 
 def _place(node: yaml.Node, path: Path) -> Place:
     return Place(node.start_mark.line + 1, node.start_mark.column + 1, show_path(path))
-
-
-def _character(error: yaml.reader.ReaderError) -> str:
-    return repr(chr(error.character)) if isinstance(error.character, int) else repr(error.character)

@@ -44,8 +44,7 @@ def _check_workers(stage: StageFields) -> Iterator[Problem]:
         if path in stage.given and stage.usable(path) and number > 1:
             text = (
                 f"{number} processes would each keep their own state, and the states would differ; {_PROCESSES}: "
-                "drop "
-                f"'{field}', or say 'state: {{shards: {number}}}'"
+                f"drop '{field}', or say 'state: {{shards: {number}}}'"
             )
             yield Problem(stage.path(path), text)
     if stage.usable("workers.where") and workers.where != "thread":
@@ -66,8 +65,7 @@ def _check_replication(stage: StageFields, state: StateSpec) -> Iterator[Problem
     if replication != "lineage-stash" and _says(stage, state, "checkpoint_every"):
         text = (
             f"applies only to 'replication: lineage-stash'; {replication} makes a version for every batch: drop it, "
-            "or say "
-            "'replication: lineage-stash'"
+            "or say 'replication: lineage-stash'"
         )
         yield Problem(stage.path("state.checkpoint_every"), text, on_key=True)
     for field in _OF_LOGS:

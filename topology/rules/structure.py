@@ -28,38 +28,46 @@ if TYPE_CHECKING:
 # must come after the other.
 
 
+def unknown_choices(edges: Edges, choosers: Iterable[str]) -> Iterator[tuple[str, str | None, str]]:
+    """Find choices that somebody cannot know: who chooses, the join that waits (None: the gate), and who cannot know.
+
+    `edges` are predecessors without a cycle; `choosers` have successors.
+    """
+    successors = dag.reverse(edges)
+    # A chooser is behind itself here: what it sends knows what it chose.
+    behind = {name: dag.reach([name], successors) for name in choosers}
+    for name, after in behind.items():
+        for join, before in edges.items():
+            if join != name and len(before) > 1 and join in after:
+                yield from ((name, join, other) for other in before if other not in after)
+    terminals = [name for name in edges if not successors[name] or name in behind]
+    for name, after in behind.items():
+        others = (other for other in terminals if other not in after and name not in behind.get(other, ()))
+        yield from ((name, None, other) for other in others)
+
+
 def check_choices(stages: Stages, edges: Edges) -> Iterator[Problem]:
     """Find conditional edges that a join, or the gate, cannot complete; `edges` are predecessors without a cycle."""
     successors = dag.reverse(edges)
+    at_end = set()
     choosers = [name for name, stage in stages.items() if successors[name] and stage.spec.choose is not None]
-    # A chooser is behind itself here: what it sends knows what it chose.
-    behind = {name: dag.reach([name], successors) for name in choosers}
-    for name in choosers:
-        for join in stages:
-            if join != name and len(edges[join]) > 1 and join in behind[name]:
-                yield from _check_join(stages[join], name, behind[name])
-    terminals = [name for name in stages if not successors[name] or name in behind]
-    for name in choosers:
-        beside = [other for other in terminals if other not in behind[name] and name not in behind.get(other, ())]
-        if beside:
+    for name, join, other in unknown_choices(edges, choosers):
+        if join is not None:
             text = (
-                f"{name!r} chooses, but a request can also end at {beside[0]!r}, which comes neither before nor after "
-                f"it: {beside[0]!r} cannot know what {name!r} chose, so the gate cannot tell when a request is "
-                f"complete; join both branches in one last stage, or put {beside[0]!r} after {name!r}"
+                f"this join cannot complete: {name!r} chooses which stages lead to {join!r}, but {other!r} does not "
+                f"come after it, so a message from {other!r} cannot say which other messages to wait for; put "
+                f"{other!r} after {name!r}, or join without the stages that {name!r} chooses"
+            )
+            yield Problem(stages[join].path("after", edges[join].index(other)), text)
+        elif name not in at_end:
+            at_end.add(name)
+            text = (
+                f"{name!r} chooses, but a request can also end at {other!r}, which comes neither before nor after "
+                f"it: {other!r} cannot know what {name!r} chose, so the gate cannot tell when a request is "
+                f"complete; join both branches in one last stage, or put {other!r} after {name!r}"
             )
             yield Problem(stages[name].path("choose"), text)
     yield from _check_headers(stages, edges, successors)
-
-
-def _check_join(join: StageFields, chooser: str, behind: set[str]) -> Iterator[Problem]:
-    for path, name in join.predecessors():
-        if name not in behind:
-            text = (
-                f"this join cannot complete: {chooser!r} chooses which stages lead to {join.name!r}, but {name!r} "
-                f"does not come after it, so a message from {name!r} cannot say which other messages to wait for; put "
-                f"{name!r} after {chooser!r}, or join without the stages that {chooser!r} chooses"
-            )
-            yield Problem(path, text)
 
 
 def _check_headers(stages: Stages, edges: Edges, successors: Edges) -> Iterator[Problem]:

@@ -64,16 +64,11 @@ def _of_remote(stage: StageFields) -> Iterator[tuple[str, str]]:
 def _of_local(workers: WorkersSpec) -> Iterator[tuple[str, str]]:
     for name in ("listen", "tls"):
         if getattr(workers, name) is not None:
-            yield (
-                f"workers.{name}",
-                f"only remote workers connect to their front; add 'where: remote', or drop {name!r}",
-            )
-    own = {"threads": workers.threads, "python": workers.python}
-    for name, value in own.items():
-        if value is not None and workers.where == "thread":
-            yield (
-                f"workers.{name}",
-                f"a worker that is a thread does not have its own; add 'where: process', or drop {name!r}",
-            )
+            text = f"only remote workers connect to their front; add 'where: remote', or drop {name!r}"
+            yield f"workers.{name}", text
+    for name in ("threads", "python"):
+        if getattr(workers, name) is not None and workers.where == "thread":
+            text = f"a worker that is a thread does not have its own; add 'where: process', or drop {name!r}"
+            yield f"workers.{name}", text
     if workers.python is not None and workers.device != "cpu":
         yield "workers.device", "with 'python' the model chooses its device; drop 'device' and set it in 'arguments'"

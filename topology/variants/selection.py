@@ -181,17 +181,15 @@ class Selection:
             return Choice(load, How.LOADING, load)
         if marked is not None:
             return Choice(app.names[marked], How.MARKED, load)
+        suggestion = _closest(app, needs, named, app.usable) if load is None else None
         if self.on_miss != "closest":
-            suggestion = _closest(app, needs, named, app.usable) if load is None else None
-            return Choice(None, How.NONE, load, _name(app, suggestion))
+            return Choice(None, How.NONE, load, suggestion)
         closest = _closest(app, needs, named, app.serves)
+        if closest is not None:
+            return Choice(closest, How.CLOSEST, load, suggestion)
         if load is not None:
-            return Choice(load, How.LOADING, load) if closest is None else Choice(app.names[closest], How.CLOSEST, load)
-        suggestion = _closest(app, needs, named, app.usable)
-        if closest is None:
-            name = _name(app, suggestion)
-            return Choice(name, How.CLOSEST if name else How.NONE, name, name)
-        return Choice(app.names[closest], How.CLOSEST, None, _name(app, suggestion))
+            return Choice(load, How.LOADING, load)
+        return Choice(suggestion, How.CLOSEST if suggestion else How.NONE, suggestion, suggestion)
 
     @staticmethod
     def _in_time(total: float, left: float | None) -> bool:
@@ -230,7 +228,7 @@ def _least(mask: NDArray[np.bool_], of: NDArray[np.float64]) -> int | None:
     return int(places[of[places].argmin()]) if len(places) else None
 
 
-def _closest(app: _App, needs: Needs, named: NDArray[np.bool_] | None, of: NDArray[np.bool_]) -> int | None:
+def _closest(app: _App, needs: Needs, named: NDArray[np.bool_] | None, of: NDArray[np.bool_]) -> str | None:
     """What misses the needs by the least share of them, latency and accuracy together; of several the least loaded."""
     places = np.flatnonzero(of if named is None else of & named)
     if not len(places):
@@ -238,8 +236,4 @@ def _closest(app: _App, needs: Needs, named: NDArray[np.bool_] | None, of: NDArr
     short: Any = np.maximum(0.0, needs.accuracy - app.accuracy[places]) / max(needs.accuracy, _EXACT)
     if needs.latency is not None:
         short = short + np.maximum(0.0, app.latency[places] / needs.latency - 1.0)
-    return int(places[np.lexsort((app.load[places], short))[0]])
-
-
-def _name(app: _App, place: int | None) -> str | None:
-    return None if place is None else app.names[place]
+    return app.names[places[np.lexsort((app.load[places], short))[0]]]

@@ -206,8 +206,6 @@ class Meaning:
         if source.shard >= 0:
             mark = self.provenance.recorded(source)
             right = mark is not None and self.values.get((mark, record.request_id)) == value
-        elif stage in self.scenario.bare:
-            right = True  # nobody has recorded its states
         else:
             parts = sorted((sender, one.body) for sender, one in heard.results.items())
             right = value == model.hashed(stage, model.Item(record.request_id, tuple(parts)))
@@ -217,7 +215,9 @@ class Meaning:
         scenario, source, told = self.scenario, record.source, record.body
         stage, ready = source.stage, verdict == _READY or (late and bool(heard.results))
         if told.stage != stage:  # it is passed on
-            return verdict == _LOST and any(one.lost and _same(one.body, told) for one in inputs)
+            bodies = [one.body for one in inputs if one.lost]
+            same = ((one.kind, one.reason, one.stage) == (told.kind, told.reason, told.stage) for one in bodies)
+            return verdict == _LOST and any(same)
         if told.reason == reasons.BAD_INPUT:
             senders = {one.hop.stage if one.hop is not None else "" for one in inputs if not one.lost}
             return verdict == _LOST and bool(senders & heard.lost)
@@ -294,7 +294,3 @@ def _verdict(rule: Rule, expected: Iterable[str], heard: Heard) -> str:
     if rule.on_loss == "drop" and heard.lost:
         return _LOST
     return _WAITING if not complete else _READY if heard.results else _LOST
-
-
-def _same(one: Outcome, other: Outcome) -> bool:
-    return (one.kind, one.reason, one.stage) == (other.kind, other.reason, other.stage)

@@ -300,15 +300,11 @@ def _value(body: Any) -> Any:
     return body
 
 
-def problems(play: Play) -> list[str]:
-    return Judge(play).judge()
-
-
 def judged(scenario: Scenario, seed: int) -> tuple[Play, list[str]]:
     """Play a scenario and judge it. A crash of what is played is a problem of this seed, and stops no other one."""
     play = Play(scenario, seed)
     try:
-        found = problems(play.run())
+        found = Judge(play.run()).judge()
     except Exception as error:  # noqa: BLE001 - whatever is played, or was mutated, may raise anything
         found = [crash(error)]
     return play, found
@@ -337,13 +333,8 @@ class Proof:
     def add(self, other: Proof) -> None:
         self.schedules += other.schedules
         self.failed |= other.failed
-        for mine, theirs in (
-            (self.struck, other.struck),
-            (self.counts, other.counts),
-            (self.topologies, other.topologies),
-            (self.modes, other.modes),
-        ):
-            mine.update(theirs)
+        for name in ("struck", "counts", "topologies", "modes"):
+            getattr(self, name).update(getattr(other, name))
         self.queries += other.queries
         self.seconds += other.seconds
 

@@ -10,19 +10,11 @@ from spillway.agents.memory.ports import ABORTED
 from spillway.agents.memory.processes import AFTER
 from spillway.agents.memory.world import START
 from spillway.agents.sim.faults.processes.gate import GateProcess
-from spillway.agents.sim.faults.processes.stateless import BareProcess, StatelessProcess
+from spillway.agents.sim.faults.processes.stateless import StatelessProcess
 from spillway.agents.sim.faults.schedule.scenario import Kind
 from spillway.agents.sim.faults.shard.member import MemberProcess
 from spillway.agents.sim.faults.world.model import key_of
-from spillway.agents.sim.faults.world.records import (
-    CONTROL,
-    INGRESS,
-    STATE,
-    VERSIONS,
-    Record,
-    keyed,
-    versions_of,
-)
+from spillway.agents.sim.faults.world.records import CONTROL, INGRESS, STATE, VERSIONS, Record, keyed, versions_of
 from spillway.agents.sim.faults.world.world import StateWorld
 from spillway.lineage.keys import partition_for
 from spillway.lineage.replication import Yield
@@ -115,8 +107,6 @@ class Play(StateWorld):
         stage, shard, replica = slot
         if stage == GATE:
             self.slots[slot] = GateProcess(self, replica)
-        elif stage in self.scenario.bare:
-            self.slots[slot] = BareProcess(self, stage, replica)
         elif shard < 0:
             self.slots[slot] = StatelessProcess(self, stage, replica)
         else:
@@ -268,10 +258,6 @@ class Play(StateWorld):
         if process.alive:
             process.attempt(process.go_on)
 
-    def _waits_in_vain(self, process: Living) -> bool:
-        """Whether a join waits for parts, and for nothing else, of which chance has made another attempt do without."""
-        return self.scenario.fickle and isinstance(process, StatelessProcess) and process.only_joins
-
     # Inputs are damaged ----------------------------------------------------------------------------------------
 
     def _damage(self, fault: Fault) -> None:
@@ -309,9 +295,8 @@ class Play(StateWorld):
     # The end ---------------------------------------------------------------------------------------------------
 
     def _quiet(self) -> bool:
-        return all(process.alive and process.idle for process in self.slots.values()) and self._governed()
-
-    def _governed(self) -> bool:
+        if not all(process.alive and process.idle for process in self.slots.values()):
+            return False
         places = self.shards_of(self.scenario.topology.states)
         return all(any(True for _ in self._reigns(place)) for place in places) and all(
             set(group.partitions) == set().union(*(one.has for one in self.slots.values() if one.stage == stage))
@@ -328,7 +313,9 @@ class Play(StateWorld):
         result.seconds = self.now - START
         result.refilled.update(place for place, needed in self._cut.items() if self.broker.end(place) >= needed)
         for slot, process in self.slots.items():
-            if not (process.alive and (process.idle or self._waits_in_vain(process))):
+            # A join may wait for parts that chance has made another attempt do without.
+            in_vain = self.scenario.fickle and isinstance(process, StatelessProcess) and process.only_joins
+            if not (process.alive and (process.idle or in_vain)):
                 result.stuck.append(f"{slot[0]}.{max(slot[1], 0)}.{slot[2]}")
         for place in self.shards_of(self.scenario.topology.states):
             reigns = list(self._reigns(place))

@@ -36,6 +36,7 @@ class Played:
         self.chunks_there = self.sealed = False
         self.manifests: list[Write[Any]] = []
         self.complete: Version | None = None
+        self.copies: list[list[int]] = []
         self.released: list[list[int]] = []
 
     def run(self) -> None:
@@ -94,7 +95,8 @@ class Played:
         assert self.copying is not None
         (version, at), self.copying = self.copying, None
         assert self.state == at, "the state changed while it was copied"
-        self.reign.copied(version, list(at))
+        self.copies.append(list(at))
+        self.reign.copied(version, self.copies[-1])
 
     def may_ack(self) -> Any:
         return self._ack if self.flights else None
@@ -159,6 +161,7 @@ def test_all_that_was_recorded_becomes_durable_once_and_in_order(mode: Mode, see
     assert played.reign.durable_n == 12
     assert not played.held
     assert not played.flights
+    assert sorted(played.released) == ([] if mode.logs else played.copies[:-1]), "each once, but for the durable one's"
     told = [batch.n for write in played.manifests for batch in write.batches]
     if mode.logs:
         complete = 0

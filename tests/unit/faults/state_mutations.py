@@ -52,8 +52,6 @@ class BaseBeforeFence(Member):
     def choose(self):
         return super().choose() if self._known is None else self._known
 
-    _actions = Member._actions | {"fence": _fence}
-
 
 def without_epoch(record):
     if isinstance(record, Manifest):

@@ -5,7 +5,7 @@ from functools import partial
 import pytest
 
 from spillway.agents.cli.commands.prove import limited
-from spillway.agents.sim.faults.oracle import problems, prove
+from spillway.agents.sim.faults.oracle import Judge, prove
 from spillway.agents.sim.faults.play import Play, run
 from tests.unit.faults.mutations import MUTATIONS, PINS
 
@@ -16,7 +16,7 @@ def without_it(schedule, seed):
     """Return what the oracle says of a schedule as it is, which several mutations may be shown by."""
     key = repr(schedule), seed
     if key not in _FOUND:
-        _FOUND[key] = problems(run(schedule, seed))
+        _FOUND[key] = Judge(run(schedule, seed)).judge()
     return _FOUND[key]
 
 

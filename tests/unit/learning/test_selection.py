@@ -139,7 +139,13 @@ def test_labels_vote_and_scores_are_averaged():
 
 @pytest.mark.parametrize(
     ("answers", "says"),
-    [({}, "nothing"), ({"a": 1, "b": 0.5}, "labels"), ({"a": np.zeros(2), "b": np.zeros(3)}, "shapes")],
+    [
+        ({}, "nothing"),
+        ({"a": 1, "b": 0.5}, "labels"),
+        ({"a": np.zeros(2), "b": np.zeros(3)}, "shapes"),
+        ({"a": np.ma.masked, "b": 0.5}, "masked"),
+        ({"a": np.ma.masked_array([0.9, 0.1], [True, False])}, "masked"),
+    ],
 )
 def test_what_cannot_be_combined_is_said(answers, says):
     with pytest.raises(UsageError, match=says):

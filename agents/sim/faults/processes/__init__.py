@@ -1,1 +1,1 @@
-"""The processes around a shard: stateless stages, the gate, a stage whose state nobody replicates."""
+"""The processes around a shard: stateless stages and the gate."""

@@ -142,9 +142,6 @@ class GateProcess(Replica):
         changed, self._changed = self._changed, False
         return changed
 
-    async def read_to_ends(self) -> None:
-        await self._read_logs()
-
     # For the run -----------------------------------------------------------------------------------------------
 
     def break_next(self, what: str) -> None:

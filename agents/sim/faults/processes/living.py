@@ -7,21 +7,20 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
-from spillway.agents.core.actions import EmitKind, Ok
+from spillway.agents.core.actions import Ok
 from spillway.agents.core.request import Delivery
 from spillway.agents.memory.loop import KilledError
 from spillway.agents.memory.wire import Wire
 from spillway.agents.sim.faults.world.logs import RunLog, reading
 from spillway.agents.sim.faults.world.model import Item, unreadable
-from spillway.agents.sim.faults.world.records import OUTCOMES, PIPELINE, Record
-from spillway.agents.sim.faults.world.world import Process, Source
+from spillway.agents.sim.faults.world.records import PIPELINE, Record
+from spillway.agents.sim.faults.world.world import Process
 from spillway.lineage.errors import BrokerError, CheckpointError, WireError
 from spillway.lineage.message import PREDICTION, Outcome
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterable, Sequence
 
-    from spillway.agents.core.actions import Emit
     from spillway.agents.core.request import Request
     from spillway.agents.memory.broker import Place
     from spillway.agents.run.log_reader import LogsFeed
@@ -53,22 +52,6 @@ def report_of(partition: int, record: Record) -> Delivery:
     delivery = delivery_of(partition, record)
     delivery.payload = Report(record.body)
     return delivery
-
-
-def told(emit: Emit, stage: str, shard: int = -1, epoch: int = 0) -> tuple[Place, Record]:
-    """Give what a core sends, where to, and of what it was made. `epoch`: of a stateful stage's reign."""
-    topic, body = emit.destination or OUTCOMES, emit.payload
-    if emit.kind is EmitKind.DEAD_LETTER:
-        topic, body = DEAD_LETTERS, None
-    elif emit.kind is not EmitKind.RESULT and (emit.loss is not None or body is None):
-        loss = emit.loss
-        assert loss is not None  # a loss of this stage's own making
-        body = Outcome(loss.kind, reason=loss.reason, text=loss.text, stage=stage)
-    source, work = emit.source, emit.work
-    assert work is not None  # nobody has it yet
-    made_of = Source(stage, shard, epoch, emit.partition, work.offsets)
-    record = Record(emit.request_id, body, source.sent, source.deadline, emit.hop, emit.path, emit.lost, source=made_of)
-    return (topic, emit.partition), record
 
 
 def item_of(request: Request) -> Item:
@@ -160,7 +143,7 @@ class Replica(Living):
     async def _serve(self) -> None:
         raise NotImplementedError
 
-    async def _read_logs(self) -> None:
+    async def read_to_ends(self) -> None:
         """Read the version logs to the ends that they have from now on."""
         if self.feed is not None:
             read = asyncio.Event()

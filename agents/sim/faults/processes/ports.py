@@ -8,14 +8,17 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
+from spillway.agents.core.actions import EmitKind
 from spillway.agents.memory.input import MemoryInput
 from spillway.agents.run.inputs import OF_STATES, Inputs
 from spillway.agents.run.intake import PoisonError
-from spillway.agents.sim.faults.processes.living import delivery_of, told
+from spillway.agents.sim.faults.processes.living import DEAD_LETTERS, delivery_of
 from spillway.agents.sim.faults.world import model
-from spillway.agents.sim.faults.world.records import again, arrival
+from spillway.agents.sim.faults.world.records import OUTCOMES, Record, again, arrival
+from spillway.agents.sim.faults.world.world import Source
 from spillway.lineage import reasons
 from spillway.lineage.errors import WireError
+from spillway.lineage.message import Outcome
 from spillway.lineage.ports import Outgoing, Output
 
 if TYPE_CHECKING:
@@ -62,8 +65,17 @@ class RunEmission:
         self._stage, self._speaks = stage, speaks
 
     def message(self, emit: Emit) -> Outgoing:
-        (topic, partition), record = told(emit, self._stage, *self._speaks())
-        return Outgoing(topic, partition, None, record)  # type: ignore[arg-type] # a run's records are objects
+        topic, body, loss = emit.destination or OUTCOMES, emit.payload, emit.loss
+        if emit.kind is EmitKind.DEAD_LETTER:
+            topic, body = DEAD_LETTERS, None
+        elif emit.kind is not EmitKind.RESULT and (loss is not None or body is None):
+            assert loss is not None  # a loss of this stage's own making
+            body = Outcome(loss.kind, reason=loss.reason, text=loss.text, stage=self._stage)
+        sent, work = emit.source, emit.work
+        assert work is not None  # nobody has it yet
+        source = Source(self._stage, *self._speaks(), emit.partition, work.offsets)
+        record = Record(emit.request_id, body, sent.sent, sent.deadline, emit.hop, emit.path, emit.lost, source=source)
+        return Outgoing(topic, emit.partition, None, record)  # type: ignore[arg-type] # a run's records are objects
 
 
 class RunInputs(Inputs):
@@ -76,8 +88,10 @@ class RunInputs(Inputs):
 
     def admits(self, partition: int, position: int | None, bounds: Bounds) -> bool:  # noqa: ARG002 - the run looks
         needed = None if position is None else max(position, self.durable(partition))
-        lost = self._process.world.lacks(self._process, (self._name, partition), needed)
+        world = self._process.world
+        lost = world.scenario.guards.is_lost(needed, world.broker.bounds((self._name, partition)))
         if lost:
+            world.result.stopped.add((self._process.stage, partition))
             self.stopped[partition] = needed or 0
         else:
             self.stopped.pop(partition, None)

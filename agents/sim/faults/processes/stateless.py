@@ -15,13 +15,7 @@ from spillway.agents.run.memory import Memory, Rereading
 from spillway.agents.run.stage_context import Context
 from spillway.agents.run.tally import Tally
 from spillway.agents.sim.faults.processes.living import Replica, item_of, result_of
-from spillway.agents.sim.faults.processes.ports import (
-    RunEmission,
-    RunInput,
-    RunInputs,
-    RunIntake,
-    RunOutput,
-)
+from spillway.agents.sim.faults.processes.ports import RunEmission, RunInput, RunInputs, RunIntake, RunOutput
 from spillway.agents.sim.faults.world import model
 from spillway.lineage import reasons
 
@@ -33,10 +27,10 @@ if TYPE_CHECKING:
     from spillway.agents.core.deaths import Place
     from spillway.agents.core.request import Delivery, Request
     from spillway.agents.run.stage import Stage
-    from spillway.agents.sim.faults.world.world import StateWorld
     from spillway.checkpoint.dedup import Span
 
 _NOBODY: Final[set[Place]] = set()
+_INSTANCES: Final = 2
 
 
 class RunMemory(Memory):
@@ -64,8 +58,6 @@ class NoGuard:
 class StatelessProcess(Replica):
     """One incarnation of one replica of a stateless stage. It is its stage's workers, too."""
 
-    instances = 2
-    replays = False
     busy = _NOBODY
     _driver: Stage | None = None
     _input: RunInput
@@ -73,8 +65,8 @@ class StatelessProcess(Replica):
     async def _serve(self) -> None:
         world, scenario, graph, stage = self.world, self.world.scenario, self.world.graph, self.stage
         topic = world.topic(stage)
-        policy = make(scenario.stateless_policy, StageView(stage=stage, replica=0, instances=self.instances))
-        batcher = Batcher(policy, scenario.batch, 0.0, self.instances, world.duration)
+        policy = make(scenario.stateless_policy, StageView(stage=stage, replica=0, instances=_INSTANCES))
+        batcher = Batcher(policy, scenario.batch, 0.0, _INSTANCES, world.duration)
         places = world.shards_of(graph.rests_on(stage))
         logs = self._follow(scenario.guards.stage_logs, places, self._heard)
         self.core = scenario.guards.stage(
@@ -82,7 +74,7 @@ class StatelessProcess(Replica):
             rule=scenario.topology.rules.get(stage),
             epoch=self.incarnation,
             durability=logs,
-            **scenario.bounds,
+            queue_limit=scenario.queue_limit,
         )
         self._executed: dict[int, set[str]] = {}  # requests by partition, since it was assigned
         self._assigned: dict[int, int] = {}  # where each partition was committed then
@@ -99,10 +91,10 @@ class StatelessProcess(Replica):
             guard=NoGuard(),
             remembered=_nothing_known,
             reload_schemas=bool,
-            read_logs=self._read_logs,
+            read_logs=self.read_to_ends,
         )
         driver = scenario.guards.driver(self.core, MemoryClock(self), context)
-        self._input = RunInput(self, world.groups[stage], driver, replays=self.replays)
+        self._input = RunInput(self, world.groups[stage], driver, replays=False)
         driver.start(self._input, RunOutput(self, driver.stored), self)
         self._input.start()
         self._driver = driver
@@ -139,10 +131,7 @@ class StatelessProcess(Replica):
             return Failed(reasons.MODEL_RAISED, "scripted")
         if scenario.flaky and self.world.random.random() < scenario.flaky:
             return Failed(reasons.MODEL_RAISED, "by chance")
-        return result_of(self.world, self.stage, self.value(item_of(request)))
-
-    def value(self, item: model.Item) -> str:
-        return model.hashed(self.stage, item)
+        return result_of(self.world, self.stage, model.hashed(self.stage, item_of(request)))
 
     def _note(self, batch: Batch) -> None:
         """Check whether a request was executed before. Where versions may die, it may well be: nothing is noted."""
@@ -176,26 +165,3 @@ class StatelessProcess(Replica):
 
 def _nothing_known(work: Any, value: Any, _now: float) -> Result:
     raise NotImplementedError(f"a run has no cache: {work}, {value}")
-
-
-class BareProcess(StatelessProcess):
-    """A stage with a state that nobody replicates: it keeps it in memory alone (`replication: none`).
-
-    After a crash it begins with the initial state and takes all its inputs again, as recovery by replay alone does
-    (HAMS, Figs. 2 and 3). Whoever comes behind it recognises the repetitions. With a model that draws nothing this
-    gives the same state and messages; with one that draws, others. It takes requests one by one: batches come out the
-    same.
-    """
-
-    instances = 1
-    replays = True
-
-    def __init__(self, world: StateWorld, stage: str, replica: int) -> None:
-        self.state = model.State()
-        super().__init__(world, stage, replica)
-
-    def value(self, item: model.Item) -> str:
-        nonce = 0 if self.world.scenario.deterministic else self.world.random.getrandbits(32)
-        value = model.compute(self.stage, self.state, item, nonce)
-        self.state = model.update(self.stage, self.state, [item], nonce)
-        return value

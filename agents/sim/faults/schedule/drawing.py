@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from itertools import combinations
 from random import Random
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal
 
 from spillway.agents.core.gate import GATE, HELD_LIMIT
 from spillway.agents.core.input_tail import TAIL_RECORDS
@@ -15,10 +15,9 @@ from spillway.agents.sim.faults.schedule.comebacks import with_comeback
 from spillway.agents.sim.faults.schedule.scenario import POINTS, TOPOLOGIES, Fault, Kind, Scenario, Topology
 from spillway.checkpoint.modes import MODES, NSPB
 from spillway.topology import dag
+from spillway.topology.rules.structure import unknown_choices
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from spillway.checkpoint.modes import Mode
 
 
@@ -264,25 +263,11 @@ def random_edges(random: Random, count: int) -> Edges:
 def random_choices(random: Random, edges: Edges) -> Choices:
     choices: Choices = {}
     for name, successors in dag.reverse(edges).items():
-        if not successors or random.random() > 0.4 or not may_choose(edges, (*choices, name)):  # noqa: PLR2004 (a share)
+        if not successors or random.random() > 0.4 or any(unknown_choices(edges, (*choices, name))):  # noqa: PLR2004 (a share)
             continue
         options = [one for size in range(len(successors) + 1) for one in combinations(successors, size)]
         choices[name] = tuple(random.sample(options, random.randint(2, min(4, len(options)))))
     return choices
-
-
-def may_choose(edges: Mapping[str, tuple[str, ...]], choosers: tuple[str, ...]) -> bool:
-    """Whether joins and the gate can be told what these stages choose (`spillway.topology.rules.structure`)."""
-    successors = dag.reverse(edges)
-    behind = {name: dag.reach([name], successors) for name in choosers}
-    terminals = [name for name in edges if not successors[name] or name in behind]
-    for name in choosers:
-        joins = (before for join, before in edges.items() if join != name and len(before) > 1 and join in behind[name])
-        if any(not behind[name].issuperset(before) for before in joins):
-            return False
-        if any(other not in behind[name] and name not in behind.get(other, ()) for other in terminals):
-            return False
-    return True
 
 
 _MEMBER_POINTS = {
@@ -309,15 +294,6 @@ _STORIES = {
     "switch": 4,
     "bad day": 45,
 }
-
-
-class Where(NamedTuple):
-    """Whom something happens to, when, and how long it takes until he is back."""
-
-    stage: str
-    at: float
-    back: float
-    shard: int
 
 
 def drawn(seed: int, topology: Topology | None = None, mode: Mode | None = None) -> Scenario:
@@ -372,29 +348,40 @@ def _told(story: str, random: Random, topology: Topology, shards: int, at: float
     stage = random.choice(topology.states)
     shard = random.randrange(topology.shards.get(stage, shards))
     back = random.choice((0.02, 0.1, 0.5, 1.0))
+    if story in ("log is late", "broker is away", "gate", "stateless"):
+        return _beside(story, random, topology, at, back, shard)
+    found: list[Fault] = []
     if story == "member crashes":
         role = random.choice(("primary", "primary", "backup"))
-        return [_crash(random, stage, role, at, back, shard)]
-    if story == "member pauses":
-        return [_pause(random, stage, random.choice(("primary", "primary", "backup")), at, shard)]
-    if story == "two primaries":
-        return [_crash(random, one, "primary", at + random.uniform(0.0, 0.03), back, shard) for one in topology.states]
-    if story == "bad day":
-        return _bad_day(random, topology, Where(stage, at, back, shard))
-    if story == "fig6":
+        found = [_crash(random, stage, role, at, back, shard)]
+    elif story == "member pauses":
+        found = [_pause(random, stage, random.choice(("primary", "primary", "backup")), at, shard)]
+    elif story == "two primaries":
+        found = [_crash(random, one, "primary", at + random.uniform(0.0, 0.03), back, shard) for one in topology.states]
+    elif story == "bad day":
+        found = _bad_day(random, topology, stage, at, back, shard)
+    elif story == "fig6":
         first, second = topology.states[0], topology.states[-1]
         slow = random.uniform(0.1, 0.4)
-        return [
+        found = [
             Fault(Kind.SLOW, first, "primary", max(0.0, at - slow), seconds=1.0, shard=shard),
             Fault(Kind.CRASH, first, "primary", at, seconds=back, shard=shard),
             Fault(Kind.CRASH, second, "backup", at + random.uniform(-0.02, 0.02), seconds=back, shard=shard),
         ]
-    return _to_one(story, random, topology, Where(stage, at, back, shard))
+    elif story == "all members":
+        found = [
+            Fault(Kind.CRASH, stage, role, at + random.uniform(0.0, 0.02), seconds=back, shard=shard)
+            for role in ("primary", "backup", "backup")
+        ]
+    elif story == "switch":
+        found = [Fault(Kind.SWITCH, stage, at=at, shard=shard)]
+    elif story == "member is slow":
+        found = [Fault(Kind.SLOW, stage, "primary", at, seconds=random.uniform(0.2, 0.8), shard=shard)]
+    return found
 
 
-def _bad_day(random: Random, topology: Topology, where: Where) -> list[Fault]:
+def _bad_day(random: Random, topology: Topology, stage: str, at: float, back: float, shard: int) -> list[Fault]:
     """Tell how versions are lost that others rest on, and these hear of it late: after what is made in their place."""
-    stage, at, back, shard = where
     late = random.choice((0.15, 0.4, 0.4, 1.5))
     graph = topology.graph()
     readers = [one for one in (*topology.edges, GATE) if stage in graph.rests_on(None if one == GATE else one)]
@@ -410,22 +397,7 @@ def _bad_day(random: Random, topology: Topology, where: Where) -> list[Fault]:
     return faults
 
 
-def _to_one(story: str, random: Random, topology: Topology, where: Where) -> list[Fault]:
-    stage, at, back, shard = where
-    if story == "all members":
-        return [
-            Fault(Kind.CRASH, stage, role, at + random.uniform(0.0, 0.02), seconds=back, shard=shard)
-            for role in ("primary", "backup", "backup")
-        ]
-    if story == "switch":
-        return [Fault(Kind.SWITCH, stage, at=at, shard=shard)]
-    if story == "member is slow":
-        return [Fault(Kind.SLOW, stage, "primary", at, seconds=random.uniform(0.2, 0.8), shard=shard)]
-    return _beside(story, random, topology, where)
-
-
-def _beside(story: str, random: Random, topology: Topology, where: Where) -> list[Fault]:
-    _, at, back, shard = where
+def _beside(story: str, random: Random, topology: Topology, at: float, back: float, shard: int) -> list[Fault]:
     if story == "log is late":
         reader = random.choice((*topology.edges, GATE))
         of = random.choice(topology.states)

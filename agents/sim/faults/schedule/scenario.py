@@ -188,7 +188,6 @@ class Scenario:
     compactions: float = 4.0  # a second
     commit_every: float = 0.1
     write_seconds: float = 0.01  # that a chunk takes on its way, about
-    bare: tuple[str, ...] = ()  # stages that keep a state in memory alone, and after a crash take all inputs again
     faults: tuple[Fault, ...] = ()
     guards: Guards = field(default_factory=Guards)
     most_seconds: float = 90.0
@@ -208,10 +207,6 @@ class Scenario:
     def fickle(self) -> bool:
         """Whether another attempt of a stateless stage may end otherwise: chance and time decide."""
         return bool(self.flaky) or self.stateless_policy == "expired"
-
-    @property
-    def bounds(self) -> dict[str, Any]:
-        return {"queue_limit": self.queue_limit}
 
     def shards_of(self, stage: str) -> int:
         return self.topology.shards.get(stage, self.shards)

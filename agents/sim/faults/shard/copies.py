@@ -57,7 +57,7 @@ class RunStates:
     def durable(self, version: Version) -> None:
         process = self._process
         if process.member.primary is None and self._process.standby.apply(version):
-            self._world.result.count("applied")
+            self._world.result.counts["applied"] += 1
             process.point("apply")
             entry = self._process.standby.entries.get(version)
             if entry is not None:

@@ -26,26 +26,13 @@ from spillway.agents.run.memory import Memory, Rereading
 from spillway.agents.run.shard_context import ShardContext
 from spillway.agents.run.shard_member import ShardMember
 from spillway.agents.run.shard_roles import RoleDriver
-from spillway.agents.sim.faults.processes.ports import (
-    RunEmission,
-    RunInput,
-    RunInputs,
-    RunIntake,
-    RunOutput,
-)
+from spillway.agents.sim.faults.processes.ports import RunEmission, RunInput, RunInputs, RunIntake, RunOutput
 from spillway.agents.sim.faults.shard.copies import RunStates
 from spillway.agents.sim.faults.shard.host import Host, Reigning, Standby
 from spillway.agents.sim.faults.shard.work import RunCapture, RunCopies, RunJobs, RunMachine, RunTally, RunWork
 from spillway.agents.sim.faults.shard.writer import RunWriter
 from spillway.agents.sim.faults.world.logs import RunLog, reading
-from spillway.agents.sim.faults.world.records import (
-    CONTROL,
-    PIPELINE,
-    Logged,
-    beats_of,
-    keyed,
-    versions_of,
-)
+from spillway.agents.sim.faults.world.records import CONTROL, PIPELINE, Logged, beats_of, keyed, versions_of
 from spillway.agents.sim.faults.world.world import Loaded, Made
 from spillway.checkpoint import claims as claim_log
 from spillway.checkpoint.claims import Claims
@@ -55,6 +42,7 @@ from spillway.lineage.marks import INITIAL, Mark, Version
 from spillway.lineage.replication import Base, Beat, Claim, Contents, Fence, Report, Yield
 
 if TYPE_CHECKING:
+    from collections import Counter
     from collections.abc import Callable
     from typing import ClassVar
 
@@ -83,21 +71,21 @@ class RunAppender:
         self._process, self._world = process, process.world
 
     def append(self, record: Claim | Yield | Fence | Base) -> None:
-        process, count = self._process, self._world.result.count
+        process, counts = self._process, self._world.result.counts
         if isinstance(record, Yield):
-            count("yields")
-            process.wire.send(CONTROL, keyed(claim_log.key(record), record), _nothing)
+            counts["yields"] += 1
+            process.wire.send(CONTROL, keyed(claim_log.key(record), record))
             return
         if isinstance(record, Claim):
             if process.stood_down == self._world.now:
-                count("goes back itself")
+                counts["goes back itself"] += 1
             kind, sent = "claim", (CONTROL, keyed(claim_log.key(record), record))
         else:
             kind = "fence" if isinstance(record, Fence) else "base"
             key = self._world.scenario.guards.version_key(record)
             sent = versions_of(process.place), keyed(key, Logged(record))
         process.point(f"{kind}.before")
-        count(kind)
+        counts[kind] += 1
         process.wire.send(*sent, lambda: process.point(f"{kind}.after"))
 
 
@@ -115,21 +103,21 @@ class _Counts(ShardMember):
         process.role = "backup"
         if self.primary is not None:
             process.stood_down = process.world.now
-            process.world.result.count("stood down")
+            process.world.result.counts["stood down"] += 1
         super().stand_down()
 
     def emit_again(self) -> None:
-        self.process.world.result.count("lease regained")
+        self.process.world.result.counts["lease regained"] += 1
         super().emit_again()
 
 
 class RunRoles(RoleDriver):
     """Counts the reigns that are given up."""
 
-    count: Callable[[str], None]
+    counts: Counter[str]
 
     def give_up(self, why: str) -> None:
-        self.count("contaminated")
+        self.counts["contaminated"] += 1
         super().give_up(why)
 
 
@@ -185,11 +173,12 @@ class MemberProcess(Host):
             active=self._follow,
             crashed=self._ends,
         )
-        self.turns.count = world.result.count
+        self.turns.counts = world.result.counts
         self.member.join(self.turns, self.states, self.input)
         self._reader.tick_on(asyncio.get_running_loop())
         world.subscribe(self, CONTROL, self._reader.look)
-        self._begin_beats()
+        world.subscribe(self, beats_of(place), self._hear)
+        self.after(world.random.random() * world.scenario.lease.beat, self._beat)
         await self.member.read()
         await self.states.begin()
         partitions = range(place[1], world.scenario.partitions, world.scenario.shards_of(place[0]))
@@ -251,7 +240,7 @@ class MemberProcess(Host):
 
     def _reign(self, epoch: int, base: Version, contents: Contents, machine: RunMachine) -> Primary:
         world, scenario = self.world, self.world.scenario
-        guards, count = scenario.guards, world.result.count
+        guards, counts = scenario.guards, world.result.counts
         policy = make(
             select(scenario.policy, _POLICIES), StageView(stage=self.stage, replica=self.replica, instances=1)
         )
@@ -261,7 +250,7 @@ class MemberProcess(Host):
             reign=reign,
             logs=self.logs,
             rule=scenario.topology.rules.get(self.stage),
-            **scenario.bounds,
+            queue_limit=scenario.queue_limit,
         )
         capture = RunCapture()
         reigning = self.reigning = Reigning(core, base, machine, capture)
@@ -273,9 +262,9 @@ class MemberProcess(Host):
 
         writer = RunWriter(self, epoch, base, completed)
         primary = guards.primary(core, machine, capture, writer, self._given, self.input.at)  # type: ignore[arg-type]
-        world.result.loaded.append(Loaded(self.place, base, machine.state.now.digest, self.name, epoch))
-        count("reigns")
-        world.result.counts["sent again"] = world.result.counts.get("sent again", 0) + len(contents.outputs)
+        world.result.loaded.append(Loaded(self.place, base, machine.state.now.digest, self.name))
+        counts["reigns"] += 1
+        counts["sent again"] += len(contents.outputs)
         primary.resend(contents.outputs)
         primary.feed.add(self.input.begin(core, contents.inputs))
         return primary
@@ -288,7 +277,7 @@ class MemberProcess(Host):
         self.world.result.batches[mark] = batch
         made, self._tally.made = self._tally.made, None
         digest = reigning.machine.state.now.digest
-        self.world.made(mark, made or Made(digest, digest, (), 0))  # drops alone change nothing
+        self.world.made(mark, made or Made(digest, digest, 0))  # drops alone change nothing
         record(batch, *rest)
 
     # How it ends -----------------------------------------------------------------------------------------------
@@ -304,18 +293,13 @@ class MemberProcess(Host):
         if hasattr(self, "turns"):
             self.turns.reported(Report(*self.place, names, 0, "its supervisor saw it end"))
 
-    def _begin_beats(self) -> None:
-        world, where = self.world, beats_of(self.place)
-        world.subscribe(self, where, self._hear)
-        self.after(world.random.random() * world.scenario.lease.beat, self._beat)
-
     def _beat(self) -> None:
         self.point("lease")
         self._sequence += 1
         self.turns.sent(self.world.now, self._sequence)
         role = self.turns.core.role.value
         beat = Beat(*self.place, self.name, 0, role, self._sequence, round(self.now * 1e6), INITIAL)
-        self.wire.send(beats_of(self.place), keyed(None, beat), _nothing)
+        self.wire.send(beats_of(self.place), keyed(None, beat))
         self.after(self.world.scenario.lease.beat, self._beat)
 
     def _hear(self) -> None:
@@ -349,7 +333,3 @@ class MemberProcess(Host):
 def _whole(arrival: Any) -> Any:
     """Keep a record of a run as it is: it is an object, and has no value to be dropped."""
     return arrival
-
-
-def _nothing() -> None:
-    """Nothing follows from it."""

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
     from spillway.agents.core.actions import Executed, Result
     from spillway.agents.core.batching import Batch
-    from spillway.agents.core.request import Request
     from spillway.agents.memory.broker import Place
     from spillway.agents.metrics import StageMetrics
     from spillway.agents.sim.faults.shard.host import Host
@@ -69,7 +68,6 @@ class RunWork:
         nonce = 0 if scenario.deterministic else world.random.getrandbits(32)
         keys = scenario.keys_of(stage)
         results: list[Result] = []
-        good: list[Request] = []
         items: list[model.Item] = []
         for request in batch.requests:
             if model.raises(stage, request.request_id, scenario.poison):
@@ -77,13 +75,11 @@ class RunWork:
             elif scenario.chance and world.random.random() < scenario.chance:
                 results.append(Failed(reasons.MODEL_RAISED, "by chance"))
             else:
-                good.append(request)
                 items.append(item_of(request))
                 results.append(result_of(world, stage, model.compute(stage, state, items[-1], nonce, keys)))
         machine.next = model.update(stage, state, items, nonce, keys)
         process.point("compute.after")
-        taken = tuple((one.request_id, tuple((part.partition, part.offset) for part in one.parts)) for one in good)
-        made = Made(state.digest, machine.next.digest, taken, nonce)
+        made = Made(state.digest, machine.next.digest, nonce)
         changes = any(model.changes(stage, item) for item in items)
         return RunComputed(results, world.duration(len(batch.requests)), world.now, changes, made=made)
 
@@ -188,7 +184,7 @@ def replayed(world: StateWorld, place: Place, state: model.State, base: Version,
     keys = world.scenario.keys_of(place[0])
     for batch in entry.contents.batches:
         if entry.state_n < batch.n <= base.n:
-            world.result.count("replayed")
+            world.result.counts["replayed"] += 1
             nonce = 0 if world.scenario.deterministic else world.random.getrandbits(32)
             state = model.update(place[0], state, _items_of(world, place, batch.taken), nonce, keys)
     return state

@@ -44,8 +44,8 @@ class RunWriter:
     def write(self, order: Write[Any], outputs: tuple[Output, ...]) -> None:
         world, process, mode = self._world, self._process, self._world.scenario.mode
         self._order, self._sealed, self._outputs, self._chunks = order, False, outputs, []
-        world.result.count("written")
-        world.result.counts["coalesced"] = world.result.counts.get("coalesced", 0) + len(order.batches) - 1
+        world.result.counts["written"] += 1
+        world.result.counts["coalesced"] += len(order.batches) - 1
         process.point("chunks.before")
         if order.what is not None:
             self._state_n = order.state_n
@@ -88,7 +88,7 @@ class RunWriter:
         process.point("manifest.before")
         manifest = Manifest(order.version, self._chain, order.requires, process.name)
         transacts = self._world.scenario.mode.transacts
-        contents = _sent(Contents(batches=order.batches, inputs=order.inputs))
+        contents = _DECODER.contents(encode(Contents(batches=order.batches, inputs=order.inputs)))  # as a reader has it
         if not transacts:
             contents = replace(contents, outputs=self._outputs)
         named = tuple((encode_key(key), value) for _, (key, value) in sorted(self._held.items()))
@@ -119,17 +119,8 @@ class RunWriter:
             process.point("tidy")
         for name in going:
             retention.tombstoned(name)
-            process.wire.send(versions_of(place), keyed(name, None), _nothing)
+            process.wire.send(versions_of(place), keyed(name, None))
         self._needed = {version: keys for version, keys in self._needed.items() if version.n >= durable.n}
         for key in expendable([decode_key(key) for key in chunks], self._epoch, durable, self._needed):
             chunks.pop(encode_key(key), None)
-            process.wire.send(state_of(place), keyed(encode_key(key), None), _nothing)
-
-
-def _sent(contents: Contents) -> Contents:
-    """Return what a reader gets of what a version consists of. Raises WireError for what cannot be written."""
-    return _DECODER.contents(encode(contents))
-
-
-def _nothing() -> None:
-    """Nothing follows from it."""
+            process.wire.send(state_of(place), keyed(encode_key(key), None))

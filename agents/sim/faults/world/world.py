@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 from itertools import count
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -43,7 +44,6 @@ class Made(NamedTuple):
 
     before: str
     after: str
-    taken: tuple[tuple[str, tuple[tuple[int, int], ...]], ...]  # (request, its records), in order; empty: drops alone
     nonce: int  # what the model drew
 
 
@@ -54,7 +54,6 @@ class Loaded(NamedTuple):
     version: Version
     digest: str
     member: str
-    epoch: int
 
 
 class Told(NamedTuple):
@@ -82,12 +81,9 @@ class StateRun:
     refilled: set[Place] = field(default_factory=set)  # of them, those that have grown past what was lost
     stopped: set[tuple[str, int]] = field(default_factory=set)  # the readers that have said so: stage and partition
     struck: list[str] = field(default_factory=list)  # the faults that took place
-    counts: dict[str, int] = field(default_factory=dict)
+    counts: Counter[str] = field(default_factory=Counter)
     seconds: float = 0.0
     events: int = 0
-
-    def count(self, what: str) -> None:
-        self.counts[what] = self.counts.get(what, 0) + 1
 
 
 class StateWorld(World[Record]):
@@ -106,7 +102,7 @@ class StateWorld(World[Record]):
             if stage not in scenario.topology.states
         }
         self.result = StateRun()
-        self._incarnations = count(1)
+        self.incarnations = count(1)
         self._late: list[tuple[str, Place, float, float, int]] = []  # (stage, of which place, from, until, replica)
         self.points: Callable[[Process, str], None] = lambda _process, _point: None
 
@@ -156,17 +152,7 @@ class StateWorld(World[Record]):
             self.result.problems.append(f"{mark} was made twice")
         self.result.made[mark] = made
 
-    def lacks(self, process: Process, place: Place, position: int | None) -> bool:
-        """Whether an input does not have what its reader needs next: then that one stops reading it, and says so."""
-        if not self.scenario.guards.is_lost(position, self.broker.bounds(place)):
-            return False
-        self.result.stopped.add((process.stage, place[1]))
-        return True
-
     # Processes ---------------------------------------------------------------------------------------------------
-
-    def next_incarnation(self) -> int:
-        return next(self._incarnations)
 
     def ended(self, process: Process) -> None:
         raise NotImplementedError
@@ -180,7 +166,7 @@ class Process(processes.Process):
         self.world = world
         self.stage = stage
         self.replica = replica
-        self.incarnation = world.next_incarnation()
+        self.incarnation = next(world.incarnations)
 
     @property
     def idle(self) -> bool:
