@@ -96,7 +96,8 @@ def measured_hops(
         if outcome.kind == PREDICTION and way.to_gate:
             heard = way.sent + result.finished[number] - result.due[number]
             hops[GATE][number] = max(0.0, heard - way.to_gate)
-    return {place: filled(result.due, values, 0.0) for place, values in hops.items()}
+    known = {place: filled(result.due, values) for place, values in hops.items()}
+    return {place: np.zeros(len(ways)) if values is None else values for place, values in known.items()}
 
 
 def _note(way: Way, head: headers.Headers, at: float) -> None:

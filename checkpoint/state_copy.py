@@ -275,10 +275,14 @@ class _Seek:
         for page in self._pages:
             if page.data:
                 for at, digest in enumerate(page.digests):
-                    found[digest] = partial(page.data.__getitem__, slice(at * step, (at + 1) * step))
+                    found[digest] = partial(_slice, page.data, at * step, (at + 1) * step)
         for at in range(len(self._tensors.spans)):
             found[self._contents.chunks[at].digest] = partial(self._tensors.get, at)
         return found
+
+
+def _slice(data: bytes, start: int, stop: int) -> bytes:
+    return data[start:stop]
 
 
 def _layout(contents: Contents) -> tuple[object, ...]:

@@ -188,6 +188,7 @@ class Engine:
         self._gate = Meeting(Rule(plan.sinks)) if several else None
         self._heap: list[tuple[float, int, Station | None, Any]] = []
         self._planned = 0
+        self._clocks = 0  # events that plan themselves anew, for as long as anything else is to happen
         self._more = len(arrivals) > 0
         count = len(arrivals)
         self.finished = array("d", [float("nan")]) * count
@@ -262,6 +263,13 @@ class Engine:
     def _plan(self, at: float, action: Callable[[float], None]) -> None:
         self._planned += 1
         heappush(self._heap, (at, self._planned, None, action))
+
+    def _again(self, at: float, clock: Callable[[float], None]) -> None:
+        """Let a clock go on, unless nothing but clocks is left."""
+        if self._more or len(self._heap) >= self._clocks:  # it is not among them itself now
+            self._plan(at, clock)
+        else:
+            self._clocks -= 1
 
     def _settle(self, now: float, station: Station) -> None:
         """Do what the batcher decided: plan the ends of started batches, spread drops, come back when it asks."""
@@ -374,6 +382,7 @@ class Engine:
     def _plan_synchronisation(self) -> None:
         stations = [station for run in self.stages.values() for station in run.stations]
         if any(station.reports for station in stations):
+            self._clocks += 1
             self._plan(self.plan.period, self._synchronise)
 
     def _synchronise(self, now: float) -> None:
@@ -390,8 +399,7 @@ class Engine:
         for station in stations:
             station.tick(now, states)
             self._settle(now, station)
-        if self._more or self._heap:  # anything else is to happen
-            self._plan(now + self.plan.period, self._synchronise)
+        self._again(now + self.plan.period, self._synchronise)
 
     def _with_transfers(self, now: float, states: Mapping[str, list[StageState]]) -> dict[str, list[StageState]]:
         hops = {name: transfer.samples(now) for name, transfer in self._transfers.items()}

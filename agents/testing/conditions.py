@@ -51,11 +51,7 @@ class Conditions:
         """Return how long a batch of n takes at a worker, in seconds; None: as long as its model."""
         if self._real and spec.emulated is None:
             return None
-        section = self._pipeline.spec.stage(spec.name).variants
-        if section is None:
-            known = self._pipeline.durations.get(spec.name, lambda _size: _BATCH)
-        else:
-            known = next(each.duration for each in variants_of(section) if each.name == lane)
+        known = self._known(lane, spec.name)
         if name_of(spec.name, lane) not in self._slow:
             return known
         return lambda size: known(size) * (_TIMES if self.random.random() < _SLOW else 1.0)
@@ -63,3 +59,9 @@ class Conditions:
     def dies(self, name: str) -> bool:
         """Draw whether a worker dies at its next batch."""
         return name in self._kill and self.random.random() < _DEATHS
+
+    def _known(self, lane: str, stage: str) -> Callable[[int], float]:
+        section = self._pipeline.spec.stage(stage).variants
+        if section is not None:
+            return next(each.duration for each in variants_of(section) if each.name == lane)
+        return self._pipeline.durations.get(stage, lambda _size: _BATCH)

@@ -176,6 +176,9 @@ class Service:
                 payload_bytes=self._payload_bytes,
                 held_limit=self._held_limit,
             )
+        return self._front(name, process, replica)
+
+    def _front(self, name: str, process: Process, replica: int) -> Front:
         config, models = replace(self._configs[name], replica=replica), self._models[name]
         return Front(
             *(self.world, process, config, self.groups[name]),

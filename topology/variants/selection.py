@@ -236,4 +236,5 @@ def _closest(app: _App, needs: Needs, named: NDArray[np.bool_] | None, of: NDArr
     short: Any = np.maximum(0.0, needs.accuracy - app.accuracy[places]) / max(needs.accuracy, _EXACT)
     if needs.latency is not None:
         short = short + np.maximum(0.0, app.latency[places] / needs.latency - 1.0)
-    return app.names[places[np.lexsort((app.load[places], short))[0]]]
+    name: str = app.names[places[np.lexsort((app.load[places], short))[0]]]
+    return name
