@@ -84,9 +84,7 @@ class Maker:
             from spillway.agents.coding.training import fit  # noqa: PLC0415 - torch, only where the model has imported it
 
             arrays = self._data.inputs, self._outputs
-            # The deployed model's weights, where it has the same: what tells images apart tells sums apart.
-            shapes = [{name: value.shape for name, value in of.items()} for of in (model.state_dict(), self._weights)]
-            begin, scores = self._weights if shapes[0] == shapes[1] else None, metric in CLASSES
+            begin, scores = self._begin(model), metric in CLASSES
             best = fit(model, *arrays, self._code, self._k, row, effort, progress, begin=begin, scores=scores)
             weights = {key: value.numpy() for key, value in model.state_dict().items()}
         seconds = time.monotonic() - began
@@ -113,6 +111,12 @@ class Maker:
         card = card.model_copy(update={"accuracy": grades.deployed, "degraded": grades.degraded.get(1)})
         write_card(self._folder, card)
         return Made(card, grades, seconds, best)
+
+    def _begin(self, module: Any) -> dict[str, Any] | None:
+        """The deployed model's weights, where the module has the same: what tells images apart tells sums apart."""
+        wanted = {name: value.shape for name, value in module.state_dict().items()}
+        same = {name: value.shape for name, value in self._weights.items()} == wanted
+        return self._weights if same else None
 
     def _architecture(self, named: str | None) -> tuple[str, dict[str, Any], Any]:
         own = str(self._stage.model)
