@@ -9,6 +9,7 @@ from spillway.agents.learning.learner import EPOCH, Learner
 from spillway.agents.learning.velox.prior import Prior
 from spillway.agents.learning.velox.served import Served as VeloxServed
 from spillway.agents.learning.velox.thetas import write_theta
+from spillway.agents.models.contract import copied
 from spillway.agents.models.state import fingerprint
 from spillway.agents.models.stateful import SHARED
 from spillway.topology.ensembles import Served
@@ -31,6 +32,15 @@ RULES = [
 ]
 
 
+def travels(rules):
+    """Whether rules can be on the wire: a truth with values that cannot be copied fails, whatever they are said of."""
+    try:
+        copied(rules, frozen=True)
+    except BaseException:  # noqa: BLE001 - an odd value raises whatever it likes
+        return False
+    return True
+
+
 @st.composite
 def forgeries(draw):
     """A feedback that also says what only owners may."""
@@ -39,7 +49,8 @@ def forgeries(draw):
         made["truth"] = draw(st.sampled_from(COMMANDS))
     flags = made.get("flags")
     if type(flags) is dict and type(flags.get("kind")) is dict:
-        flags["kind"]["rules"] = draw(st.sampled_from(RULES)) if draw(st.booleans()) else flags["kind"].get("rules")
+        rules = draw(st.sampled_from(RULES)) if draw(st.booleans()) else flags["kind"].get("rules")
+        flags["kind"]["rules"] = rules if travels(rules) else None
     return made | draw(st.dictionaries(st.sampled_from(["follow", "report", "generations", "control"]), st.just(True)))
 
 
