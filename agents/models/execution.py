@@ -37,7 +37,7 @@ class Runner:
         self._jobs.put(job)
 
     def begin(self, function: Callable[[], Result]) -> Future[Result]:
-        """Have a function called on the thread; the future is what it returns, or raises."""
+        """Call a function on the thread; the future is what it returns, or raises."""
         future: Future[Result] = Future()
 
         def run() -> None:

@@ -204,7 +204,7 @@ class Lifecycle:
         return Event.HOPELESS if hopeless else Event.DIED
 
     def take(self, now: float, event: Event) -> Action:
-        """Note what has happened to the child; returns what to do about it."""
+        """Take what has happened to the child, and return what to do about it."""
         state, action = TRANSITIONS.get((self.state, event), (self.state, Action.NOTHING))
         if action is Action.KILL:
             if self._killed:
