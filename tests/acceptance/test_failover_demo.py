@@ -29,4 +29,4 @@ def test_a_killed_primary_costs_nothing_but_a_moment() -> None:
     assert "rewards told 400" in rows
     assert "rewards that the newest durable state has learned from 400" in rows
     page = ROOT / ".spillway" / "demo" / "hams" / "report.html"
-    assert page.read_text().count("<svg") >= 4
+    assert page.read_text().count("<svg") == 3  # latency, answers, versions
