@@ -1,1 +1,1 @@
-"""Random pipelines of stateless stages, by the drivers that ship, under random failures in a memory world."""
+"""The proof: pipelines by the drivers that ship, in a memory world, with faults by a seed, judged by an oracle."""

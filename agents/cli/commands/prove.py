@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Final
 import click
 from rich.console import Console
 
-from spillway.agents.proof import oracle as stateless
-from spillway.agents.proof.drawing import drawn as drawn_case
-from spillway.agents.sim.faults import oracle as stateful
-from spillway.agents.sim.faults.oracle import Proof
-from spillway.agents.sim.faults.play import EndlessError
-from spillway.agents.sim.faults.schedule.drawing import drawn
-from spillway.agents.sim.faults.schedule.scenario import TOPOLOGIES
+from spillway.agents.proof.pipelines import oracle as stateless
+from spillway.agents.proof.pipelines.drawing import drawn as drawn_case
+from spillway.agents.proof.shards import oracle as stateful
+from spillway.agents.proof.shards.play import EndlessError
+from spillway.agents.proof.shards.schedule.drawing import drawn
+from spillway.agents.proof.shards.schedule.scenario import TOPOLOGIES
+from spillway.agents.proof.verdict import Proof
 from spillway.checkpoint.modes import MODES
 from spillway.lineage.errors import SpillwayError
 

@@ -12,7 +12,7 @@ from spillway.agents.core.policies import make
 from spillway.agents.core.policy import StageView
 from spillway.agents.core.request import Delivery
 from spillway.agents.core.stateful_stage import StatefulCore
-from spillway.agents.sim.faults.schedule.scenario import TOPOLOGIES
+from spillway.agents.proof.shards.schedule.scenario import TOPOLOGIES
 from spillway.checkpoint.logs import Logs
 from spillway.checkpoint.modes import MODES
 from spillway.checkpoint.reign import Copy, Reign, Seal, Write

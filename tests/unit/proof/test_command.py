@@ -4,7 +4,7 @@ import pytest
 from click.testing import CliRunner
 
 from spillway.agents.cli.commands.prove import prove
-from spillway.agents.proof import oracle
+from spillway.agents.proof.pipelines import oracle
 from spillway.lineage.errors import SpillwayError
 
 

@@ -1,1 +1,0 @@
-"""The processes around a shard: stateless stages and the gate."""

@@ -1,0 +1,371 @@
+"""Faults planted in the drivers, each of which the oracle must find: what a mutation replaces, and where.
+
+`python -m tests.unit.proof.pipelines.mutations` searches the first seed that shows each, and writes pins.json.
+"""
+
+import json
+import logging
+import sys
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from random import Random
+from unittest.mock import patch
+
+from spillway.agents.core.actions import Work
+from spillway.agents.live.stage import driver
+from spillway.agents.live.stage.extras import Extras
+from spillway.agents.live.stage.members import Members
+from spillway.agents.memory.groups import Ticket
+from spillway.agents.memory.pulled_input import MemoryPulledInput
+from spillway.agents.proof.pipelines import play
+from spillway.agents.proof.pipelines.case import Fault, Kind
+from spillway.agents.proof.pipelines.drawing import drawn
+from spillway.agents.proof.pipelines.oracle import judged
+from spillway.agents.run.alarm import Alarm
+from spillway.agents.run.gate import Gate
+from spillway.agents.run.stage import Stage
+from spillway.agents.testing import front, gate
+from spillway.lineage.errors import SilentError
+from spillway.lineage.ports import Commit
+
+MOST = 300  # schedules in which a mutation is to be found
+SECONDS = 25.0  # after its last fault until which a run is to be done: all are by 7 s that have no fault planted
+FILE = Path(__file__).parent / "pins.json"
+
+MUTATIONS = {}  # by name: a function that returns a context manager which plants it
+
+
+def mutation(function):
+    MUTATIONS[function.__name__.replace("_", " ")] = function
+    return function
+
+
+def stage(kind):
+    return patch.object(driver, "Stage", kind)
+
+
+def gates(kind):
+    return patch.object(gate, "Gate", kind)
+
+
+# The stage -------------------------------------------------------------------------------------------------------
+
+
+@mutation
+def a_commit_after_revoke():
+    """What it has done of partitions that went stays its own: it commits it when they come back."""
+
+    class Mutant(Stage):
+        def _let_go(self, now, partition):
+            pass
+
+    return stage(Mutant)
+
+
+@mutation
+def a_chunk_of_an_old_assignment_is_delivered():
+    class Mutant(Stage):
+        _assignment = property(lambda self: 0, lambda self, value: None)
+
+    return stage(Mutant)
+
+
+@mutation
+def a_commit_before_send():
+    """A message counts as stored once it is made."""
+
+    class Mutant(Stage):
+        def _emit(self, now, output, emit):
+            self._core.acked_all([emit])
+            return super()._emit(now, output, emit)
+
+    return stage(Mutant)
+
+
+@mutation
+def a_commit_of_what_was_taken():
+    class Mutant(Stage):
+        def commits(self):
+            found = super().commits()
+            return found | {p: Commit(self._positions[p], found[p].metadata) for p in found if p in self._positions}
+
+    return stage(Mutant)
+
+
+@mutation
+def a_hit_settled_twice():
+    class Mutant(Stage):
+        async def _answer(self, hits):
+            await super()._answer(hits)
+            for work, _ in hits:
+                work.settled = False
+
+    return stage(Mutant)
+
+
+@mutation
+def an_alarm_lost():
+    """The moment that is set is kept, though an earlier one is asked for."""
+
+    class Late(Alarm):
+        def within(self, seconds):
+            if self._timer is None:
+                super().within(seconds)
+
+    return patch("spillway.agents.run.stage.Alarm", Late)
+
+
+@mutation
+def what_is_early_is_forgotten_in_a_take_over():
+    class Mutant(Stage):
+        async def _accept_early(self, partition, early):
+            pass
+
+    return stage(Mutant)
+
+
+@mutation
+def what_is_early_counts_as_taken_in_a_drain():
+    class Mutant(Stage):
+        def stop_taking(self):
+            for partition, chunks in self._early.items():
+                share = self._core._shares.get(partition)
+                for record in (one for _, some in chunks for one in some):
+                    if share is not None and share.offsets.taken(record.offset):
+                        share.offsets.done(record.offset)
+            super().stop_taking()
+
+    return stage(Mutant)
+
+
+@mutation
+def an_acknowledgement_counted_twice():
+    class Mutant(Stage):
+        def stored(self, emits):
+            works = [(emit, emit.work) for emit in emits]
+            self._core.acked_all(emits)
+            for emit, work in works:
+                if work is not None and work.pending:
+                    emit.work = work
+            super().stored(emits)
+
+    return stage(Mutant)
+
+
+@mutation
+def a_workers_answer_after_its_loss_taken_twice():
+    """What is run again, as its worker was lost, counts although a copy or a code has answered it meanwhile."""
+
+    class Mutant(Stage):
+        def executed(self, batch, done):
+            for request in batch.requests:
+                if request.deaths and isinstance(request, Work):
+                    request.settled = False
+            super().executed(batch, done)
+
+    return stage(Mutant)
+
+
+@mutation
+def an_answer_that_is_made_goes_to_another_query():
+    class Mutant(Extras):
+        def _made(self, made):
+            super()._made([(batch, results[::-1]) for batch, results in made])
+
+    return patch.object(front, "Extras", Mutant)
+
+
+@mutation
+def a_lanes_tickets_leaked_at_retirement():
+    """A member that goes is closed and forgotten at once, with what waits there and runs."""
+
+    class Mutant(Members):
+        async def _leave(self, name, crew, lane):
+            crew.close(1.0)
+            self._lanes.forget(lane.number)
+
+    return patch.object(front, "Members", Mutant)
+
+
+@mutation
+def no_memory_is_read_in_a_take_over():
+    class Nothing:
+        async def read(self, partition, spans):
+            return
+            yield
+
+    class Mutant(Stage):
+        def __init__(self, core, clock, context):
+            context.memory = Nothing()
+            super().__init__(core, clock, context)
+
+    return stage(Mutant)
+
+
+@mutation
+def a_stage_waits_for_room_for_ever():
+    class Mutant(Stage):
+        def _wake(self):
+            pass
+
+        def stored(self, emits):
+            self._core.acked_all(emits)
+
+    return stage(Mutant)
+
+
+@mutation
+def lost_input_is_passed_over():
+    return patch("spillway.agents.run.inputs.Inputs.admits", lambda self, partition, position, bounds: True)
+
+
+# The gate --------------------------------------------------------------------------------------------------------
+
+
+@mutation
+def a_pause_not_asserted_anew():
+    class Mutant(Gate):
+        paused = False
+
+        def _heed_room(self):
+            full = not (self._core.room and self._conversions.room)
+            if full != self.paused:
+                self.paused = full
+                super()._heed_room()
+
+    return gates(Mutant)
+
+
+@mutation
+def offsets_of_another_generation():
+    """Offsets go with whatever generation the group has now."""
+
+    def ticket(self):
+        member, broker, group = self._member, self._world.broker, self._group
+
+        def check(partitions):
+            for partition in partitions:
+                broker.own(group.name, partition, member.number)
+
+        return Ticket(member.number, check)
+
+    return patch.object(MemoryPulledInput, "ticket", ticket)
+
+
+@mutation
+def an_unknown_commit_taken_for_done():
+    class Mutant(Gate):
+        async def start(self):
+            write, open_anew = self._transactions.write, self._transactions.open
+
+            async def written(records, offsets):
+                try:
+                    return await write(records, offsets)
+                except SilentError:
+                    await open_anew()
+                    return [(1 << 40, 0)] * len(records)
+
+            self._transactions.write = written
+            await super().start()
+
+    return gates(Mutant)
+
+
+@mutation
+def an_unknown_commit_taken_for_nothing():
+    class Mutant(Gate):
+        async def _begin_again(self):
+            self._core.stats.duplicates += 0
+            await self._input.read_on({p: commit.offset for p, commit in self._standing.items()})
+
+    return gates(Mutant)
+
+
+@mutation
+def what_was_released_is_forgotten():
+    class Mutant(Gate):
+        async def start(self):
+            read = self._context.spans.read
+            self._context.spans.read = lambda topic, spans, **options: read(
+                topic, {} if topic == self._topics.egress else spans, **options
+            )
+            await super().start()
+
+    return gates(Mutant)
+
+
+@mutation
+def offsets_are_left_out():
+    class Mutant(Gate):
+        async def start(self):
+            write = self._transactions.write
+            self._transactions.write = lambda records, offsets: write(records, {} if records else offsets)
+            await super().start()
+
+    return gates(Mutant)
+
+
+@mutation
+def a_gate_that_is_ousted_keeps_what_it_knows():
+    class Mutant(Gate):
+        async def revoked(self, partitions):
+            pass
+
+    return gates(Mutant)
+
+
+def leaving(seed):
+    """A drawn pipeline, of which both replicas of a stage leave and come back again and again."""
+    case, random = drawn(seed), Random(seed)
+    stages = [stage for stage in case.spec["stages"] if "model" in stage and "coding" not in stage]
+    if not stages:
+        return case
+    stage = random.choice(stages)
+    stage["workers"] = {**stage.get("workers", {}), "fronts": 2, "count": 2}
+    case.spec["partitions"] = 4
+    faults = [Fault(Kind.LEAVE, 0.1 * turn + 0.05 * random.random(), stage["name"], turn % 2) for turn in range(1, 15)]
+    replicas = case.replicas | {stage["name"]: 2}
+    return replace(case, replicas=replicas, queries=60, rate=60.0, kills=0.0, faults=tuple(faults))
+
+
+SCHEDULES = {"what is early counts as taken in a drain": leaving}  # of what other schedules seldom show
+
+
+def schedule_of(name):
+    return SCHEDULES.get(name, drawn)
+
+
+@contextmanager
+def planted(name):
+    with MUTATIONS[name]():
+        yield
+
+
+def said(schedule, seed):
+    """Return what the oracle says of a schedule, which is given up sooner than elsewhere if it does not end."""
+    with patch.object(play, "_MOST", SECONDS):
+        return judged(schedule(seed), seed)[1]
+
+
+def found(name, seed):
+    """Return what the oracle says of a schedule that is played with a mutation."""
+    with planted(name):
+        return said(schedule_of(name), seed)
+
+
+def first(name):
+    """Return the first schedule that shows a mutation; None where none does."""
+    return next((seed for seed in range(MOST) if found(name, seed)), None)
+
+
+def pins():
+    return json.loads(FILE.read_text()) if FILE.exists() else {}
+
+
+if __name__ == "__main__":
+    logging.disable(logging.CRITICAL)
+    for each in sys.argv[1:] or MUTATIONS:
+        seed = first(each)
+        print(each, seed, *(found(each, seed)[:2] if seed is not None else ()), flush=True)
+        FILE.write_text(json.dumps(pins() | {each: seed}, indent=2, sort_keys=True) + "\n")

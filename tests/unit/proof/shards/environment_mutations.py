@@ -1,0 +1,246 @@
+"""The guards broken that concern what surrounds the members: the gate's rounds, room, replicas, what inputs lose."""
+
+import asyncio
+
+from spillway.agents.core.gate import GateCore, GateShare
+from spillway.agents.core.input_tail import InputTail
+from spillway.agents.core.outcomes import ReleasedMemory
+from spillway.agents.core.share import Share
+from spillway.agents.core.speculation import Speculation
+from spillway.agents.core.stage import StageCore
+from spillway.agents.core.stateful_stage import StatefulCore, StatefulShare
+from spillway.agents.proof.shards.schedule.scenario import TOPOLOGIES, Fault, Guards, Kind, Scenario
+from spillway.agents.run.gate import Gate
+from spillway.agents.run.log_reader import LogsFeed
+from spillway.checkpoint.dedup import HopLane, PartitionMemory
+from spillway.checkpoint.logs import Logs
+from spillway.checkpoint.notes import Note
+from spillway.lineage.ports import Commit
+
+
+class ShortTail(InputTail):
+    """It lets go of more than what is durable."""
+
+    def trim(self, partition, position, note):
+        super().trim(partition, position + 2, note)
+
+
+class Uncovered(StatefulShare):
+    """It forgets what the base covers above its position."""
+
+    __slots__ = ()
+
+    def cover(self, offsets):
+        super().cover(())
+
+
+class Uncovering(StatefulCore):
+    share_type = Uncovered
+
+
+class Unnoted(Share):
+    """Its note names nothing to read again."""
+
+    __slots__ = ()
+
+    def commit(self, egress=None):
+        return Commit(self.offsets.position, Note((), egress).encode(self.offsets.position))
+
+
+class UnnotedStage(StageCore):
+    share_type = Unnoted
+
+
+class Unrecalled(ReleasedMemory):
+    """A new owner reads nothing of what was released."""
+
+    @property
+    def egress(self):
+        return self.egress_next
+
+
+class UnrecalledGate(GateCore):
+    released_type = Unrecalled
+
+
+class Stubborn(StatefulCore):
+    """It makes no version for what leads to none, however long reading waits for it."""
+
+    def cover(self):
+        pass
+
+
+class Undead(Share):
+    """What is dead counts as taken, once it lies below the committed offset."""
+
+    __slots__ = ()
+
+    def remember(self, delivery):
+        if self._fresh(delivery) and self.joins is not None:
+            self.joins.remember(delivery)
+
+
+class UndeadAtGate(GateShare):
+    __slots__ = ()
+    remember = Undead.remember
+
+
+class UndeadStage(StageCore):
+    share_type = Undead
+
+
+class UndeadGate(GateCore):
+    share_type = UndeadAtGate
+
+
+class ReadAtStart(LogsFeed):
+    """It reads the version logs to their ends when its process begins, and not when a partition comes."""
+
+    def __init__(self, *given, **options):
+        super().__init__(*given, **options)
+        self._read_to_ends, self.reader.read_to_ends = self.reader.read_to_ends, self._read
+
+    def _read(self, then):
+        if self.ready:
+            asyncio.get_running_loop().call_soon(then)
+        else:
+            self._read_to_ends(then)
+
+
+class ForgetsWhenRead(HopLane):
+    """It goes by what was read, and not by what is committed."""
+
+    def fresh(self, said, offset, hop):
+        fresh = super().fresh(said, offset, hop)
+        self.committed(offset + 1)
+        return fresh
+
+
+class ForgetfulMemory(PartitionMemory):
+    __slots__ = ()
+    lane_type = ForgetsWhenRead
+
+
+class ForgetfulShare(Share):
+    __slots__ = ()
+    memory_type = ForgetfulMemory
+
+
+class ForgetfulStage(StageCore):
+    share_type = ForgetfulShare
+
+
+class NeverBehind(Logs):
+    """It judges on after it was away for so long that the log may have been compacted meanwhile."""
+
+    def fell_behind(self, place):
+        pass
+
+
+class Unwatched(HopLane):
+    """It knows repetitions by their ids alone, as long as it remembers these."""
+
+    def fresh(self, said, offset, hop):
+        self.rise(offset, hop)
+        if said in self._ids:
+            return False
+        self._ids[said] = hop
+        self._entries.append((offset, said, hop))
+        return True
+
+
+def lanes(lane):
+    """Guards whose stages and gate have this lane for what comes from a predecessor."""
+    memory = type("MutatedMemory", (PartitionMemory,), {"__slots__": (), "lane_type": lane})
+
+    def core(base, share):
+        mutated = type("MutatedShare", (share,), {"__slots__": (), "memory_type": memory})
+        return type("MutatedCore", (base,), {"share_type": mutated})
+
+    return Guards(
+        stage=core(StageCore, Share), gate=core(GateCore, GateShare), stateful=core(StatefulCore, StatefulShare)
+    )
+
+
+class HoldsNothing(Speculation):
+    """It takes every version that is not dead for durable."""
+
+    def __init__(self, durability, memory, offsets, joins):
+        super().__init__(durability, memory, offsets, joins)
+        self._awaited.add = lambda _thing, _marks: None
+
+
+class OpenGate(GateCore):
+    share_type = type("OpenShare", (GateShare,), {"__slots__": (), "speculation_type": HoldsNothing})
+
+
+class GoesOnAfterAnAbort(Gate):
+    """It takes what an aborted transaction held for written."""
+
+    async def _begin_again(self):
+        pass
+
+
+class LeavesStandingOffsetsOut(Gate):
+    """It writes outcomes without an offset where they commit nothing new, so that nothing tells whose they are."""
+
+    async def start(self):
+        write = self._transactions.write
+        self._transactions.write = lambda records, offsets: write(
+            records, {p: commit for p, commit in offsets.items() if commit != self._standing.get(p)}
+        )
+        await super().start()
+
+
+class HearsNoVersions(Gate):
+    """It does not look at what has become durable."""
+
+    def _hear(self, records):
+        self._versions = None
+        return super()._hear(records)
+
+
+MUTATIONS = {
+    "a tail that forgets what is not durable": Guards(tail=ShortTail),
+    "what a base covers is taken again": Guards(stateful=Uncovering),
+    "a new owner remembers nothing": Guards(stage=UnnotedStage),
+    "a new gate does not know what was released": Guards(gate=UnrecalledGate),
+    "reading waits for a version that nobody makes": Guards(stateful=Stubborn),
+    "a new owner takes the dead for taken": Guards(stage=UndeadStage, gate=UndeadGate),
+    "a new owner judges by logs read before": Guards(feed=ReadAtStart),
+    "a reader never says that it fell behind": Guards(
+        member_logs=NeverBehind, stage_logs=NeverBehind, gate_logs=NeverBehind
+    ),
+    "a lane asks no watermark": lanes(Unwatched),
+    "the gate releases what is open": Guards(gate=OpenGate),
+    "the gate goes on after an abort": Guards(gate_driver=GoesOnAfterAnAbort),
+    "the gate leaves standing offsets out": Guards(gate_driver=LeavesStandingOffsetsOut),
+    "the gate hears nothing of versions": Guards(gate_driver=HearsNoVersions),
+    "a lane forgets before its commit": Guards(stage=ForgetfulStage),
+    "an input that lost records is read on": Guards(is_lost=lambda _position, _bounds: False),
+}
+# Outcomes wait for versions of their own, and gates die while some wait behind others that have been released; or a
+# gate stands still that commits nothing new, as the oldest query waits for a shard that is away.
+HARM = {
+    "the gate leaves standing offsets out": Scenario(
+        TOPOLOGIES["conditional"],
+        queries=60,
+        rate=30.0,
+        replicas=2,
+        backups=0,
+        faults=(
+            Fault(Kind.CRASH, "b", "primary", 0.1, seconds=4.0),
+            *(
+                Fault(Kind.PAUSE, "gate", at=at, point="outputs.before", seconds=1.5, moves=True)
+                for at in (0.4, 0.5, 0.6)
+            ),
+        ),
+    ),
+    "a new gate does not know what was released": Scenario(
+        TOPOLOGIES["conditional"],
+        batch=1,
+        write_seconds=0.02,
+        queries=40,
+        faults=tuple(Fault(Kind.CRASH, "gate", at=at, seconds=0.02) for at in (0.2, 0.35, 0.5, 0.65)),
+    ),
+}
