@@ -117,12 +117,11 @@ class Feed:
                 self._core.deliver(self._clock.now(), self._intake.delivery(record))
             except PoisonError as poison:
                 self._fail(record, poison)
+            self._retrying = None
+            self._delivered()
+            self.go_on()
         except Exception as error:  # noqa: BLE001 - without this record nothing behind it may be taken
             self._crashed(error)
-            return
-        self._retrying = None
-        self._delivered()
-        self.go_on()
 
     def _fail(self, record: Record, poison: PoisonError) -> None:
         where = f"{record.topic}[{record.partition}] offset {record.offset}"

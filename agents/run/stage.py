@@ -174,6 +174,8 @@ class Stage(Owner):
     async def _retry_with_new_schemas(self, record: Record) -> None:
         """Check once whether the writer has registered its schema; else the record is poison."""
         await self._loop.run_in_executor(None, self._context.reload_schemas)
+        if self._positions.get(record.partition) != record.offset + 1:
+            return  # its partition went meanwhile, and is read again where it came back
         try:
             self._core.deliver(self._now(), self._context.intake.delivery(record))
         except PoisonError as poison:
@@ -232,11 +234,10 @@ class Stage(Owner):
             results = await self._loop.run_in_executor(
                 None, lambda: [(work, self._context.remembered(work, value, now)) for work, value in hits]
             )
+            self._core.answered(self._now(), results)
+            self._pump()
         except Exception as error:  # noqa: BLE001 - nothing may be lost in silence
             self.crashed(error)
-            return
-        self._core.answered(self._now(), results)
-        self._pump()
 
     def _fetched(self, fetch: Fetch, payload: Carried, loss: Loss | None) -> None:
         self._core.fetched(self._now(), fetch, payload, loss)

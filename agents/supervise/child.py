@@ -12,14 +12,13 @@ import random
 import select
 import signal
 import subprocess
-import sys
 import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from spillway.agents.log import tail
 from spillway.agents.supervise.lifecycle import ALIVE, ENDED, Action, Event, Lifecycle, RestartPolicy
-from spillway.agents.workers.forks import end_group
+from spillway.agents.workers.forks import end_group, watch_of
 from spillway.lineage.errors import UsageError
 
 if TYPE_CHECKING:
@@ -198,21 +197,18 @@ class Child:
 def wait_for_a_death(children: Sequence[Child], seconds: float) -> None:
     """Return when one of the children's processes ends, at the latest after `seconds`.
 
-    Only Linux tells it at once; elsewhere the `seconds` pass, and whoever looks then finds the dead.
+    Where the system does not tell it at once the `seconds` pass, and whoever looks then finds the dead.
     """
-    if sys.platform != "linux":
-        time.sleep(seconds)
-        return
-    poll, watched = select.poll(), []
+    poll = select.poll()
+    processes = (child.unreaped for child in children)
+    watched = [watch for each in processes if each is not None and (watch := watch_of(each.pid)) is not None]
     try:
-        for process in (child.unreaped for child in children):
-            if process is not None:
-                watched.append(os.pidfd_open(process.pid))
-                poll.register(watched[-1], select.POLLIN)
+        for watch in watched:
+            poll.register(watch, select.POLLIN)
         poll.poll(1000 * seconds)
     finally:
-        for descriptor in watched:
-            os.close(descriptor)
+        for watch in watched:
+            os.close(watch)
 
 
 def ended(children: Sequence[Child]) -> bool:

@@ -92,7 +92,7 @@ class Ownership:
         self._slot = (topics.owners(pipeline), 0)
         self._position = 0  # up to where words were taken
         self._tenure: Tenure | None = None
-        self._rest: list[Word] = []  # read behind the claim that won
+        self._rest: list[Word] = []  # read, and not taken yet
         self._appended: set[str] = set()  # keys of what is of no use any more when this ends
         self._came: list[Word] = []
         self._wishes: list[_Wish] = []
@@ -193,10 +193,10 @@ class Ownership:
     def _round(self, stopping: Callable[[], bool]) -> None:
         tenure = self._tenure
         assert tenure is not None  # it was claimed
-        words, self._rest = self._rest or self._read(), []
+        self._rest = self._rest or self._read()
         tenure.leaving = tenure.leaving or stopping()  # as it is now: reading has waited
-        for word in words:
-            self._append(tenure.take(word))
+        while self._rest:  # what comes behind an answer that cannot be written is taken in the next round
+            self._append(tenure.take(self._rest.pop(0)))
         self._sending.serve(0)
         for wish in tuple(self._wishes):
             if wish.read and self._successor() is None:

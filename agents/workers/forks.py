@@ -1,8 +1,9 @@
 """What children have that an author's code forks in a process of ours: none of its sockets, files and signal handlers.
 
-A fork copies all of them. A child that has the event loop's wake-up descriptor tells its parent of every signal that it
-gets itself; one that has a worker's socket keeps the connection open when the worker dies. This module needs the
-standard library alone, as a worker with an interpreter of its own loads it.
+How the ends of our own children are heard, and how they are ended, is here as well. A fork copies all that a process
+has. A child that has the event loop's wake-up descriptor tells its parent of every signal that it gets itself; one that
+has a worker's socket keeps the connection open when the worker dies. This module needs the standard library alone, as a
+worker with an interpreter of its own loads it.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import contextlib
 import functools
 import os
 import signal
+import sys
 import threading
 import weakref
 from typing import Any, Final, TypeVar
@@ -61,6 +63,14 @@ def _begin() -> None:
         with contextlib.suppress(Exception):  # one that is closed already, or in another thread's hands
             thing.close()
     _unblock()
+
+
+def watch_of(child: int) -> int | None:
+    """Return a descriptor that becomes readable when a child ends; None where the system has no such thing."""
+    try:
+        return os.pidfd_open(child) if sys.platform == "linux" else None
+    except OSError:  # a kernel or a sandbox that has none
+        return None
 
 
 def end_group(leader: int) -> None:

@@ -27,8 +27,8 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from spillway.agents.models.contract import failed
 from spillway.agents.workers import frames
 from spillway.agents.workers.door import Door, listening
-from spillway.agents.workers.forks import end_group, ours
-from spillway.agents.workers.processes import exit_of, started, watch_of
+from spillway.agents.workers.forks import end_group, ours, watch_of
+from spillway.agents.workers.processes import exit_of, started
 from spillway.agents.workers.tls import PING_SECONDS, SILENT_SECONDS
 from spillway.lineage import reasons
 from spillway.lineage.errors import ModelError
@@ -129,9 +129,10 @@ class Links:
         self._thread.start()
 
     def spawn(self, worker: int) -> None:
-        """Start a local worker."""
+        """Start a local worker, unless all are ended."""
         assert self._command is not None  # else they come from other hosts
-        self.adopt(worker, *started(self._command))
+        if not self._closing:
+            self.adopt(worker, *started(self._command))
 
     def adopt(self, worker: int, connection: socket.socket, process: subprocess.Popen[bytes] | None = None) -> None:
         """Speak to a worker over a connected socket."""
@@ -164,16 +165,17 @@ class Links:
         if self._closing:
             return
         self._closing = True
-        self.call(lambda: None)
+        self._waker.send(b"\0")
         self._thread.join(2 * _BYE_SECONDS)
         if not self._thread.is_alive():  # not by the thread: it may end before it is woken
             self._waker.close()
             self._woken.close()
 
     def call(self, what: Callable[[], None]) -> None:
-        """Have the thread do something, as soon as it has nothing to read or write."""
-        self._todo.append(what)
-        self._waker.send(b"\0")
+        """Have the thread do something, as soon as it has nothing to read or write; nothing once all are ended."""
+        if not self._closing:
+            self._todo.append(what)
+            self._waker.send(b"\0")
 
     # On the thread ---------------------------------------------------------------------------------------------
 
@@ -202,7 +204,7 @@ class Links:
         self._links[link.worker] = link
         self._selector.register(ours(link.connection), selectors.EVENT_READ, link)
         if link.process is not None:
-            link.watch = watch_of(link.process)
+            link.watch = watch_of(link.process.pid)
         if link.watch is not None:
             self._selector.register(link.watch, selectors.EVENT_READ, partial(self._died, link))
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import signal
 import socket
@@ -47,14 +46,6 @@ def started(command: Callable[[int], Sequence[str]]) -> tuple[socket.socket, sub
             command(theirs.fileno()), pass_fds=(theirs.fileno(),), stdin=subprocess.DEVNULL, start_new_session=True
         )
     return mine, process
-
-
-def watch_of(process: subprocess.Popen[bytes]) -> int | None:
-    """Return a descriptor that becomes readable when the process ends; None where the system has no such thing."""
-    try:
-        return os.pidfd_open(process.pid) if sys.platform == "linux" else None
-    except OSError:  # a kernel or a sandbox that has none
-        return None
 
 
 def command_of(spec: StageSpec, torch_threads: int) -> Callable[[int], Sequence[str]]:

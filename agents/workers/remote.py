@@ -81,6 +81,8 @@ class RemoteWorker:
             stream = shim.Stream(connection)
             stream.receive()  # its first ping; or that it does not accept the certificate
             self._stream = stream
+            if self._stopping.is_set():  # it was told to stop while it was connecting
+                return
             log.info("%s: connected to %s", self._place, self._named)
             last = shim.work(stream, self._model, self._told, Inputs, words_of, connection.shut)
         finally:

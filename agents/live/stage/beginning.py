@@ -9,7 +9,7 @@ import os
 import signal
 import threading
 import time
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from confluent_kafka import KafkaException
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 POLL: Final = 0.02  # seconds between two looks at what is left
-LAST_COMMIT: Final = 5.0
+_LAST_COMMIT: Final = 5.0
 _LEFT: Final = 2.0  # seconds for what the interpreter waits for at its end
 END: Final = 10.0  # seconds for everything after draining; then the process ends in any case
 
@@ -85,7 +85,17 @@ class Serving:
     async def _until_stopped(
         self, app: StageApp, starting: asyncio.Task[None], failed: asyncio.Future[None], began: Callable[[], None]
     ) -> None:
-        """Serve, calling `began` when that begins. Raises SpillwayError where something cannot go on."""
+        """Serve, calling `began` when that begins. Raises SpillwayError where something cannot go on.
+
+        So does what a callback of the loop raises: asyncio would log it and go on, and what it was to do never be done.
+        """
+
+        def broken(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+            loop.default_exception_handler(context)
+            if "handle" in context and not failed.done():
+                failed.set_exception(context["exception"])
+
+        asyncio.get_running_loop().set_exception_handler(broken)
         stop = asyncio.create_task(self._stop.wait())
         crash = asyncio.create_task(app._crashed.wait())  # noqa: SLF001 - mode offers no other way to hear of it
         try:
@@ -110,7 +120,7 @@ class Serving:
         stop_taking: Callable[[], None],
         settled: Callable[[], bool],
     ) -> bool:
-        """Take nothing more and finish what was taken, within the bound; False if something is left."""
+        """Take nothing more, finish what was taken, and commit it, within the bound; False if something is left."""
         self._bound()
         until = time.monotonic() + self._config.drain
         stop_taking()
@@ -119,7 +129,10 @@ class Serving:
             await asyncio.sleep(POLL)
             if failed.done():
                 raise as_failure(failed.exception())
-        return settled()
+        drained = settled()
+        with contextlib.suppress(TimeoutError):  # what is not committed is done again
+            await asyncio.wait_for(app.stage_consumer.commit(), _LAST_COMMIT)
+        return drained
 
     async def _end_app(self, app: StageApp) -> None:
         """Stop reading. A process that stops for good leaves its group; one that failed keeps its place in it."""

@@ -24,7 +24,6 @@ from spillway.agents.live.registry import Registration, turns
 from spillway.agents.live.sizes import Sizes
 from spillway.agents.live.spans import KafkaSpans
 from spillway.agents.live.stage.beginning import (
-    LAST_COMMIT,
     POLL,
     Serving,
     ending,
@@ -425,7 +424,6 @@ class StageProcess(Serving):
         drained = await self._finish(app, driver.failed, stop_taking=driver.stop_taking, settled=lambda: driver.idle)
         if not drained:
             log.error("%s: stopped with work left; it goes to the stage's next owner", self._config.stage)
-        await asyncio.wait_for(app.stage_consumer.commit(), LAST_COMMIT)
         return drained
 
     async def _end(self, app: StageApp, output: Output, workers: Threads | Crew | Members | VariantCrews) -> None:

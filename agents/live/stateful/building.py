@@ -328,10 +328,9 @@ class Built:
         async def run() -> None:
             try:
                 await asyncio.to_thread(take_over, self._config.settings, topic, self._shard, epoch)
-            except SpillwayError as error:
-                self.crashed(error)
-            else:
                 then()
+            except Exception as error:  # noqa: BLE001 - else nobody would hear why the claim goes no further
+                self.crashed(error)
 
         self._taking_over = self._loop.create_task(run())
 

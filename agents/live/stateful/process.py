@@ -8,7 +8,6 @@ one, and leaves.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import signal
 import sys
@@ -20,7 +19,7 @@ from spillway.agents.live.consumer.app import FaustInput, StageApp, build
 from spillway.agents.live.groups import group_id, member_label, member_of
 from spillway.agents.live.registry import Registration, turns
 from spillway.agents.live.stage import process as stage_process
-from spillway.agents.live.stage.beginning import LAST_COMMIT, Serving, ending, look_through_rarely, nothing_taken
+from spillway.agents.live.stage.beginning import Serving, ending, look_through_rarely, nothing_taken
 from spillway.agents.live.stateful.building import Built
 from spillway.agents.models.declared import load_declared
 from spillway.agents.models.execution import Runner
@@ -141,8 +140,6 @@ class MemberProcess(Serving):
         if not drained:
             text = "stopped with work left; it goes to the shard's next primary"
             print(f"spillway: {self._pipeline}/{self._label}: {text}", file=sys.stderr)
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(app.stage_consumer.commit(), LAST_COMMIT)
         roles = built.member.roles
         if built.member.turns.hand_over(f"{roles.name} stops"):
             within = 2 * roles.lease.seconds

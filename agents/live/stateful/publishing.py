@@ -166,10 +166,8 @@ class Publishing:
 
     async def _compare(self, keys: list[bytes]) -> None:
         """Have those written whose last record is an older owner's, between two batches."""
-        looked: asyncio.Future[dict[bytes, bytes]] = self._loop.create_future()
         names = [SHARED if key == self._shared else key.decode("utf-8", "replace") for key in keys]
-        self._means.models.submit(lambda: self.rows(names, self._recorded()), looked.set_result)
-        found = await looked
+        found = await self._means.models.call(lambda: self.rows(names, self._recorded()))
         older: dict[bytes, bytes | None] = {}
         for key in keys:
             last = self._table.get(key)

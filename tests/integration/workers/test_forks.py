@@ -8,7 +8,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from spillway.agents.workers import processes
+from spillway.agents.workers import forks, processes
 from spillway.agents.workers.links import Links
 from spillway.agents.workers.single import SingleWorker
 from spillway.topology.sections import WorkersSpec
@@ -87,7 +87,7 @@ def test_a_worker_that_dies_beside_a_child_is_lost_at_once_and_the_child_with_it
     links, heard, monkeypatch, act, watched
 ):
     if not watched:
-        monkeypatch.setattr(processes.os, "pidfd_open", no_descriptor)
+        monkeypatch.setattr(forks.os, "pidfd_open", no_descriptor)
     worker = spawned(links, heard)
     child = asked(links, heard, act)
     until(lambda: bool(held(child)) == (act == "hands_down"), SECONDS)

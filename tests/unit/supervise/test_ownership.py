@@ -8,7 +8,7 @@ import pytest
 from spillway.agents.supervise import ownership
 from spillway.agents.supervise.ownership import Ownership
 from spillway.checkpoint import owners
-from spillway.checkpoint.owners import Answer, Ask, Owner
+from spillway.checkpoint.owners import Answer, Ask, Claim, Owner
 from spillway.lineage.errors import BrokerError
 from spillway.lineage.ports import Record
 from tests.waiting import until
@@ -129,3 +129,16 @@ def test_an_owner_answers_again_after_its_log_was_away(broker):
     owned.leave()
     assert len(broker.connections) == 2
     assert owned._log.closed
+
+
+def test_a_claim_behind_a_question_that_cannot_be_answered_is_heard(broker):
+    owned, other = Ownership(None, "p", ["gate.0"]), Owner("h", 2, 2.0)
+    assert owned.claim()
+    owned._came += [Ask(other, ("gate.0",)), Claim(owned.epoch + 1, other, ("gate.0",))]
+    broker.down()
+    with pytest.raises(BrokerError):
+        owned._round(bool)
+    owned._reconnect()
+    owned._round(bool)
+    assert owned._tenure.lost_to == other
+    owned.leave()

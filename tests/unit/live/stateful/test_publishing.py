@@ -2,6 +2,7 @@
 
 import asyncio
 import copy
+import threading
 from types import SimpleNamespace
 
 import numpy as np
@@ -11,7 +12,9 @@ from hypothesis import strategies as st
 
 from spillway.agents.live.stateful import publishing
 from spillway.agents.live.stateful.publishing import Publishing, Where
+from spillway.agents.live.stateful.threads import Thread
 from spillway.agents.metrics import StateFigures
+from spillway.agents.models.execution import Runner
 from spillway.agents.models.stateful import SHARED, Machine
 from spillway.lineage.keys import partition_for
 from spillway.lineage.limits import Limits
@@ -72,6 +75,10 @@ class Log:
         )
 
 
+async def at_once(run):
+    return run()
+
+
 class Reign:
     """A primary as publishing knows it: its versions are copied, and become durable, one after the other."""
 
@@ -83,7 +90,7 @@ class Reign:
         means = SimpleNamespace(
             may_emit=lambda: self.emits,
             output=SimpleNamespace(send=lambda record, _token: log.append(*record[1:4]), room=True),
-            models=SimpleNamespace(submit=lambda run, done: done(run())),
+            models=SimpleNamespace(call=at_once),
             crashed=lambda error: pytest.fail(repr(error)),
             metrics=SimpleNamespace(state=StateFigures()),
             kafka=None,
@@ -238,3 +245,22 @@ async def _play(events):
             for key in "abcd":
                 if not spoilt & {key.encode(), key_of_shared(0)}:
                     assert reader.find(key).value == wanted.get(key.encode(), wanted[key_of_shared(0)])
+
+
+def test_a_reign_that_ends_while_its_rows_are_compared_raises_nothing(monkeypatch):
+    async def main():
+        loop, log, raised = asyncio.get_running_loop(), Log(), []
+        monkeypatch.setattr(publishing, "Table", log.table)
+        loop.set_exception_handler(lambda _loop, context: raised.append(context))
+        log.rows[b"ada"] = b"of another"
+        reign, comparing, ended = Reign(log, 1, 0, {}), threading.Event(), threading.Event()
+        models = reign.publishing._means.models = Thread(Runner("model"), loop, raised.append)
+        reign.publishing.rows = lambda *_: comparing.set() or ended.wait(60) or {}
+        await asyncio.to_thread(comparing.wait, 60)
+        reign.publishing.close()
+        await asyncio.sleep(0)
+        ended.set()
+        await models.call(bool)
+        return raised
+
+    assert asyncio.run(asyncio.wait_for(main(), 60)) == []

@@ -1,0 +1,35 @@
+"""Workers that are to end: none is started behind the end, and none stays that is told so while it connects."""
+
+import threading
+from types import SimpleNamespace
+
+from spillway.agents.workers import remote, shim
+from spillway.agents.workers.links import Links
+from spillway.agents.workers.remote import RemoteWorker
+
+
+def test_links_that_are_closed_start_and_end_nothing():
+    started = []
+    links = Links(SimpleNamespace(), timeout=1.0, command=started.append)
+    links.close()
+    links.spawn(0)
+    links.bye(0)
+    assert not started
+
+
+def test_a_worker_that_is_told_to_stop_while_it_connects_serves_no_front(monkeypatch):
+    served, closed = [], []
+    worker = object.__new__(RemoteWorker)
+    worker._place, worker._address, worker._stopping, worker._stream = "s", ("h", 1), threading.Event(), None
+
+    def connect():
+        worker.stop()
+        return SimpleNamespace(close=lambda: closed.append(True), shut=bool)
+
+    worker._connect = connect
+    worker._model, worker._told = None, {}
+    monkeypatch.setattr(remote.shim, "Stream", lambda _connection: SimpleNamespace(receive=list))
+    monkeypatch.setattr(shim, "work", lambda *_: served.append(True))
+    worker.serve()
+    assert closed
+    assert not served
