@@ -28,9 +28,13 @@ def duration(value: Any) -> float:
         return float(Decimal(match[1]) * _UNITS[match[2]])
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise ValueError(f"must be a duration, such as 0.4, '400ms', '2s' or '500us', not {shown(value)}")  # noqa: TRY004
-    if not math.isfinite(value):
-        raise ValueError(f"must be a finite duration, not {value}")
-    return float(value)
+    try:
+        seconds = float(value)
+    except OverflowError:
+        seconds = math.inf
+    if not math.isfinite(seconds):
+        raise ValueError(f"must be a finite duration, not {shown(value)}")
+    return seconds
 
 
 def size(value: Any) -> int:

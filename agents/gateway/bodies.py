@@ -58,9 +58,7 @@ def read_request(body: bytes, json_length: int | None, signature: Signature, lim
     if not 0 <= length <= len(body):
         raise bad(f"{JSON_LENGTH} is {length}, and the body has {len(body)} bytes")
     told = read_object(body[:length], limits)
-    name, parameters = told.get("id") or "", _parameters(told, "the request")
-    if not isinstance(name, str) or len(name) > MAX_ID:
-        raise bad(f"id: must be a text of at most {MAX_ID} characters, not {shown(name)}")
+    name, parameters = client_id(told), _parameters(told, "the request")
     raw = _flag(parameters.pop(_ALL_BINARY, False), _ALL_BINARY)
     wanted = dict(_outputs(told, raw=raw)) if told.get("outputs") else None
     signature.check_outputs(wanted or ())
@@ -74,6 +72,14 @@ def read_object(text: bytes, limits: Limits) -> dict[str, Any]:
     if not isinstance(told, dict):
         raise bad(f'the body must be a JSON object, as {{"inputs": ...}}, not {type(told).__name__}')
     return told
+
+
+def client_id(told: Mapping[str, Any]) -> str:
+    """Return the id that a query's client gave it. Raises WireError(BAD_INPUT) for one that is no text, or too long."""
+    name = told.get("id") or ""
+    if not isinstance(name, str) or len(name) > MAX_ID:
+        raise bad(f"id: must be a text of at most {MAX_ID} characters, not {shown(name)}")
+    return name
 
 
 def _parameters(told: Mapping[str, Any], what: str) -> dict[str, Any]:

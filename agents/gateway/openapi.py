@@ -121,7 +121,7 @@ def _model_paths(name: str) -> Schema:
         infer["responses"]["200"]["content"] |= raw
         root = f"/v2/models/{name}{under}"
         paths[root] = {**common, "get": _operation(f"What {name} takes and returns.", _ref("ModelMetadata"))}
-        ready = _operation(f"Whether {name} is ready.", _ref("Ready"))
+        ready = _operation(f"Whether the gateway takes queries of {name}.", _ref("Ready"))
         paths[f"{root}/ready"] = {**common, "get": ready}
         paths[f"{root}/infer"] = {**common, "post": infer}
     return paths
@@ -212,5 +212,5 @@ _SCHEMAS: Final[dict[str, Schema]] = {
 _SERVER_PATHS: Final[dict[str, Schema]] = {
     "/v2": {"get": _operation("Which server this is.", _ref("Server"))},
     "/v2/health/live": {"get": _operation("Whether the gateway is live.", _ref("Live"))},
-    "/v2/health/ready": {"get": _operation("Whether all its pipelines are ready.", _ref("Ready"))},
+    "/v2/health/ready": {"get": _operation("Whether the gateway takes queries.", _ref("Ready"))},
 }

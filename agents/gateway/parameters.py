@@ -12,6 +12,7 @@ from spillway.lineage.errors import UsageError
 from spillway.lineage.limits import DEFAULT_LIMITS, Limits
 from spillway.lineage.tokens import Token
 from spillway.lineage.values.json_text import read_value, show_outcome
+from spillway.lineage.values.plain import LONG_MOST
 from spillway.producers.client.needs import asked
 from spillway.topology.quantities import shown
 from spillway.topology.variants.needs import PARAMETERS as NEEDS
@@ -45,7 +46,7 @@ def ask_of(parameters: Mapping[str, Any], limits: Limits = DEFAULT_LIMITS, *, ne
     own = dict(parameters)
     timeout, key = own.pop("timeout", 0), own.pop("key", None)
     after, priority = own.pop("after", None), own.pop("priority", None)
-    if type(timeout) is not int or timeout < 0:
+    if type(timeout) is not int or not 0 <= timeout <= LONG_MOST:
         raise bad(f"parameter 'timeout': must be a whole number of microseconds, not {shown(timeout)}")
     if key is not None and (not isinstance(key, str) or not key):
         raise bad(f"parameter 'key': must be a text, not {shown(key)}; put it in quotes")

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 from aiohttp import web
 
 from spillway.agents.gateway.asking import Answered, Asked, Served
-from spillway.agents.gateway.bodies import bad, read_object
+from spillway.agents.gateway.bodies import bad, client_id, read_object
 from spillway.agents.gateway.parameters import ask_of
 from spillway.agents.gateway.receiving import Room, body_of, require_media
 from spillway.agents.gateway.rest import caller_of, identified, note_gone
@@ -169,9 +169,7 @@ def _query(request: web.Request, served: Served, told: dict[str, Any]) -> Asked:
         if isinstance(timeout, bool) or not isinstance(timeout, int | float) or not 0 < timeout < 1e9:  # noqa: PLR2004
             raise bad(f"timeout_ms: must be a number above 0, not {shown(timeout)}")
         own["timeout"] = max(1, int(timeout * 1000))
-    name = told.get("id", "")
-    if not isinstance(name, str):
-        raise bad(f"id: must be a text, not {shown(name)}")
+    name = client_id(told)
     ask = ask_of({**parameters, **own}, served.limits, needs=served.signature.needs)
     return Asked.of(request.headers, caller_of(request), inputs, ask, name)
 

@@ -104,7 +104,8 @@ class HttpFront:
             challenge = {"WWW-Authenticate": "Bearer"} if status is statuses.UNAUTHENTICATED else {}
             return _error(status.http, str(error), {**challenge, **statuses.retry_after(status)})
         except web.HTTPException as error:
-            return _error(error.status, f"{request.method} {request.path}: {error.reason}")
+            allowed = {name: text for name, text in error.headers.items() if name == "Allow"}
+            return _error(error.status, f"{request.method} {request.path}: {error.reason}", allowed)
         except (ConnectionError, TimeoutError):
             raise  # the client is gone, or does not read
         except Exception:

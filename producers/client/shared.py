@@ -46,7 +46,7 @@ class GroupMember:
         self._group = group
         self._topic = topic
         self._assigned = assigned
-        self._trouble: int | None = None  # the code that was logged last
+        self._trouble: set[int] = set()  # the codes that were logged since it had its share
         self._consumer: Any = None
         self._join()
 
@@ -84,7 +84,8 @@ class GroupMember:
     def _on_assign(self, consumer: Any, places: Sequence[TopicPartition]) -> None:
         consumer.assign([])  # accepted, and not read
         if consumer is self._consumer:
-            self._out_since = self._trouble = None
+            self._out_since = None
+            self._trouble.clear()
             self._assigned([place.partition for place in places])
 
     def _on_revoke(self, consumer: Any, _places: Sequence[TopicPartition]) -> None:
@@ -92,9 +93,9 @@ class GroupMember:
             self._out_since = time.monotonic()
 
     def _heed(self, error: KafkaError) -> None:
-        """Log once what keeps this client out of its group; it goes on with partitions that it borrows."""
-        known, self._trouble = self._trouble, error.code()
-        if error.code() != known:
+        """Log each thing once that keeps this client out of its group; it goes on with partitions that it borrows."""
+        if error.code() not in self._trouble:
+            self._trouble.add(error.code())
             level = logging.DEBUG if error.retriable() else logging.WARNING
             log.log(level, "%s: this client has no part of the replies of its own: %s", self._group, error.str())
 

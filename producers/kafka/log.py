@@ -49,6 +49,7 @@ _AHEAD: Final = 3 * _AT_ONCE  # `weight` of a partition's records that may wait 
 _AGAIN: Final = 0.5  # seconds until a question that was not answered is asked again
 _CONNECT: Final = 3.0  # seconds without an answer after which whoever has begun to follow is told
 _END: Final = 5.0  # seconds that the thread is given to end
+_LATEST_MS: Final = 1 << 62  # no record is of a later time; a negative one would ask Kafka for something else
 _QUIET: Final = 5.0  # seconds without a record after which the cluster is asked whether it is there
 _OPTIONS: Final[dict[str, Any]] = {
     "client.id": "log",
@@ -395,7 +396,8 @@ class _Thread:
         bounds = self._bounds(following)
         if bounds is None:
             return False
-        place, began = TopicPartition(*following.slot, int(1000 * start.at)), time.monotonic()
+        at = min(max(0, int(1000 * start.at)), _LATEST_MS)
+        place, began = TopicPartition(*following.slot, at), time.monotonic()
         try:
             (found,) = self._reader.consumer.offsets_for_times([place], timeout=self._given.seconds)
         except KafkaException as error:

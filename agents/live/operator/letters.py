@@ -182,7 +182,7 @@ class Letters:
     def _find(self, letter: Letter) -> Record | None:
         """Look for a query on the ingress, from about when it was sent on; a query keeps its partition."""
         sent = _text(letter.headers, wire.SENT)
-        since = max(0.0, (int(sent) if sent.isdigit() else 0) / 1e6 - _EARLIER)
+        since = (int(sent) if sent.isdigit() else 0) / 1e6 - _EARLIER
         with Reading(self._settings, [(self._ingress, letter.content.partition)], since=since) as reading:
             asked = (each for each in reading.to_the_end() if wire.identify(each.headers) == letter.request_id)
             return next(asked, None)

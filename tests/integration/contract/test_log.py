@@ -96,6 +96,11 @@ async def test_what_was_written_since_a_time_is_read(world, unique_name):
     assert await caught_up(since) == 2
     later = log.follow((unique_name, 1), Since(came[1].timestamp / 1000 + 1e6), came.extend)
     assert await caught_up(later) == 0
+    early, never = [], []
+    for at in (-5.0, -1e30):
+        await caught_up(log.follow(slot, Since(at), early.extend))
+    await caught_up(log.follow(slot, Since(1e30), never.extend))
+    assert (values(early), never) == ([b"0", b"1"] * 2, [])
     await world.write(unique_name, 1, b"2")
     await world.until(lambda: came[-1].value == b"2")
     await log.close()

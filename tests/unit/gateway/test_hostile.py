@@ -11,6 +11,7 @@ from aiohttp import ClientSession, web
 from aiohttp.test_utils import TestClient, TestServer
 
 from spillway.agents.gateway.connections import Connections, allow_files, quiet_logger
+from spillway.agents.gateway.plain import _query
 from spillway.agents.gateway.receiving import READ, Room, body_of
 from spillway.agents.gateway.security import Gatekeeper
 from spillway.agents.gateway.server import HttpFront
@@ -89,6 +90,18 @@ def test_what_is_no_http_leaves_no_traceback_in_the_log(caplog):
     for answer in asyncio.run(front(work)):
         assert b" 400 " in answer.splitlines()[0]
     assert not caplog.records
+
+
+def test_a_method_that_a_path_lacks_is_told_those_that_it_has():
+    asked = b"DELETE /v2/models/p/infer HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+    answer = asyncio.run(front(lambda _front, port: say(port, asked)))
+    assert b" 405 " in answer.splitlines()[0]
+    assert b"\r\nAllow: POST\r\n" in answer
+
+
+def test_an_id_too_long_for_the_log_is_refused_in_plain_json():
+    with pytest.raises(WireError, match="id: must be a text of at most 256 characters"):
+        _query(None, Pipelines().find("p", "", None), {"inputs": {}, "id": "a" * 257})
 
 
 def test_our_own_errors_are_still_logged(caplog):

@@ -26,12 +26,15 @@ def test_needs_of_variants_stay_with_the_query_and_give_its_deadline():
     assert ask_of({"latency": "whatever"}).own == {"latency": "whatever"}
     with pytest.raises(WireError, match="a query names a model or a variant, not both"):
         ask_of({"model": "a", "variant": "b"}, needs=True)
+    with pytest.raises(WireError, match="latency: must be a finite duration, not 1000"):
+        ask_of({"latency": 10**400}, needs=True)
 
 
 @pytest.mark.parametrize(
     ("parameters", "text"),
     [
         ({"timeout": -1}, "'timeout': must be a whole number of microseconds, not -1"),
+        ({"timeout": 10**400}, "'timeout': must be a whole number of microseconds, not 1000"),
         ({"timeout": True}, "not true"),
         ({"timeout": "1s"}, "not '1s'"),
         ({"timeout": None}, "not nothing"),

@@ -5,7 +5,7 @@ import time
 from collections import Counter, defaultdict
 
 import pytest
-from confluent_kafka import TopicPartition
+from confluent_kafka import KafkaError, TopicPartition
 
 from spillway.lineage.errors import UsageError
 from spillway.lineage.ids import RequestIds
@@ -106,6 +106,19 @@ class Member:
 
     def close(self):
         self.closed = True
+
+
+def test_what_keeps_a_client_out_of_its_group_is_logged_once(monkeypatch, caplog):
+    monkeypatch.setattr(shared, "Consumer", lambda *_, **__: Member())
+    member = shared.GroupMember(SETTINGS, "p.replies", "p.egress", list)
+    down, refused = (KafkaError(code) for code in (KafkaError._ALL_BROKERS_DOWN, KafkaError._TRANSPORT))
+    for _ in range(3):  # as librdkafka tells of a broker that is away, twenty times a second
+        member._heed(down)
+        member._heed(refused)
+    assert len(caplog.records) == 2
+    member._on_assign(member._consumer, places([0]))
+    member._heed(down)
+    assert len(caplog.records) == 3
 
 
 def places(share):
