@@ -190,3 +190,9 @@ def test_the_page_for_users_holds(tmp_path, monkeypatch):
         cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_what_a_model_raises_is_logged_without_another_error(served, caplog):
+    served(one(f'model: "{MODELS}:Raises"')).predict({"x": -1})
+    assert "the model raised" in caplog.text
+    assert "another exception" not in caplog.text
