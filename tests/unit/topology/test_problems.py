@@ -84,6 +84,8 @@ def test_everything_is_missing():
         "[1]": "must be a duration, such as 0.4, '400ms', '2s' or '500us', not a list",
         ".inf": "must be a finite duration, not inf",
         ".nan": "must be a finite duration, not nan",
+        "1e300": "must be at most 1e+12 s, not 1e+300 s",
+        "999999999999999999h": "must be at most 1e+12 s, not 3.6e+21 s",
     }.items(),
 )
 def test_a_duration_that_is_none(slo, says):
