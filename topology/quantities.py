@@ -15,6 +15,7 @@ _UNITS: Final = {
     "min": Decimal(60),
     "h": Decimal(3600),
 }
+_LONGEST: Final = 1e12  # seconds; a deadline is in microseconds of 64 bits
 _SIZE: Final = re.compile(r"(-?\d{1,12}) ?(B|KiB|MiB|GiB|kB|MB|GB)")
 _BYTES: Final = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "kB": 1_000, "MB": 1_000_000, "GB": 10**9}
 _MILLI: Final = 1e-3
@@ -25,7 +26,7 @@ def duration(value: Any) -> float:
     """Seconds, from a number of seconds or from text with a unit. Raises ValueError that says what would do."""
     match = _DURATION.fullmatch(value.strip()) if isinstance(value, str) else None
     if match is not None:
-        return float(Decimal(match[1]) * _UNITS[match[2]])
+        value = float(Decimal(match[1]) * _UNITS[match[2]])
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise ValueError(f"must be a duration, such as 0.4, '400ms', '2s' or '500us', not {shown(value)}")  # noqa: TRY004
     try:
@@ -34,6 +35,8 @@ def duration(value: Any) -> float:
         seconds = math.inf
     if not math.isfinite(seconds):
         raise ValueError(f"must be a finite duration, not {shown(value)}")
+    if seconds > _LONGEST:
+        raise ValueError(f"must be at most {_LONGEST:g} s, not {seconds:g} s")
     return seconds
 
 

@@ -150,7 +150,7 @@ class CodingSpec(Section):
     """Coding pauses while fewer answers that were made agree with the exact ones; None: whatever they are worth."""
     tolerance: Annotated[float, Field(ge=0)] = 0.0
     """By how much numbers of two answers that agree may differ."""
-    shared: bool = False
+    shared: StrictBool = False
     """The parity workers load the model, too, and run its batches before parity batches."""
 
 

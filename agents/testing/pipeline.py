@@ -214,10 +214,11 @@ class ServedPipeline(Closing):
         try:
             asyncio.get_running_loop()
         except RuntimeError:
-            self._world.loop.run_until_complete(what)
+            pass  # what models raise is to name no other error, as it would below
         else:
             what.close()
             raise UsageError("a pipeline in memory runs a loop of its own: call it by asyncio.to_thread from here")
+        self._world.loop.run_until_complete(what)
         if self._service.error is not None:
             raise self._service.error
 

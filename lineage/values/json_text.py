@@ -82,7 +82,7 @@ class _Reading:
             raise too_large(f"{where}: the message's nesting", self._limits.max_depth, "max_depth")
         if isinstance(value, list):
             return [self.value(item, f"{where}[{index}]", depth + 1) for index, item in enumerate(value)]
-        return {name: self.value(item, f"{where}.{name:.40}", depth + 1) for name, item in value.items()}
+        return {name: self.value(item, f"{where}.{name!s:.40}", depth + 1) for name, item in value.items()}
 
 
 def write_outcome(outcome: Outcome, request_id: str, seconds: float, most: int | None = None) -> bytes:

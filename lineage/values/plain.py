@@ -33,7 +33,7 @@ NAME_OF: Final = {dtype: name for name, dtype in DTYPES.items()}
 MOST_DEPTH: Final = 100  # of lists and maps within one another; a pipeline's limit may be less
 MOST_VALUES: Final = 262_144  # of one answer; a pipeline's limit may be less
 LONG_LEAST, LONG_MOST = -(1 << 63), (1 << 63) - 1
-_PLAIN_KINDS = frozenset("biufSU")  # not datetimes, whose `item` may be a bare number
+_PLAIN_KINDS = frozenset("biuf")  # not datetimes, whose `item` may be a bare number
 _ATOMS = frozenset({type(None), bool, float, bytes})
 
 
@@ -110,9 +110,9 @@ def scalar(value: Any) -> Any:
 
     Raises PlainError for everything else, and for an integer beyond 64 bits.
     """
-    if isinstance(value, np.generic):
+    if isinstance(value, np.generic) and not isinstance(value, (str, bytes)):  # of these `item` drops NULs at the end
         plain = value.item() if value.dtype.kind in _PLAIN_KINDS else None
-        if isinstance(plain, (bool, float, str, bytes)) or (isinstance(plain, int) and plain <= LONG_MOST):
+        if isinstance(plain, (bool, float)) or (isinstance(plain, int) and plain <= LONG_MOST):
             return plain
         return tensor(np.asarray(value))[1]
     if isinstance(value, str):

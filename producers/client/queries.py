@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 import time
 from collections.abc import Mapping
@@ -171,7 +170,10 @@ def _utf8(what: str, text: str) -> bytes:
         raise WireError(NOT_ENCODABLE, f"{what} is no text that UTF-8 can hold: {text!a:.80}") from error
 
 
+_LONGEST = 1e12  # seconds; a deadline is in microseconds of 64 bits
+
+
 def _seconds(name: str, value: float) -> float:
-    if not 0 <= value < math.inf:
-        raise UsageError(f"{name} is {value} s: it must be 0 or more")
+    if not 0 <= value <= _LONGEST:
+        raise UsageError(f"{name} is {value} s: it must be 0 or more, and at most {_LONGEST:g}")
     return value

@@ -90,12 +90,13 @@ np.zeros((0,10**12)) np.zeros((1,)*17) np.zeros((1,)*32) np.zeros(70000) [np.zer
 _SCALARS = """
 None True 0 -2**63 2**63-1 2**63 -2**63-1 10**40 1.5 float('nan') float('-inf') 1j '' 'käte' '\\ud800' 'a'*70000 b''
 b'\\xff' bytearray(b'a') memoryview(b'abc') np.float32(1) np.float16(1) np.float64(1) np.longdouble(1) np.int8(-1)
-np.uint64(2**63+5) np.bool_(1) np.complex64(1j) np.complex128(1j) np.str_('a') np.bytes_(b'a') np.timedelta64(3,'s')
-np.datetime64('2020-01-01') Colour.RED Number.ONE Ghost() object() {1} frozenset() range(3) iter([]) ... int len
-types.MappingProxyType({'a':1}) collections.UserDict(a=1) collections.deque([1]) collections.OrderedDict(a=1)
-collections.defaultdict(int,a=1) collections.Counter('aab') types.SimpleNamespace(a=1) raising(Panic())
-raising(SilentError()) raising(KeyboardInterrupt()) raising(GeneratorExit()) raising(StopIteration())
-raising(MemoryError()) raising(KeyError(Ghost())) HostileList([1]) HostileDict(a=1) HostileText('a') HostileNumber(1)
+np.uint64(2**63+5) np.bool_(1) np.complex64(1j) np.complex128(1j) np.str_('a\\0') np.bytes_(b'a\\0')
+np.timedelta64(3,'s') np.datetime64('2020-01-01') Colour.RED Number.ONE Ghost() object() {1} frozenset() range(3)
+iter([]) ... int len types.MappingProxyType({'a':1}) collections.UserDict(a=1) collections.deque([1])
+collections.OrderedDict(a=1) collections.defaultdict(int,a=1) collections.Counter('aab')
+types.SimpleNamespace(a=1) raising(Panic()) raising(SilentError()) raising(KeyboardInterrupt()) raising(GeneratorExit())
+raising(StopIteration()) raising(MemoryError()) raising(KeyError(Ghost())) HostileList([1])
+HostileDict(a=1) HostileText('a') HostileNumber(1)
 """
 _KEYS = "HostileText('h') 'a' 'b' '' 1 None (1,2) b'a' 1.5 np.str_('s') Colour.RED '\\ud800' Ghost()"
 _EXPRESSIONS = [*_SCALARS.split(), *_ODD_ARRAYS.split()]

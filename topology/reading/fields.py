@@ -82,6 +82,11 @@ _BOUNDS = {
     "less_than_equal": ("at most", "le"),
     "less_than": ("less than", "lt"),
 }
+_LENGTHS = {
+    "too_short": "is empty; give it at least one entry",
+    "string_too_short": "is empty; write at least one character",
+    "string_too_long": "is too long; shorten it to {max_length} characters",
+}
 _SECTIONS: dict[str, type[BaseModel]] = {
     "workers": WorkersSpec,
     "batching": BatchingSpec,
@@ -276,8 +281,8 @@ def _text(kind: str, context: Mapping[str, Any], given: Any) -> str:
     if kind in _BOUNDS:
         words, bound = _BOUNDS[kind]
         return f"must be {words} {context[bound]:.15g}, not {given}"
-    if kind == "too_short":
-        return "is empty; give it at least one entry"
+    if kind in _LENGTHS:
+        return _LENGTHS[kind].format(**context)
     if kind in _EXPECTED:
         quotes = "; put it in quotes" if kind == "string_type" and not isinstance(given, (dict, list)) else ""
         return f"must be {_EXPECTED[kind]}, not {shown(given)}{quotes}"

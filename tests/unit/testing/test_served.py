@@ -190,3 +190,14 @@ def test_the_page_for_users_holds(tmp_path, monkeypatch):
         cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_what_a_model_raises_is_logged_without_another_error(served, caplog):
+    served(one(f'model: "{MODELS}:Raises"')).predict({"x": -1})
+    assert "the model raised" in caplog.text
+    assert "another exception" not in caplog.text
+
+
+def test_a_deadline_that_no_message_can_carry_is_refused(served):
+    with pytest.raises(UsageError, match=r"deadline is 1e\+300 s: it must be 0 or more, and at most 1e\+12"):
+        served(one("emulated: {alpha: 1ms}")).predict({"x": 1}, deadline=1e300)

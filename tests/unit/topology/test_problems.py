@@ -84,6 +84,8 @@ def test_everything_is_missing():
         "[1]": "must be a duration, such as 0.4, '400ms', '2s' or '500us', not a list",
         ".inf": "must be a finite duration, not inf",
         ".nan": "must be a finite duration, not nan",
+        "1e300": "must be at most 1e+12 s, not 1e+300 s",
+        "999999999999999999h": "must be at most 1e+12 s, not 3.6e+21 s",
     }.items(),
 )
 def test_a_duration_that_is_none(slo, says):
@@ -180,6 +182,22 @@ def test_a_mapping_that_needs_an_entry_and_has_none_is_told():
     ]
 
 
+@pytest.mark.parametrize(
+    ("app", "says"),
+    {"": "is empty; write at least one character", "x" * 201: "is too long; shorten it to 200 characters"}.items(),
+    ids=["empty", "long"],
+)
+def test_a_text_of_no_length_that_it_may_have(app, says):
+    found = stages(f"{{name: a, variants: {{app: '{app}'}}}}")
+    assert found == [f"4:31: stages[0].variants.app: {says}"]
+
+
+@pytest.mark.parametrize("value", ["-1", "maybe", "'yes'"])
+def test_what_is_neither_true_nor_false(value):
+    (found,) = stages(f"{{name: a, model: 'm:A', coding: {{k: 2, parity: p, shared: {value}}}}}")
+    assert found == f"4:63: stages[0].coding.shared: must be true or false, not {value}".replace("maybe", "'maybe'")
+
+
 def test_many_problems_are_cut_short():
     with pytest.raises(SpecError) as caught:
         parse(HEAD + "  - 1\n" * 60)
@@ -220,6 +238,7 @@ DEFAULTS = {
     "default: {x: [1, 2]}": "'x' is list, and stage 'b' takes float32 [2]; write a tensor as {dtype: ",
     "default: {x: {dtype: float32, data: [1]}}": "'x' is float32 [1], and stage 'b' takes float32 [2]; ",
     "default: {x: {dtype: flat, data: [1]}}": "cannot be sent: ",
+    "default: {x: [{y: {1: 2}}]}": "cannot be sent: 'x': 'y': a name must be a string, not 1",
     "default: {x: 1}, state: shared": "a model with a state must process every query, so the stage always waits for "
     "it; drop 'default'",
 }
