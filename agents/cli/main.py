@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import logging
 import os
 import sys
@@ -33,6 +34,7 @@ def end(code: int) -> NoReturn:
 
 
 FAILED, MISUSED, INTERRUPTED = 1, 2, 130
+_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}  # a disk; a write does not know its file's name
 
 # name -> what `spillway --help` says of it. Each is the click command `name` in `spillway.agents.cli.commands.<name>`;
 # the texts stand here so that help need not import what the commands need (some need torch or Faust).
@@ -131,14 +133,16 @@ def run(arguments: list[str] | None = None, command: click.Command = root, name:
             raise
         click.echo(f"error: {text}", err=True)
         return MISUSED
-    except BrokenPipeError:  # whoever read our output has read enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        result = 0
-    except OSError as error:
-        if error.filename is None:  # no file that the user could do something about
+    except SystemExit as error:  # so do click and rich end where their output is a closed pipe
+        if not isinstance(error.__context__, BrokenPipeError):
             raise
-        click.echo(f"error: cannot use {error.filename}: {error.strerror}", err=True)
-        return MISUSED
+        result = 0  # whoever read it has read enough
+    except OSError as error:
+        if error.filename is None and error.errno not in _FULL:  # nothing that the user could do something about
+            raise
+        what = f"use {error.filename}" if error.filename is not None else "write any more"
+        click.echo(f"error: cannot {what}: {error.strerror}", err=True)
+        return MISUSED if error.filename is not None else FAILED
     return result if isinstance(result, int) else 0
 
 

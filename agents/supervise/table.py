@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import sys
 import time
 from dataclasses import dataclass, fields
 from itertools import chain
-from typing import TYPE_CHECKING, Final, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, cast
 
 from rich.console import Console
 from rich.live import Live
@@ -20,11 +21,39 @@ from spillway.lineage import metric_names as names
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from typing import IO
 
     from spillway.agents.supervise.scrape import Figures, Snapshot
 
+log = logging.getLogger(__name__)
 
 _LINES_EVERY_SECONDS = 10.0
+
+
+class _Optional:
+    """A stream that may lose its reader (a pipe, a terminal): to serve and to drain goes on without one."""
+
+    def __init__(self, stream: IO[str]) -> None:
+        self._stream = stream
+        self._lost = False
+
+    def write(self, text: str) -> int:
+        self._try(lambda: self._stream.write(text))
+        return len(text)
+
+    def flush(self) -> None:
+        self._try(self._stream.flush)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    def _try(self, action: Callable[[], object]) -> None:
+        try:
+            action()
+        except OSError as error:
+            if not self._lost:
+                self._lost = True
+                log.warning("%s takes nothing any more: %s", self._stream.name, error)
 
 
 class Display:
@@ -34,6 +63,7 @@ class Display:
         self._title = title
         self._quiet = quiet
         self._console = Console(stderr=True, highlight=False)
+        self._console.file = cast("IO[str]", _Optional(self._console.file))
         self._console.soft_wrap = not self._console.is_terminal  # a terminal's lines break between words
         self._live: Live | None = None
         self._next_lines = time.monotonic() + _LINES_EVERY_SECONDS
@@ -41,7 +71,7 @@ class Display:
 
     def __enter__(self) -> Self:
         if self._console.is_terminal and not self._quiet:
-            self._live = Live(console=self._console, auto_refresh=False, transient=True)
+            self._live = Live(console=self._console, auto_refresh=False, transient=True, redirect_stdout=False)
             self._live.start()
         return self
 
@@ -56,7 +86,7 @@ class Display:
         if self._live is not None and sys.stdout.isatty():
             self.say("ready")
         else:
-            print("ready", flush=True)
+            print("ready", file=_Optional(sys.stdout), flush=True)
 
     def show(self, rows: Sequence[Row]) -> None:
         if self._live is not None:

@@ -1,5 +1,7 @@
 """The root of the command: help without heavy imports, errors as text, exit codes as documented."""
 
+import errno
+import os
 import subprocess
 import sys
 
@@ -149,6 +151,22 @@ def test_the_command_ends_although_a_client_does_not():
 def test_what_was_written_is_out_and_the_code_is_kept():
     ended = run("print('x' * 100_000, end=''); sys.stderr.write('why'); end(3)", "spillway.agents.cli.main", "end")
     assert (ended.returncode, len(ended.stdout), ended.stderr) == (3, 100_000, "why")
+
+
+@pytest.mark.parametrize("command", ["--help", "demo"])  # written by click, and by rich
+def test_a_reader_that_has_read_enough_is_no_failure(command):
+    reads, writes = os.pipe()
+    os.close(reads)
+    line = [sys.executable, "-m", "spillway.agents.cli.main", command]
+    with os.fdopen(writes, "w") as closed:
+        ended = subprocess.run(line, stdout=closed, stderr=subprocess.PIPE, text=True, timeout=600, check=False)
+    assert (ended.returncode, ended.stderr) == (0, "")
+
+
+def test_a_full_disk_is_said_without_a_traceback(monkeypatch, capsys):
+    stub(monkeypatch, raising(OSError(errno.ENOSPC, "No space left on device")))
+    assert main.run(["status"]) == 1
+    assert "No space left on device" in capsys.readouterr().err
 
 
 # Where the command looks for users' models: last in the working directory, so that nothing else comes from there.

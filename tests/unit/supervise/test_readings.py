@@ -4,6 +4,8 @@ import io
 import json
 import math
 import os
+import subprocess
+import sys
 import time
 from dataclasses import asdict, replace
 from functools import partial
@@ -381,3 +383,30 @@ def test_a_line_is_said_again_only_when_it_has_changed(monkeypatch):
         made.tell([Row("greet.0", "running", None), Row("gate.0", "running", None)])
         made.tell([Row("greet.0", "running", None), Row("gate.0", "running", None)])
     assert shown.getvalue().splitlines() == ["greet.0: running", "gate.0: starting", "gate.0: running"]
+
+
+SHOWN = """
+import os, sys
+from spillway.agents.supervise.table import Display, Row
+with Display("greet", quiet=False) as made:
+    made.show([Row("greet.0", "running", None)])
+    made.ready()
+    os.read(0, 1)
+    made.say("a long line " * 1000)
+    made.show([Row("greet.0", "backing off", None)])
+    made.ready()
+os._exit(7)
+"""
+
+
+def test_ready_is_on_stdout_beside_a_terminal_and_serving_goes_on_when_both_are_gone():
+    terminal, theirs = os.openpty()
+    line = [sys.executable, "-c", SHOWN]
+    with subprocess.Popen(line, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=theirs) as shows:
+        os.close(theirs)
+        assert shows.stdout.readline() == b"ready\n"
+        shows.stdout.close()
+        os.close(terminal)
+        shows.stdin.write(b"x")
+        shows.stdin.close()
+        assert shows.wait(60) == 7
