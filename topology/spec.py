@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, StrictBool
 
 from spillway.lineage.errors import UsageError
-from spillway.lineage.limits import Limits
+from spillway.lineage.limits import DEFAULT_LIMITS, Limits
 from spillway.lineage.values.json_text import read_value
 from spillway.lineage.values.tensors import DTYPE_NAMES
 from spillway.topology import names
@@ -127,17 +127,21 @@ class InputSpec(Section):
         return f"{self.dtype or 'any dtype'}{shape}"
 
 
+_LEAST_MESSAGE: Final = 1024  # bytes: a failure with its reason fits, and the shortest queries
+
+
 class LimitsSpec(Section):
     """Bounds on a message that differ from `spillway.lineage.limits.Limits`, by the same names."""
 
-    max_message_bytes: Size | None = None
+    max_message_bytes: Annotated[Size | None, Field(ge=_LEAST_MESSAGE)] = None
     max_values: Count | None = None
     max_entries: Count | None = None
     max_depth: Count | None = None
     max_rank: Count | None = None
     max_tensor_bytes: Size | None = None
     max_string_bytes: Size | None = None
-    max_name_bytes: Size | None = None
+    max_name_bytes: Annotated[Size | None, Field(ge=DEFAULT_LIMITS.max_name_bytes)] = None
+    """At least what the names of stages and reasons may take."""
     max_timings: Count | None = None
 
     def merged(self) -> Limits:

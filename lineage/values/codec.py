@@ -14,7 +14,7 @@ import fastavro
 from spillway.lineage import reasons
 from spillway.lineage.errors import WireError, unreadable
 from spillway.lineage.limits import DEFAULT_LIMITS, MAX_QUANTILES, Limits, too_large
-from spillway.lineage.message import DeadLetter, Outcome, PlanWord, Query
+from spillway.lineage.message import PREDICTION, DeadLetter, Outcome, PlanWord, Query
 from spillway.lineage.schemas import (
     DEAD_LETTER,
     FAST_READERS,
@@ -65,24 +65,30 @@ def encode_query(query: Query, limits: Limits = DEFAULT_LIMITS) -> bytes:
 
 
 def encode_outcome(outcome: Outcome, limits: Limits = DEFAULT_LIMITS) -> bytes:
+    """An outcome as a message's value. One without outputs always fits: what only explains it is left out if need be."""
     left = [limits.max_values]
     record = {
         "kind": outcome.kind,
         "outputs": pack_map(outcome.outputs, limits, left),
         "reason": outcome.reason,
-        "text": _readable(outcome.text),
+        "text": _readable(outcome.text, limits),
         "stage": outcome.stage,
         "timings": _pack_timings(outcome.timings, limits),
         "flags": pack_map(outcome.flags, limits, left) if outcome.flags else outcome.flags,
     }
     _check_names(limits, outcome.reason, outcome.stage)
-    return _write(OUTCOME, record, limits.max_message_bytes)
+    try:
+        return _write(OUTCOME, record, limits.max_message_bytes)
+    except WireError as error:
+        if error.reason != reasons.TOO_LARGE or outcome.kind == PREDICTION or outcome.outputs:
+            raise
+        return _write(OUTCOME, {**record, "text": "", "timings": [], "flags": {}}, limits.max_message_bytes)
 
 
 def encode_dead_letter(letter: DeadLetter, limits: Limits = DEFAULT_LIMITS) -> bytes:
     """A dead letter as a message's value, of `limits.max_letter_bytes` at most. A very long text is cut."""
     record = {name: getattr(letter, name) for name in DeadLetter.__slots__}
-    record["text"] = _readable(letter.text)
+    record["text"] = _readable(letter.text, limits)
     record["headers"] = [{"key": key, "value": value} for key, value in letter.headers]
     return _write(DEAD_LETTER, record, limits.max_letter_bytes)
 
@@ -239,10 +245,10 @@ def _check_names(limits: Limits, *names: str) -> None:
             check_length("a name", name, most)
 
 
-def _readable(text: str) -> str:
+def _readable(text: str, limits: Limits) -> str:
     """An explanation that can be sent, whatever exception it comes from: cut, and with no half characters in it."""
     text = text if len(text) <= _MAX_TEXT else text[: _MAX_TEXT - 3] + "..."
-    return text if text.isascii() else text.encode("utf-8", "replace").decode()
+    return text.encode("utf-8", "replace")[: limits.max_string_bytes].decode(errors="ignore")
 
 
 def _write(name: str, record: dict[str, Any], most: int) -> bytes:

@@ -240,6 +240,18 @@ def test_an_explanation_always_travels():
         assert len(DECODER.dead_letter(encode_dead_letter(letter)).text) <= 4_096
 
 
+def test_a_failure_travels_whatever_the_limits_of_a_pipeline_file():
+    timings = [StageTiming("s" * 40, 0.0, 0.0, 0.0, 1)] * 200
+    failure = Outcome(
+        FAILED, reason=reasons.WRONG_RESULT_COUNT, text="\u00fc" * 5_000, stage="s" * 200, timings=timings
+    )
+    for limits in (Limits(max_string_bytes=1), Limits(max_string_bytes=10, max_message_bytes=1_024)):
+        found = Decoder(limits).outcome(encode_outcome(failure, limits))
+        assert (found.kind, found.reason, found.stage) == (failure.kind, failure.reason, failure.stage)
+        letter = DeadLetter("t", 0, 0, "s", "r", "\u00fc" * 5_000, 0)
+        assert Decoder(limits).dead_letter(encode_dead_letter(letter, limits)).topic == "t"
+
+
 def test_a_message_of_the_largest_size_fits_into_a_dead_letter():
     limits = Limits(max_message_bytes=1_000)
     letter = DeadLetter(
