@@ -65,7 +65,7 @@ def encode_query(query: Query, limits: Limits = DEFAULT_LIMITS) -> bytes:
 
 
 def encode_outcome(outcome: Outcome, limits: Limits = DEFAULT_LIMITS) -> bytes:
-    """An outcome as a message's value. One without outputs always fits: what only explains it is left out if need be."""
+    """An outcome as a message's value. One without outputs fits: what only explains it is left out if need be."""
     left = [limits.max_values]
     record = {
         "kind": outcome.kind,
