@@ -13,6 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from spillway.agents.live.stateful.threads import hand_over
+from spillway.agents.models.placement import UnfitStateError
 from spillway.lineage.marks import INITIAL
 from spillway.lineage.replication import Base, Contents, Fence, Manifest
 
@@ -70,6 +71,7 @@ class Copies:
         self._has_applied = asyncio.Event()
         self.applied: Version = INITIAL  # of a backup
         self.entries: tuple[Entry, ...] = ()  # of what was applied last
+        self._applied_keyed = False
         self.present: frozenset[ChunkKey] = frozenset()  # the chunks there when the newest reign began
         self.named: frozenset[ChunkKey] = frozenset()  # those of them that its base needs
         self.follow()
@@ -100,7 +102,10 @@ class Copies:
     # A backup --------------------------------------------------------------------------------------------------
 
     async def begin(self, version: Version) -> None:
-        """Read the chunks from now on; returns when the copy is at the newest durable version."""
+        """Read the chunks from now on; returns when the copy is at the newest durable version.
+
+        Raises UnfitStateError where that is no state of the kind that the pipeline's file says.
+        """
         self._begun = True
         self._durable = version
         reader = self._reader
@@ -110,6 +115,16 @@ class Copies:
         if version != INITIAL:
             reader.durable(version)
             await self._has_applied.wait()
+            self._refuse_other_kind()
+
+    def _refuse_other_kind(self) -> None:
+        kinds = {True: "keyed", False: "shared"}
+        if (self.entries or self._applied_keyed) and self._applied_keyed != self._keyed:
+            raise UnfitStateError(
+                f"stage {self._place[0]!r}: the state in the log is {kinds[self._applied_keyed]}, but the file says "
+                f"'kind: {kinds[self._keyed]}'. Serve that kind, or start with an empty state under another "
+                "pipeline name"
+            )
 
     def follow(self) -> None:
         if self._reader is not None:
@@ -127,7 +142,7 @@ class Copies:
 
     def _applied(self, applied: Applied) -> None:
         self.applied = applied.version
-        self.entries = applied.entries
+        self.entries, self._applied_keyed = applied.entries, applied.keyed
         if applied.version.n <= self._durable.n:
             self._covers(applied.inputs)
         self._has_applied.set()

@@ -27,7 +27,7 @@ from spillway.checkpoint.assembly import ChunkError
 from spillway.checkpoint.chunks import decode_key
 from spillway.checkpoint.standby import Given, Search, Standby, Step
 from spillway.lineage.errors import CheckpointError
-from spillway.lineage.replication import Base, Fence, Manifest
+from spillway.lineage.replication import Base, Contents, Fence, Manifest
 from spillway.topology.topics import state
 
 if TYPE_CHECKING:
@@ -51,6 +51,7 @@ class Applied(NamedTuple):
     seconds: float
     inputs: tuple[InputPlace, ...] = ()  # what it covers of the shard's input
     entries: tuple[Entry, ...] = ()  # what the state consists of; of a keyed one nothing
+    keyed: bool = False
 
 
 class StandbyReader:
@@ -195,9 +196,9 @@ class StandbyReader:
         self._aim = None
         if applied:
             copy = self._standby.copy
-            inputs = copy.contents.inputs if copy.contents is not None else ()
-            entries = copy.contents.entries if copy.contents is not None else ()
-            told = Applied(aim.version, copy.copied, time.monotonic() - began, inputs, entries)
+            has = copy.contents or Contents()
+            seconds = time.monotonic() - began
+            told = Applied(aim.version, copy.copied, seconds, has.inputs, has.entries, keyed=bool(has.pages))
             self._worker.tell(self._on_applied, told)
 
     def _seek(self, step: Step, version: Version) -> bool:

@@ -1,5 +1,6 @@
 """A backup's copy of its shard's state: what it has applied is told at once."""
 
+import asyncio
 from types import SimpleNamespace
 
 import numpy as np
@@ -8,11 +9,12 @@ import pytest
 from spillway.agents.live.stateful.copies import Copies
 from spillway.agents.live.stateful.work import Updated
 from spillway.agents.live.states.standby import Applied
+from spillway.agents.models.placement import UnfitStateError
 from spillway.agents.run.primary import Primary
 from spillway.checkpoint.capture import Capture
 from spillway.checkpoint.logs import Logs
 from spillway.lineage.marks import INITIAL, Version
-from spillway.lineage.replication import InputPlace
+from spillway.lineage.replication import Entry, InputPlace
 from tests.unit.checkpoint.imagined_device import Device, on_device
 from tests.unit.checkpoint.test_staging import read_back
 
@@ -29,11 +31,14 @@ class Reader:
     def begin(self):
         pass
 
+    def durable(self, _version):
+        """Nothing: the test applies."""
+
 
 class Told:
     """A copy, what it has told of, and its reader."""
 
-    def __init__(self):
+    def __init__(self, *, keyed=False):
         self.changes, self.covered, readers = [], [], []
 
         def reader(applied, _missing):
@@ -48,7 +53,7 @@ class Told:
             machine=None,
             covers=self.covered.extend,
             changed=lambda: self.changes.append(self.copies.applied),
-            keyed=False,
+            keyed=keyed,
         )
         (self.reader,) = readers
 
@@ -69,6 +74,19 @@ def test_what_a_base_covers_is_needed_until_the_base_is_durable():
     told.reader.applied(Applied(Version(1, 8), 10, 0.1, (InputPlace(0, 9),)))  # a base: complete, and no more
     assert told.changes == [Version(1, 8)]
     assert told.covered == []
+
+
+@pytest.mark.parametrize("keyed", [False, True])
+def test_a_state_of_the_other_kind_is_refused(keyed):
+    entries = (Entry("w", "value", "", ()),)  # a keyed state may have some beside its keys'
+    for kind, those in ((keyed, entries), (keyed, ()), (not keyed, entries)):
+        told = Told(keyed=keyed)
+        told.reader.applied(Applied(Version(1, 5), 10, 0.1, (), those, keyed=kind))
+        if kind == keyed:
+            asyncio.run(told.copies.begin(Version(1, 5)))
+        else:
+            with pytest.raises(UnfitStateError, match=r"stage 's': the state in the log is .* start with an empty"):
+                asyncio.run(told.copies.begin(Version(1, 5)))
 
 
 # A reign's updates and copies in their order on a device: through `Primary` itself, with its threads run in line.
