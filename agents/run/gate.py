@@ -248,6 +248,7 @@ class Gate:
             self._standing.pop(partition, None)
             self._recorder.committed.pop(partition, None)
             self._context.inputs.stopped.pop(partition, None)
+        self._letters = [each for each in self._letters if each[0].partition not in partitions]
 
     def out_of_range(self, partition: int, position: int, bounds: Bounds) -> int | None:
         return max(position, bounds.start) if self._context.inputs.admits(partition, position, bounds) else None

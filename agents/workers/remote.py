@@ -65,11 +65,16 @@ class RemoteWorker:
                         f"same authority ({error.reason}); give --tls a folder made with the authority in the stage's "
                         "'tls'"
                     ) from error
-                log.warning("%s: the process at %s is not a front (%s)", self._place, self._named, error.reason)
+                self._refuse(error.reason)
+            except frames.FrameError as error:
+                self._refuse(error)
             except (OSError, EOFError) as error:
                 log.warning("%s: there is no front at %s (%s)", self._place, self._named, error or "it has closed")
             wait = _SHORTEST if time.monotonic() - began > _SETTLED else min(2 * wait, _LONGEST)
             self._stopping.wait(wait * random.uniform(0.5, 1.0))  # noqa: S311 - so that many do not come at once
+
+    def _refuse(self, why: object) -> None:
+        log.warning("%s: the process at %s is not a front (%s)", self._place, self._named, why)
 
     @property
     def _named(self) -> str:

@@ -174,6 +174,7 @@ class AsyncClient(Base[Coroutine[Any, Any, "Outcome"]]):
     async def __aenter__(self) -> Self:
         if self._exchange is None:
             self._queries.begin()  # whichever process it was made in
+            self._learners.open()
         self._queries.require_home()
         self._exchange = await asyncio.to_thread(self._connect)
         self._queries.landing = self._exchange.landing

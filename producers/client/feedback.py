@@ -176,6 +176,7 @@ class Learners:
         self._options: dict[str, Any] = {"timeout": timeout, "reports": True, "replies": replies}
         self._lock = threading.Lock()
         self._ways: dict[str, tuple[QueryMaker, Exchange]] = {}
+        self._connecting: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)  # to a learner
         self._closed = False
         self._room = threading.Semaphore(_MESSAGES)
 
@@ -240,6 +241,11 @@ class Learners:
         except SpillwayError as error:
             waiter.failed(error)
 
+    def open(self) -> None:
+        """Connect again where it is needed, after `close`."""
+        with self._lock:
+            self._closed = False
+
     def close(self) -> None:
         with self._lock:
             self._closed = True
@@ -248,14 +254,29 @@ class Learners:
             exchange.close()
 
     def _way(self, learner: str) -> tuple[QueryMaker, Exchange]:
+        if (way := self._ways.get(learner)) is not None:
+            return way
         with self._lock:
-            if self._closed:
-                raise ClientClosedError("the client is closed")
-            if learner not in self._ways:
-                queries = self._queries(learner)
-                exchange = Exchange(self._settings, queries.pipeline, limits=queries.limits, **self._options)
-                self._ways[learner] = queries, exchange
-            return self._ways[learner]
+            connecting = self._connecting[learner]
+        with connecting:  # others are on their way meanwhile
+            with self._lock:
+                self._require_open()
+                if (way := self._ways.get(learner)) is not None:
+                    return way
+            queries = self._queries(learner)
+            way = queries, Exchange(self._settings, queries.pipeline, limits=queries.limits, **self._options)
+            try:
+                with self._lock:
+                    self._require_open()
+                    self._ways[learner] = way
+            except ClientClosedError:
+                way[1].close()
+                raise
+            return way
+
+    def _require_open(self) -> None:
+        if self._closed:
+            raise ClientClosedError("the client is closed")
 
     def _queries(self, learner: str) -> QueryMaker:
         pipeline = self._pipeline

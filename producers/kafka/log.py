@@ -237,22 +237,24 @@ class _Thread:
     # In rounds -------------------------------------------------------------------------------------------------
 
     def _run(self) -> None:
+        turn = self._step
         while not self._stopping.is_set():
             try:
-                self._step()
+                turn()
+                turn = self._step
             except Exception:
                 log.exception("reading %s failed; beginning again in %g s", self._bootstrap, _AGAIN)
                 self._stopping.wait(_AGAIN)
-                self._begin_again()
+                turn = self._begin_again
         self._reader.close()
 
     def _begin_again(self) -> None:
         """Read on with another consumer."""
-        self._reader.close()
-        self._reader = self._connect()
+        old, self._reader = self._reader, self._connect()
         for following in self._followed.values():
             following.t_open = False
             self._ask(partial(self._open, following))
+        old.close()
 
     def _step(self) -> None:
         self._woken.clear()
@@ -263,8 +265,14 @@ class _Thread:
             at, question = self._questions.popleft()
             if at > now:
                 self._questions.append((at, question))
-            elif not question():
-                self._questions.append((now + _AGAIN, question))
+                continue
+            done, again = False, 2 * _AGAIN  # of one that raises: others are read before it is asked again
+            try:
+                done = question()
+                again = _AGAIN
+            finally:
+                if not done:
+                    self._questions.append((now + again, question))
         if not self._awaits:
             self._woken.wait(self._poll if self._questions else _REST)
         if not self._reads:

@@ -154,7 +154,7 @@ class StageConsumer(base.Consumer):  # type: ignore[misc]
             self._starts = None
             self.stop_flow()
             await self.owner.revoked()
-            await self.commit()
+            await self.force_commit()  # `commit` would leave it to one that is under way, and that has failed
             await self.on_partitions_revoked(set(self._mine))
             self._mine = set()
 

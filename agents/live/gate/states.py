@@ -7,6 +7,7 @@ offsets were read: what the owner before knew to be dead, and committed past, mu
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, Final
 
 from spillway.agents.live.clock import since_boot
@@ -74,12 +75,11 @@ class GateStates:
         self._feed.reader.close()
 
     async def _await(self, done: Callable[[], bool]) -> None:
-        left = _WITHIN
+        until = time.monotonic() + _WITHIN
         while not done():
-            if left <= 0:
+            if time.monotonic() >= until:
                 raise BrokerError(f"the version logs could not be read to their ends within {_WITHIN:.0f} s")
             await self._sleep(_POLL)
-            left -= _POLL
             self.news()
         self._changed = True
 

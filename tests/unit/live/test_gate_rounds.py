@@ -25,6 +25,7 @@ from spillway.agents.live.gate.pulled_input import KafkaPulledInput
 from spillway.agents.run import background
 from spillway.agents.run.gate import Gate
 from spillway.agents.run.gate_context import GateContext, GateTopics
+from spillway.agents.run.gate_wire import Poison
 from spillway.lineage.errors import AbortedError, BrokerError, OustedError
 from spillway.lineage.headers import ACCEPT
 from spillway.lineage.hops import Hop
@@ -512,3 +513,28 @@ def test_librdkafka_keeps_a_pause_beyond_the_assignment():
         check=False,
     )  # fmt: skip
     assert program.stdout.splitlines() == ["paused False", "resumed before"], program.stderr
+
+
+def test_a_letter_of_a_partition_that_went_before_it_was_written_is_its_next_owners(bench, monkeypatch):
+    written, taken = [], []
+    write, consume = bench.writer.write, bench.consumer.consume
+
+    async def noted(records, offsets):
+        written.extend(records)
+        return await write(records, offsets)
+
+    def second(*how):
+        taken.append(how)
+        if len(taken) == 2:  # of the same round
+            bench.take(0)
+        return consume(*how)
+
+    bench.wire.read = lambda raw: Poison(raw, "bad-value", "odd", failing(read(raw)))
+    bench.wire.letter = lambda _unusable: (b"", [])
+    monkeypatch.setattr(bench.writer, "write", noted)
+    monkeypatch.setattr(bench.consumer, "consume", second)
+    monkeypatch.setattr(bench.gate._gathering, "pause", lambda _now: 0.001)
+    bench.durable()
+    bench.rounds(1)
+    assert len(taken) == 2
+    assert written == []

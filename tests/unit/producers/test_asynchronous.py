@@ -2,12 +2,14 @@
 
 import asyncio
 import time
+from types import SimpleNamespace
 
 import pytest
 
 from spillway.lineage.errors import BrokerError
 from spillway.lineage.message import PREDICTION, Outcome
-from spillway.producers.client import AsyncClient
+from spillway.producers.client import AsyncClient, feedback
+from spillway.producers.client.exchange import ClientClosedError
 from spillway.producers.connection import ClientSettings
 
 
@@ -42,3 +44,18 @@ def test_who_is_cancelled_takes_nothing_from_others_that_wait_for_the_same_query
     cancelled, *others = asyncio.run(scenario())
     assert isinstance(cancelled, asyncio.CancelledError)
     assert [each if error else each.outputs for each in others] == [error or {"n": 1}] * 2
+
+
+def test_a_client_that_is_entered_again_sends_feedback_again(monkeypatch):
+    async def scenario():
+        client = AsyncClient("p", ClientSettings(bootstrap="127.0.0.1:1"), slo=60)
+        monkeypatch.setattr(client, "_connect", lambda: SimpleNamespace(landing=None, close=bool))
+        monkeypatch.setattr(feedback, "Exchange", lambda *_, **__: SimpleNamespace(close=bool))
+        monkeypatch.setattr(client._learners, "send", lambda learner, _truth: client._learners._way(learner))
+        for _ in range(2):
+            async with client:
+                assert await client.feedback("taste", "ada", 1.0)
+        with pytest.raises(ClientClosedError):
+            await client.feedback("taste", "ada", 1.0)
+
+    asyncio.run(scenario())

@@ -12,10 +12,11 @@ from spillway.lineage.limits import Limits
 from spillway.lineage.message import FAILED, PREDICTION, Outcome
 from spillway.lineage.values.codec import Decoder, encode_outcome
 from spillway.producers.client import feedback as module
-from spillway.producers.client.exchange import OutcomeTimeoutError, TooManyInFlightError
+from spillway.producers.client.exchange import ClientClosedError, OutcomeTimeoutError, TooManyInFlightError
 from spillway.producers.client.feedback import Learners, Truth
 from spillway.producers.client.queries import QueryMaker
 from spillway.producers.connection import ClientSettings
+from tests.waiting import until
 
 PARTITIONS = 3
 
@@ -145,3 +146,31 @@ def test_room_is_given_back_however_a_message_ends(learners, monkeypatch):
         (lost,) = sender.send_many("taste", [("ada", 1)])
         with pytest.raises(BrokerError, match="away"):
             lost.accepted(0.0)
+
+
+def test_a_learner_that_is_being_reached_holds_up_no_other(monkeypatch):
+    there, made = threading.Event(), []
+
+    class Slow:
+        def __init__(self, _settings, pipeline, **_options):
+            self.closed = False
+            made.append(self)
+            assert pipeline.endswith("quick") or there.wait(60)
+
+        def close(self):
+            self.closed = True
+
+    def reach():
+        with pytest.raises(ClientClosedError):
+            learners._way("slow")
+
+    monkeypatch.setattr(module, "Exchange", Slow)
+    learners = Learners("p", ClientSettings(bootstrap="x:1"), grace=1.0, timeout=1.0, replies="all")
+    slow = threading.Thread(target=reach)
+    slow.start()
+    until(lambda: made, 60)
+    assert learners._way("quick") is learners._way("quick")
+    learners.close()
+    there.set()
+    slow.join(60)
+    assert [each.closed for each in made] == [True, True]

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 from confluent_kafka import KafkaError
 
-from spillway.lineage.errors import TopicError
+from spillway.lineage.errors import TopicError, UsageError
 from spillway.lineage.ports import Bounds
 from spillway.producers.connection import ClientSettings
 from spillway.producers.kafka import log
@@ -242,3 +242,29 @@ def test_a_slow_follower_of_few_records_is_not_held_up_and_of_many_is_read_on(cl
             call(*arguments)
         until(lambda: len(resumed) > before + 1, PATIENT_SECONDS)
         assert [(place.topic, place.partition) for place in resumed[before:]] == [SLOT, SLOT]
+
+
+def test_a_consumer_that_cannot_be_made_is_made_later_and_no_question_is_forgotten(cluster, monkeypatch, caplog):
+    monkeypatch.setattr(log, "_AGAIN", 0.01)
+    fails = [UsageError("no certificate"), UsageError("no certificate"), ZeroDivisionError("nobody foresaw this")]
+    bounds = Reader.bounds
+
+    def asked(self, place, within):
+        if fails:
+            raise fails.pop()
+        return bounds(self, place, within)
+
+    monkeypatch.setattr(Reader, "bounds", asked)
+    with log.KafkaLog(ClientSettings(bootstrap="127.0.0.1:1")) as opened:
+        cluster.bounds_of = {SLOT: Bounds(0, 0)}
+
+        def init(self, _settings, _options):
+            if fails:
+                raise fails.pop()
+            self.consumer = self
+
+        monkeypatch.setattr(Reader, "__init__", init)
+        read = threading.Event()
+        opened.follow(SLOT, 0, accepted_nothing).when_read(lambda _end: read.set())
+        assert read.wait(PATIENT_SECONDS)
+    assert caplog.text.count("beginning again") == 3

@@ -33,3 +33,22 @@ def test_a_worker_that_is_told_to_stop_while_it_connects_serves_no_front(monkeyp
     worker.serve()
     assert closed
     assert not served
+
+
+def test_a_process_that_is_no_front_is_asked_again_later(caplog):
+    """It may have a certificate of the same authority, as another service of the house."""
+    worker = object.__new__(RemoteWorker)
+    worker._place, worker._address, worker._stopping, worker._stream = "s", ("h", 1), threading.Event(), None
+    asked = []
+
+    def receive(buffer):
+        asked.append(True)
+        if len(asked) == 2:
+            worker._stopping.set()
+        buffer[:] = b"HTTP/1.1 400 Bad Request"[: len(buffer)].ljust(len(buffer))
+        return len(buffer)
+
+    worker._connect = lambda: SimpleNamespace(recv_into=receive, close=bool, shut=bool)
+    worker.serve()
+    assert len(asked) == 2
+    assert caplog.text.count("s: the process at h:1 is not a front (") == 2
