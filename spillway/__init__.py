@@ -61,10 +61,10 @@ if TYPE_CHECKING:
     from spillway.agents.models.flagged import Flagged
     from spillway.agents.models.loading import Model
     from spillway.agents.models.per_key import PerKey
-    from spillway.agents.models.rehearsal import rehearse
     from spillway.agents.models.stateful import StatefulModel
     from spillway.agents.models.torch_learner import Learner
     from spillway.agents.models.torch_streams import Streams
+    from spillway.agents.models.warm_up import rehearse
     from spillway.agents.registry.register import register_model
     from spillway.lineage.errors import (
         BrokerError,
@@ -119,7 +119,7 @@ _NAMES = {
     "spillway.agents.models.flagged": ("Flagged",),
     "spillway.agents.models.loading": ("Model",),
     "spillway.agents.models.per_key": ("PerKey",),
-    "spillway.agents.models.rehearsal": ("rehearse",),
+    "spillway.agents.models.warm_up": ("rehearse",),
     "spillway.agents.models.stateful": ("StatefulModel",),
     "spillway.agents.models.torch_learner": ("Learner",),
     "spillway.agents.models.torch_streams": ("Streams",),

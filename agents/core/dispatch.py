@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
     from spillway.agents.core.actions import Failed, Result
     from spillway.agents.core.agreement import Agreement
-    from spillway.agents.core.last_moments import LastMoments
+    from spillway.agents.core.deadlines import LastMoments
     from spillway.agents.core.workers import Batch
 
 _SEEN: Final = 200  # batches whose durations the quantile is of

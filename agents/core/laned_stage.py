@@ -3,7 +3,7 @@
     admission -> route -> lanes -> ... -> a ticket's answer -> (all have come, or time is up) -> combined -> emitted
 
 A query is settled once. All its tickets have ended, or `wait` is over and one has an answer, or its last moment has
-come (`spillway.agents.core.last_moments`): then what the route makes of it comes as a hit (`StageCore.take_hits`), for
+come (`spillway.agents.core.deadlines`): then what the route makes of it comes as a hit (`StageCore.take_hits`), for
 the driver to encode. Without any answer at its last moment it has the stage's default, if there is one, else the first
 answer that comes. Where nothing is left that may answer, it has failed.
 """
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Container, Iterable
 
     from spillway.agents.core.actions import Result
-    from spillway.agents.core.deaths import Place
+    from spillway.agents.core.crash_suspects import Place
     from spillway.agents.core.lanes import Lanes
     from spillway.agents.core.query import Query
     from spillway.agents.core.request import Request

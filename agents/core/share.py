@@ -21,7 +21,7 @@ from spillway.lineage.ports import Commit
 if TYPE_CHECKING:
     from collections.abc import Container
 
-    from spillway.agents.core.deaths import Place
+    from spillway.agents.core.crash_suspects import Place
     from spillway.agents.core.joins import Entry, Fetch, JoinTable
     from spillway.agents.core.request import Delivery, Loss, Received
     from spillway.agents.core.speculation import Changes

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 from spillway.agents.learning.selection import LOSSES, Epsilon, Exp3, Exp4, Static, Thompson, Uniform
 from spillway.agents.learning.stacking import Stacked
 from spillway.agents.models.loading import load_function
-from spillway.agents.models.raised import words_of
+from spillway.agents.models.model_errors import words_of
 from spillway.lineage.errors import UsageError
 from spillway.topology.names import meant
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from spillway.agents.models.loading import construct, load_model
-from spillway.agents.models.raised import words_of
+from spillway.agents.models.model_errors import words_of
 from spillway.agents.models.state import check_state
 from spillway.agents.models.stateful import Kind, check_model, first_state, is_stateful
 from spillway.lineage.errors import ModelError

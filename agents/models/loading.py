@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from spillway.agents.models.adapters import FunctionModel, load_file, look_up_file, placed
-from spillway.agents.models.raised import words_of
+from spillway.agents.models.model_errors import words_of
 from spillway.agents.models.slow import named_if_slow
 from spillway.agents.models.stateful import check_method, check_model, is_async, is_stateful
 from spillway.lineage.errors import NO_TORCH, MissingExtraError, ModelError

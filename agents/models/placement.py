@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from spillway.agents.models.inputs import Inputs
-from spillway.agents.models.raised import words_of
+from spillway.agents.models.model_errors import words_of
 from spillway.agents.models.stateful import Machine, a_keys_state, first_state
 from spillway.checkpoint import names
 from spillway.checkpoint.state import leaves

@@ -27,7 +27,7 @@ model that does not say, an update with its `example()` is tried; `fixed_state =
 What `compute` has found for `update` (gradients, new hidden states) may wait on the model itself: the update of a batch
 is the next call after its compute, or never comes. Nothing else may: a state that comes from the log, or an older one
 to roll back to, is simply what the next `compute` is given, and the outputs have to be the same as if it had always
-been there. `spillway.agents.models.rehearsal` tries that; `spillway.agents.models.state` says what a state may hold.
+been there. `spillway.agents.models.warm_up` tries that; `spillway.agents.models.state` says what a state may hold.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from spillway.agents.live.stage.batch_work import UserFunctions
-from spillway.agents.live.stage.parts import load_copy
+from spillway.agents.live.stage.build import load_copy
 from spillway.agents.models.contract import given, text_of
 from spillway.agents.models.inputs import Inputs
 from spillway.agents.models.loading import TORCH_THREADS

@@ -2,7 +2,7 @@
 
 A round takes what is there, asks the core, and writes what it releases together with the offsets. While the gate is
 idle that is at once, and an outcome waits for nobody; the busier it is, the longer outcomes gather between two
-transactions (`spillway.agents.core.gathering`). Partitions come and go while it takes, when no transaction is open and
+transactions (`spillway.agents.core.linger`). Partitions come and go while it takes, when no transaction is open and
 nothing is collected: what is revoked then has been committed, or has not been written at all.
 
 What may go wrong, and what answers it:
@@ -21,7 +21,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from spillway.agents.core.gathering import Gathering
+from spillway.agents.core.linger import Gathering
 from spillway.agents.core.request import Delivery
 from spillway.agents.run.background import Conversions, Rereading
 from spillway.agents.run.gate_memory import load

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
-# What a reign does about updates that raise: it tells `spillway.agents.core.deaths`, and asks for a new reign.
+# What a reign does about updates that raise: it tells `spillway.agents.core.crash_suspects`, and asks for a new reign.
 #
 # A state that an update has left half changed is never used again: nothing of this reign is computed, copied or written
 # from then on, as the core waits for an update that never ends. The member claims its shard anew at once and takes the

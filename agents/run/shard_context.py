@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from spillway.agents.core.actions import Emit
     from spillway.agents.core.batching import Batch
-    from spillway.agents.core.deaths import Suspects
+    from spillway.agents.core.crash_suspects import Suspects
     from spillway.agents.metrics import StageMetrics
     from spillway.agents.run.emission import Emission
     from spillway.agents.run.intake import Intake

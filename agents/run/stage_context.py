@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
     from spillway.agents.core.actions import Result, Work
     from spillway.agents.core.batching import Batch
-    from spillway.agents.core.deaths import Place
+    from spillway.agents.core.crash_suspects import Place
     from spillway.agents.metrics import StageMetrics
     from spillway.agents.run.emission import Emission
     from spillway.agents.run.inputs import Inputs

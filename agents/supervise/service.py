@@ -26,12 +26,12 @@ from spillway.agents.live.states.beats import Reporter
 from spillway.agents.models.loading import load_policy
 from spillway.agents.supervise.child import GATE, GATEWAY, MEMBER, NO_GROUP, STAGE, STANDBY, TUNER, ChildPlan
 from spillway.agents.supervise.companions import Companions, port_after
+from spillway.agents.supervise.console import STOPPED_EARLY
 from spillway.agents.supervise.groups import KafkaGroups, watched_groups
 from spillway.agents.supervise.lifecycle import RestartPolicy, State
 from spillway.agents.supervise.ownership import Ownership
 from spillway.agents.supervise.registry import ServeEntry, entries, serve_path
 from spillway.agents.supervise.supervisor import Supervisor, SupervisorSettings
-from spillway.agents.supervise.telling import STOPPED_EARLY
 from spillway.lineage import metric_names as names
 from spillway.lineage.errors import BrokerError, SpillwayError, UsageError
 from spillway.topology.topics import egress, topic_plan
@@ -307,7 +307,7 @@ class Service:
     def _managers(self) -> Iterator[Companion]:
         settings = self._settings
         if any(stage.has_generations for stage in settings.pipeline.spec.stages[:1]):
-            from spillway.agents.supervise.managing import ModelManager  # noqa: PLC0415 - most pipelines have none
+            from spillway.agents.supervise.model_manager import ModelManager  # noqa: PLC0415 - most pipelines have none
 
             where = (settings.pipeline, settings.cluster, settings.client_config)
             yield ModelManager(*where, self.ready, self._say, settings.environment)

@@ -31,11 +31,11 @@ from spillway.agents.supervise.child import (
     ended,
     wait_for_a_death,
 )
+from spillway.agents.supervise.console import STOPPED_EARLY, Answered, FirstFailures, Silence, last_traceback, of_gate
 from spillway.agents.supervise.groups import MetricsReader, Observer
 from spillway.agents.supervise.lifecycle import FENCED, FLAPS_FROM, RestartPolicy, State
 from spillway.agents.supervise.registry import entries
 from spillway.agents.supervise.table import Row
-from spillway.agents.supervise.telling import STOPPED_EARLY, Answered, FirstFailures, Silence, last_traceback, of_gate
 from spillway.agents.supervise.watchdog import Movement, Watchdog, keeps_up
 from spillway.checkpoint.promotion import Role
 from spillway.lineage.reasons import MODEL_RAISED

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 from spillway.agents.core.join_rules import PAYLOAD_BYTES
 from spillway.agents.core.laned_stage import LanedCore
-from spillway.agents.live.stage.beside import beside_of
+from spillway.agents.live.stage.build import build_work, known_of, known_of_hello
+from spillway.agents.live.stage.crash_watch import Guard
+from spillway.agents.live.stage.dispatch_pool import beside_of
 from spillway.agents.live.stage.driver import DriverParts, build_driver
-from spillway.agents.live.stage.extras import Extras
-from spillway.agents.live.stage.guard import Guard
 from spillway.agents.live.stage.members import Members
-from spillway.agents.live.stage.parts import build_work, known_of, known_of_hello
+from spillway.agents.live.stage.redundancy_workers import Extras
 from spillway.agents.live.stage.variants import VariantCrews
 from spillway.agents.memory.input import MemoryInput
 from spillway.agents.memory.ports import MemoryClock, MemoryLog, MemoryOutput, MemorySpans
@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from spillway.agents.core.stage import StageCore
+    from spillway.agents.live.stage.build import Known
     from spillway.agents.live.stage.config import StageConfig
     from spillway.agents.live.stage.crew import Crew, Crews
-    from spillway.agents.live.stage.parts import Known
     from spillway.agents.memory.groups import Group
     from spillway.agents.memory.processes import Process
     from spillway.agents.memory.world import DriverWorld

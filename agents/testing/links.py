@@ -15,7 +15,7 @@ from spillway.agents.live.stage.crew import Crews
 from spillway.agents.memory.ports import MemoryClock
 from spillway.agents.models.inputs import Inputs
 from spillway.agents.models.loading import TORCH_THREADS
-from spillway.agents.models.raised import words_of
+from spillway.agents.models.model_errors import words_of
 from spillway.agents.testing.conditions import name_of
 from spillway.agents.workers import local
 from spillway.agents.workers.processes import job_of

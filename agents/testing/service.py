@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any, Final
 from spillway.agents.core.gate import HELD_LIMIT
 from spillway.agents.core.join_rules import PAYLOAD_BYTES
 from spillway.agents.core.policies import period_of
+from spillway.agents.live.stage.build import load_copy
 from spillway.agents.live.stage.config import StageConfig
-from spillway.agents.live.stage.parts import load_copy
 from spillway.agents.memory.groups import Group
 from spillway.agents.memory.processes import AFTER, BEFORE
 from spillway.agents.memory.world import DriverWorld, Network
-from spillway.agents.models.bare import EmulatedModel
 from spillway.agents.models.loading import TORCH_THREADS, load_policy
+from spillway.agents.models.plain import EmulatedModel
 from spillway.agents.testing.conditions import Conditions, name_of, processes_of
 from spillway.agents.testing.front import Front
 from spillway.agents.testing.gate import GateFront

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from spillway.agents.core.actions import Executed
     from spillway.agents.core.batching import Batch
-    from spillway.agents.core.deaths import Place
+    from spillway.agents.core.crash_suspects import Place
     from spillway.agents.memory.processes import Process
     from spillway.agents.run.stage import Stage
 

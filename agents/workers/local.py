@@ -12,7 +12,7 @@ from typing import Any
 
 from spillway.agents.models.inputs import Inputs
 from spillway.agents.models.loading import limit_torch_threads, load_model
-from spillway.agents.models.raised import words_of
+from spillway.agents.models.model_errors import words_of
 from spillway.agents.workers import shim
 
 

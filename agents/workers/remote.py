@@ -20,7 +20,7 @@ from typing import Any, Final
 
 from spillway.agents.log import as_parent
 from spillway.agents.models.inputs import Inputs
-from spillway.agents.models.raised import words_of
+from spillway.agents.models.model_errors import words_of
 from spillway.agents.workers import forks, frames, local, shim
 from spillway.agents.workers.tls import HANDSHAKE_SECONDS, Secured, context_of
 from spillway.lineage.errors import SpillwayError, UsageError

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from spillway.agents.models.raised import ModelRaisedError
+from spillway.agents.models.model_errors import ModelRaisedError
 from spillway.agents.workers import frames
 from spillway.agents.workers.forks import end_group
 from spillway.agents.workers.links import LOAD_SECONDS, WorkerLostError

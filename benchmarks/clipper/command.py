@@ -16,7 +16,7 @@ from benchmarks.clipper.observations import observations
 from benchmarks.clipper.stragglers import stragglers
 from benchmarks.output import show
 from benchmarks.scene import kafka
-from spillway.agents.live.stage.beginning import look_through_rarely
+from spillway.agents.live.stage.startup import look_through_rarely
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -26,7 +26,7 @@ AT: Final = Setting(270)
 BASE: Final = "equal-resources"
 SHARED: Final = "coded-shared"
 STOPS: Final = Load(slow=Often(0.5, 0.3))  # those of `live`
-MARGIN: Final = 0.005  # seconds before a deadline in which an answer is sent (`spillway.agents.core.last_moments`)
+MARGIN: Final = 0.005  # seconds before a deadline in which an answer is sent (`spillway.agents.core.deadlines`)
 EMULATED: Final = "Emulated: instances are timers, shuffles and multitenancy are drawn; nothing of it ran on a GPU."
 
 

@@ -81,5 +81,5 @@ def test_a_recorded_run_is_predicted_and_tried_otherwise(broker, unique_name, tm
     # A quarter of the queries ends at `detect`: the prediction knows it from the recording.
     assert not any("equally likely" in note for note in told["notes"])
     rows = [(row["policy"], row["label"]) for row in told["alternatives"]]
-    assert rows == [(p, size) for size in ("as the file says", "detect=2") for p in ("naive", "expired")]
+    assert rows == [(p, size) for size in ("as the file says", "detect=2 fronts") for p in ("naive", "expired")]
     assert (tmp_path / "what.html").read_text().count("<svg") == 3

@@ -18,7 +18,7 @@ from spillway.agents.core.joins import MIN_WAIT_SECONDS
 from spillway.agents.live.ingress import Ingress
 from spillway.agents.metrics import Distribution
 from spillway.agents.run.intake import effective
-from spillway.agents.supervise.tuning import Tuning
+from spillway.agents.supervise.tuner import Tuning
 from spillway.agents.workers.links import _LOOK_SECONDS, Links, _Link
 from spillway.agents.workers.tls import SILENT_SECONDS, Secured
 from spillway.lineage.message import PREDICTION, Outcome, PlanWord
@@ -205,7 +205,7 @@ class Counted(Ingress):
 @pytest.mark.parametrize("ahead", SKEWS)
 @pytest.mark.parametrize("slow", [0.0, 0.02, 0.5])
 def test_what_comes_while_history_is_read_is_no_load(clock, monkeypatch, ahead, slow):
-    for module in ("spillway.agents.supervise.tuning", "spillway.agents.live.ingress"):
+    for module in ("spillway.agents.supervise.tuner", "spillway.agents.live.ingress"):
         monkeypatch.setattr(f"{module}.time", clock)
     basis = Basis(100.0, {0.25: 26, 1.0: 101, 5.0: 502, 30.0: 3_005}, {"a": planned(10, 15.0)})
     stop, orders, excess = threading.Event(), [], []
@@ -262,11 +262,11 @@ STAMPS = {
     *("agents/cli/commands/inspect.py", "agents/gateway/page.py"),
     *("agents/cli/commands/record.py", "agents/cli/commands/scale.py", "agents/cli/members.py"),
     *("agents/live/gate/process.py", "agents/live/operator/changes.py"),
-    *("agents/live/operator/letters.py", "agents/live/operator/switch.py", "agents/live/registry.py"),
-    *("agents/live/sizes.py", "agents/live/stage/guard.py", "agents/live/stage/scaling.py"),
-    *("agents/live/stateful/process.py", "agents/live/stateful/reigning.py"),
+    *("agents/live/operator/dead_letters.py", "agents/live/operator/switch.py", "agents/live/registry.py"),
+    *("agents/live/sizes.py", "agents/live/stage/crash_watch.py", "agents/live/stage/scaling.py"),
+    *("agents/live/stateful/process.py", "agents/live/stateful/build_reign.py"),
     *("agents/live/states/beats.py", "agents/registry/register.py", "agents/supervise/child.py"),
-    *("agents/supervise/ownership.py", "agents/supervise/service.py", "agents/supervise/tuning.py"),
+    *("agents/supervise/ownership.py", "agents/supervise/service.py", "agents/supervise/tuner.py"),
     *("producers/generations.py", "producers/load/generator.py"),
 }
 

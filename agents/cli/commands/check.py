@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from spillway.agents.models.trial import Trial
+    from spillway.agents.models.model_check import Trial
     from spillway.topology.load import Pipeline
     from spillway.topology.problems import Finding
     from spillway.topology.problems import Path as FieldPath
@@ -220,7 +220,7 @@ def _models(stage: StageSpec) -> Iterator[tuple[tuple[str, ...], str | None, Map
 
 
 def _trials(pipeline: Pipeline) -> Iterator[Finding]:
-    from spillway.agents.models.trial import Trial, verdicts  # noqa: PLC0415 - only where it is asked for
+    from spillway.agents.models.model_check import Trial, verdicts  # noqa: PLC0415 - only where it is asked for
     from spillway.agents.supervise.lifecycle import RestartPolicy  # noqa: PLC0415
 
     numbers = {stage.name: number for number, stage in enumerate(pipeline.spec.stages)}

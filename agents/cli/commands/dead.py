@@ -12,8 +12,8 @@ import click
 from spillway.agents.cli.cluster import Source, from_source
 from spillway.agents.cli.columns import columns
 from spillway.agents.cli.options import LazyGroup, json_option, positive
-from spillway.agents.live.operator.letters import Letter, Letters
-from spillway.agents.live.operator.letters import retried as retried_of
+from spillway.agents.live.operator.dead_letters import Letter, Letters
+from spillway.agents.live.operator.dead_letters import retried as retried_of
 from spillway.agents.supervise.serving import require_served
 from spillway.lineage.errors import SpillwayError, UsageError, WireError
 from spillway.lineage.message import PREDICTION

@@ -12,7 +12,7 @@ from spillway.agents.cli.options import timeout_option, why_option
 from spillway.agents.cli.policies import ensemble_findings
 from spillway.agents.learning.chosen import selection_of
 from spillway.agents.live.sizes import Sizes
-from spillway.agents.models.raised import words_of
+from spillway.agents.models.model_errors import words_of
 from spillway.lineage.errors import UsageError
 from spillway.lineage.values.codec import Decoder
 from spillway.producers.published import SHARED, decode_row

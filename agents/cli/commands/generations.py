@@ -13,7 +13,7 @@ from spillway.agents.cli.cluster import Source, from_source
 from spillway.agents.cli.options import json_option, timeout_option, why_option
 from spillway.agents.cli.state_telling import Grid
 from spillway.agents.live.sizes import writer
-from spillway.agents.supervise.managing import Shards
+from spillway.agents.supervise.model_manager import Shards
 from spillway.lineage.errors import SpillwayError, UsageError
 from spillway.producers.client import Client
 from spillway.producers.generations import ASKED, CURRENT, Followed

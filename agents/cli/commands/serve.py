@@ -242,7 +242,7 @@ def _tight(pipeline: Pipeline, plan: Plan, policy: str | None) -> str | None:
 
 
 def _tuner(pipeline: Pipeline, plan: Plan, settings: ClientSettings, options: Mapping[str, Any]) -> int:
-    from spillway.agents.supervise.tuning import TuningConfig, run  # noqa: PLC0415 - only here
+    from spillway.agents.supervise.tuner import TuningConfig, run  # noqa: PLC0415 - only here
     from spillway.topology.capacity.served import basis_of  # noqa: PLC0415 - the same
 
     gc.enable()

@@ -27,7 +27,7 @@ import numpy as np
 
 from spillway.agents.core.actions import Failed
 from spillway.agents.learning.selection import Combined, combine, is_score
-from spillway.agents.models.raised import words_of
+from spillway.agents.models.model_errors import words_of
 from spillway.lineage import reasons
 from spillway.lineage.errors import UsageError
 from spillway.lineage.flags import KEYS, REQUEST, RULES_OF, STALE, VERSIONS

@@ -10,7 +10,7 @@ import numpy as np
 
 from spillway.agents.learning.velox.als import als
 from spillway.agents.learning.velox.weights import ERRORS
-from spillway.agents.models.raised import words_of
+from spillway.agents.models.model_errors import words_of
 from spillway.agents.recent import Recent
 from spillway.lineage.errors import ModelError
 from spillway.topology.names import meant

@@ -21,7 +21,7 @@ import numpy as np
 
 from spillway.agents.learning.velox.model import Features
 from spillway.agents.learning.velox.prior import Prior, plain
-from spillway.agents.models.raised import words_of
+from spillway.agents.models.model_errors import words_of
 from spillway.lineage.errors import ModelError
 
 if TYPE_CHECKING:

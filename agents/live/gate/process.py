@@ -31,10 +31,10 @@ from spillway.agents.core.gate import GateCore
 from spillway.agents.core.policy import StageState
 from spillway.agents.live.clock import Clock
 from spillway.agents.live.gate.blocking import block, complete, in_thread
-from spillway.agents.live.gate.hanging import Mender
 from spillway.agents.live.gate.metrics import GateMetrics
 from spillway.agents.live.gate.pulled_input import KafkaPulledInput, leave, member_settings
 from spillway.agents.live.gate.states import GateStates
+from spillway.agents.live.gate.stuck_transactions import Mender
 from spillway.agents.live.gate.trace_exporter import TraceExporter
 from spillway.agents.live.gate.transaction import KafkaTransactions, TransactionalWriter
 from spillway.agents.live.gate.unassigned import GroupWatch

@@ -13,16 +13,16 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from spillway.agents.core.actions import DEFAULT, Executed, Failed, Ok, Result, timing_of
-from spillway.agents.core.deaths import Care
+from spillway.agents.core.crash_suspects import Care
 from spillway.agents.core.routes.ensemble import Joint
 from spillway.agents.live.stage.cached import kept
-from spillway.agents.live.stage.guard import Guard
+from spillway.agents.live.stage.crash_watch import Guard
 from spillway.agents.models.contract import answers as run_answers
 from spillway.agents.models.contract import copied
 from spillway.agents.models.flagged import Flagged, answered
 from spillway.agents.models.inputs import Inputs, given_inputs
 from spillway.agents.models.loading import load_function
-from spillway.agents.models.raised import ModelRaisedError, RaisedLog, words_of
+from spillway.agents.models.model_errors import ModelRaisedError, RaisedLog, words_of
 from spillway.agents.run.emission import about, flags_with, timings_so_far
 from spillway.lineage import reasons
 from spillway.lineage.errors import WireError

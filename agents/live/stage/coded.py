@@ -19,13 +19,13 @@ import numpy as np
 from spillway.agents.coding.deployed import load_code, read_parities
 from spillway.agents.coding.parity import PARITY
 from spillway.agents.core.agreement import Agreement
+from spillway.agents.core.deadlines import LastMoments
 from spillway.agents.core.dispatch import VERSION, Dispatch
-from spillway.agents.core.last_moments import LastMoments
 from spillway.agents.live.stage.batch_work import Prepared
 from spillway.agents.models.contract import copied
 from spillway.agents.models.flagged import Flagged
 from spillway.agents.models.inputs import Inputs
-from spillway.agents.models.raised import RaisedLog
+from spillway.agents.models.model_errors import RaisedLog
 from spillway.lineage.errors import UsageError
 from spillway.lineage.values.tensors import DTYPES
 

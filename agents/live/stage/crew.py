@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from spillway.agents.core.pool import Pool, Start
 from spillway.agents.core.workers import Phase
 from spillway.agents.live.clock import Clock
-from spillway.agents.live.stage.guard import Run, busy_places
+from spillway.agents.live.stage.crash_watch import Run, busy_places
 from spillway.agents.run.alarm import Alarm
 from spillway.agents.workers.links import LOAD_SECONDS, Links
 from spillway.agents.workers.processes import command_of
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from spillway.agents.core.actions import Executed, Result
-    from spillway.agents.core.deaths import Place
+    from spillway.agents.core.crash_suspects import Place
     from spillway.agents.core.request import Request
     from spillway.agents.live.stage.batch_work import Prepared
     from spillway.agents.workers.links import Listener

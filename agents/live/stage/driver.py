@@ -6,15 +6,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
 from spillway.agents.core.cache import CacheStep, PredictionCache
-from spillway.agents.core.holding import Holding
+from spillway.agents.core.deadlines import DefaultAnswer, LastMoments
 from spillway.agents.core.join_rules import PAYLOAD_BYTES
-from spillway.agents.core.last_moments import DefaultAnswer, LastMoments
+from spillway.agents.core.token_wait import Holding
 from spillway.agents.live.groups import group_id
+from spillway.agents.live.stage.build import build_core, check_remembers, stage_signature
 from spillway.agents.live.stage.cached import Keys
-from spillway.agents.live.stage.member_figures import MemberFigures
+from spillway.agents.live.stage.member_metrics import MemberFigures
 from spillway.agents.live.stage.members import Members, route_of
-from spillway.agents.live.stage.parts import build_core, check_remembers, stage_signature
-from spillway.agents.live.stage.variant_figures import VariantFigures
+from spillway.agents.live.stage.variant_metrics import VariantFigures
 from spillway.agents.live.stage.variants import VariantCrews, reads_needs
 from spillway.agents.live.stage.variants import route_of as variants_route
 from spillway.agents.run.emission import Emission
@@ -36,12 +36,12 @@ if TYPE_CHECKING:
     from spillway.agents.core.stage import StageCore
     from spillway.agents.core.step import Step
     from spillway.agents.live.stage.batch_work import BatchWork
+    from spillway.agents.live.stage.build import Known
     from spillway.agents.live.stage.config import StageConfig
+    from spillway.agents.live.stage.crash_watch import Guard
     from spillway.agents.live.stage.crew import Crew
-    from spillway.agents.live.stage.extras import Beside
-    from spillway.agents.live.stage.guard import Guard
     from spillway.agents.live.stage.lookups import Lookups
-    from spillway.agents.live.stage.parts import Known
+    from spillway.agents.live.stage.redundancy_workers import Beside
     from spillway.agents.metrics import StageMetrics
     from spillway.checkpoint.logs import Logs
     from spillway.lineage.ports import Clock, Spans

@@ -12,7 +12,7 @@ from contextlib import ExitStack
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from spillway.agents.core.holding import Want
+from spillway.agents.core.token_wait import Want
 from spillway.lineage import reasons
 from spillway.lineage.errors import UsageError, WireError
 from spillway.lineage.flags import KEYS, REQUEST, STALE, VERSIONS
@@ -26,8 +26,8 @@ from spillway.topology.topics import generations_of, table_of
 if TYPE_CHECKING:
     from collections.abc import Collection, Hashable, Iterable
 
-    from spillway.agents.core.holding import Version
     from spillway.agents.core.request import Request
+    from spillway.agents.core.token_wait import Version
     from spillway.agents.run.emission import Carried
     from spillway.lineage.flags import Flags
     from spillway.lineage.headers import Pair

@@ -18,11 +18,11 @@ from spillway.agents.core.actions import Failed, Ok
 from spillway.agents.core.lanes import number_of, parts_of
 from spillway.agents.core.routes.ensemble import EVERYWHERE, Ensemble, Rules, Weights
 from spillway.agents.learning.chosen import selection_of
+from spillway.agents.live.stage.build import Known, build_lane, check_remembers, known_of_hello
 from spillway.agents.live.stage.cached import size_of
 from spillway.agents.live.stage.lookups import WEIGHTS, key_of
-from spillway.agents.live.stage.parts import Known, build_lane, check_remembers, known_of_hello
 from spillway.agents.models.contract import copied
-from spillway.agents.models.raised import RaisedLog, words_of
+from spillway.agents.models.model_errors import RaisedLog, words_of
 from spillway.agents.run.emission import about
 from spillway.lineage import reasons
 from spillway.lineage.errors import ModelError, SpillwayError
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from spillway.agents.core.actions import Result
     from spillway.agents.core.batching import Batch
-    from spillway.agents.core.deaths import Place
+    from spillway.agents.core.crash_suspects import Place
     from spillway.agents.core.lane import Lane
     from spillway.agents.core.lanes import Lanes
     from spillway.agents.core.request import Request

@@ -1,6 +1,6 @@
 """One replica of one stage, as a process: load, join the group, serve, drain, leave.
 
-A standby does the first of these, then waits to be told which replica it is (`spillway.agents.live.stage.waiting`).
+A standby does the first of these, then waits to be told which replica it is (`spillway.agents.live.stage.standby`).
 """
 
 from __future__ import annotations
@@ -23,23 +23,7 @@ from spillway.agents.live.output import Output
 from spillway.agents.live.registry import Registration, turns
 from spillway.agents.live.sizes import Sizes
 from spillway.agents.live.spans import KafkaSpans
-from spillway.agents.live.stage.beginning import (
-    POLL,
-    Serving,
-    ending,
-    look_through_rarely,
-    nothing_taken,
-    transacted,
-)
-from spillway.agents.live.stage.beside import beside_of
-from spillway.agents.live.stage.config import StageProcessConfig
-from spillway.agents.live.stage.crew import Crew, local_crews
-from spillway.agents.live.stage.driver import DriverParts, build_driver
-from spillway.agents.live.stage.extras import Extras
-from spillway.agents.live.stage.guard import folder_of
-from spillway.agents.live.stage.lookups import Lookups
-from spillway.agents.live.stage.members import Members
-from spillway.agents.live.stage.parts import (
+from spillway.agents.live.stage.build import (
     build_guard,
     build_work,
     known_of,
@@ -49,12 +33,28 @@ from spillway.agents.live.stage.parts import (
     note_sizes,
     pause_of,
 )
+from spillway.agents.live.stage.config import StageProcessConfig
+from spillway.agents.live.stage.crash_watch import folder_of
+from spillway.agents.live.stage.crew import Crew, local_crews
+from spillway.agents.live.stage.dispatch_pool import beside_of
+from spillway.agents.live.stage.driver import DriverParts, build_driver
+from spillway.agents.live.stage.lookups import Lookups
+from spillway.agents.live.stage.members import Members
+from spillway.agents.live.stage.redundancy_workers import Extras
 from spillway.agents.live.stage.renewing import Renewing, registered
 from spillway.agents.live.stage.scaling import Scaling, counts
+from spillway.agents.live.stage.standby import wait_to_take
+from spillway.agents.live.stage.startup import (
+    POLL,
+    Serving,
+    ending,
+    look_through_rarely,
+    nothing_taken,
+    transacted,
+)
 from spillway.agents.live.stage.threads import Threads
-from spillway.agents.live.stage.variant_figures import VariantFigures
+from spillway.agents.live.stage.variant_metrics import VariantFigures
 from spillway.agents.live.stage.variants import VariantCrews
-from spillway.agents.live.stage.waiting import wait_to_take
 from spillway.agents.metrics import StageMetrics, marks_histogram
 from spillway.agents.run.log_reader import LogsFeed
 from spillway.agents.run.planner import without_words
@@ -77,11 +77,11 @@ if TYPE_CHECKING:
     from spillway.agents.core.laned_stage import LanedCore
     from spillway.agents.core.policy import StageFacts
     from spillway.agents.live.stage.batch_work import BatchWork
+    from spillway.agents.live.stage.build import Known
+    from spillway.agents.live.stage.crash_watch import Guard
     from spillway.agents.live.stage.crew import Crews
     from spillway.agents.live.stage.driver import Built
-    from spillway.agents.live.stage.extras import Beside
-    from spillway.agents.live.stage.guard import Guard
-    from spillway.agents.live.stage.parts import Known
+    from spillway.agents.live.stage.redundancy_workers import Beside
     from spillway.agents.models.execution import Runner
     from spillway.agents.models.loading import Model
     from spillway.agents.run.memory import Rereading

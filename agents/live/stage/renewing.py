@@ -11,7 +11,7 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, Final
 
-from spillway.agents.live.stage.parts import build_lane
+from spillway.agents.live.stage.build import build_lane
 from spillway.agents.live.stage.variants import versions_of
 from spillway.lineage.errors import SpecError
 from spillway.producers.models import Models

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from spillway.agents.core.pool import Pool, Start
 from spillway.agents.models.execution import Instances, Runner
-from spillway.agents.models.raised import words_of
+from spillway.agents.models.model_errors import words_of
 from spillway.agents.run.alarm import Alarm
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from spillway.agents.core.actions import Executed
     from spillway.agents.core.batching import Batch
-    from spillway.agents.core.deaths import Place
+    from spillway.agents.core.crash_suspects import Place
     from spillway.agents.live.clock import Clock
     from spillway.agents.live.stage.crew import Driver
 

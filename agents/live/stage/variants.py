@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from spillway.agents.core.actions import Failed, Ok
 from spillway.agents.core.routes.variants import Answered, Variants
+from spillway.agents.live.stage.build import Known, known_of_hello
 from spillway.agents.live.stage.members import CrewLane, LaneCrews
-from spillway.agents.live.stage.parts import Known, known_of_hello
 from spillway.lineage import reasons
 from spillway.lineage.errors import UsageError, WireError
 from spillway.lineage.flags import checked

@@ -19,8 +19,8 @@ from spillway.agents.live.consumer.app import FaustInput, StageApp, build
 from spillway.agents.live.groups import group_id, member_label, member_of
 from spillway.agents.live.registry import Registration, turns
 from spillway.agents.live.stage import process as stage_process
-from spillway.agents.live.stage.beginning import Serving, ending, look_through_rarely, nothing_taken
-from spillway.agents.live.stateful.building import Built
+from spillway.agents.live.stage.startup import Serving, ending, look_through_rarely, nothing_taken
+from spillway.agents.live.stateful.build import Built
 from spillway.agents.models.declared import load_declared
 from spillway.agents.models.execution import Runner
 from spillway.agents.models.loading import limit_torch_threads

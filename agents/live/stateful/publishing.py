@@ -16,7 +16,7 @@ import asyncio
 from collections import deque
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from spillway.agents.models.raised import RaisedLog
+from spillway.agents.models.model_errors import RaisedLog
 from spillway.agents.models.stateful import SHARED
 from spillway.agents.run.shard_context import Sent
 from spillway.lineage.errors import WireError

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from spillway.agents.core.request import Request
 from spillway.agents.live.spans import SpanReader
-from spillway.agents.models.raised import words_of
+from spillway.agents.models.model_errors import words_of
 from spillway.agents.models.stateful import Machine
 from spillway.agents.run.emission import about
 from spillway.agents.run.intake import PoisonError

@@ -6,8 +6,8 @@ the rest is computed again without it, so that nothing of it is in what `update`
 
 An update that raises leaves a state that may be half changed, and the queries' results have left already: it is told
 with an `UpdateError`, which names the queries, and the shard goes back to a version before
-(`spillway.agents.core.deaths`). Where an update may raise, the batch is tried on a copy of the state first, and the
-queries that raise there alone fail.
+(`spillway.agents.core.crash_suspects`). Where an update may raise, the batch is tried on a copy of the state first, and
+the queries that raise there alone fail.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from spillway.agents.core.actions import Failed, Result
-from spillway.agents.core.deaths import Care
+from spillway.agents.core.crash_suspects import Care
 from spillway.agents.live.stage.batch_work import BatchWork
 from spillway.agents.models.contract import answer_of
 from spillway.agents.models.flagged import answered
 from spillway.agents.models.inputs import given_inputs
-from spillway.agents.models.raised import words_of
+from spillway.agents.models.model_errors import words_of
 from spillway.agents.run import crash_points
 from spillway.agents.run.emission import about
 from spillway.agents.run.shard_context import Computed, Updated, UpdateError

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 from spillway.agents.memory.broker import Standing
 from spillway.agents.proof.pipelines.drawing import drawn
-from spillway.agents.proof.pipelines.meaning import Lost, Meaning, lost_of, text_of
 from spillway.agents.proof.pipelines.models import VALUE
 from spillway.agents.proof.pipelines.play import Play
+from spillway.agents.proof.pipelines.semantics import Lost, Meaning, lost_of, text_of
 from spillway.agents.proof.verdict import Proof, crash
 from spillway.lineage import headers
 from spillway.lineage.message import PREDICTION, Outcome

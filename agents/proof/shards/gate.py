@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 from spillway.agents.core.gate import GATE
 from spillway.agents.memory.ports import MemoryClock, MemorySpans, MemoryTransactions
 from spillway.agents.memory.pulled_input import MemoryPulledInput
-from spillway.agents.proof.shards.living import DEAD_LETTERS, Replica, report_of
 from spillway.agents.proof.shards.ports import RunInputs
+from spillway.agents.proof.shards.replica import DEAD_LETTERS, Replica, report_of
 from spillway.agents.proof.shards.world.records import EGRESS, OUTCOMES, Record
 from spillway.agents.proof.shards.world.world import Told
 from spillway.agents.run.gate_context import POLL_SECONDS, GateContext, GateTopics

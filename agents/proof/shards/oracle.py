@@ -16,10 +16,10 @@
 (j) a stateless stage that rests on no state executes a request once in an assignment of its partition, and never one
     that was committed before (noticed by the process itself);
 (g), (h) every live message, and every outcome, follows from what it was made of, and nobody who waits for one lacks it
-    (`spillway.agents.proof.shards.meaning`).
+    (`spillway.agents.proof.shards.semantics`).
 
 The judge knows the recovered history from the logs, and what came from what from the records that each message was made
-of (`spillway.agents.proof.shards.meaning`); of the marks on messages it believes nothing.
+of (`spillway.agents.proof.shards.semantics`); of the marks on messages it believes nothing.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ from typing import TYPE_CHECKING, Any
 
 from spillway.agents.core.outcomes import RELEASED_SECONDS
 from spillway.agents.memory.broker import Standing
-from spillway.agents.proof.shards.living import items_of
-from spillway.agents.proof.shards.meaning import Meaning, Provenance
 from spillway.agents.proof.shards.member.host import Standby
 from spillway.agents.proof.shards.play import Play
+from spillway.agents.proof.shards.replica import items_of
 from spillway.agents.proof.shards.schedule.drawing import drawn
+from spillway.agents.proof.shards.semantics import Meaning, Provenance
 from spillway.agents.proof.shards.world import model
 from spillway.agents.proof.shards.world.records import EGRESS, OUTCOMES, Logged, state_of, versions_of
 from spillway.agents.proof.verdict import Proof, crash

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from spillway.agents.memory.broker import Place
-    from spillway.agents.proof.shards.living import Living
     from spillway.agents.proof.shards.member.host import Reigning
+    from spillway.agents.proof.shards.replica import Living
     from spillway.agents.proof.shards.schedule.scenario import Fault, Scenario
     from spillway.agents.proof.shards.world.world import Process
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from spillway.agents.core.actions import EmitKind
 from spillway.agents.memory.input import MemoryInput
-from spillway.agents.proof.shards.living import DEAD_LETTERS, delivery_of
+from spillway.agents.proof.shards.replica import DEAD_LETTERS, delivery_of
 from spillway.agents.proof.shards.world import model
 from spillway.agents.proof.shards.world.records import OUTCOMES, Record, again, arrival
 from spillway.agents.proof.shards.world.world import Source
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from spillway.agents.core.joins import Fetch
     from spillway.agents.core.request import Delivery, Loss
     from spillway.agents.memory.groups import Group
-    from spillway.agents.proof.shards.living import Living
+    from spillway.agents.proof.shards.replica import Living
     from spillway.agents.proof.shards.world.records import Arrival
     from spillway.agents.proof.shards.world.world import StateWorld
     from spillway.lineage.ports import Bounds, Commit, Owner

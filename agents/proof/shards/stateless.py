@@ -11,8 +11,8 @@ from spillway.agents.core.policies import make
 from spillway.agents.core.policy import StageView
 from spillway.agents.memory.ports import MemoryClock, MemorySpans
 from spillway.agents.metrics import StageMetrics
-from spillway.agents.proof.shards.living import Replica, item_of, result_of
 from spillway.agents.proof.shards.ports import RunEmission, RunInput, RunInputs, RunIntake, RunOutput
+from spillway.agents.proof.shards.replica import Replica, item_of, result_of
 from spillway.agents.proof.shards.world import model
 from spillway.agents.run.memory import Memory, Rereading
 from spillway.agents.run.stage_context import Context
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from spillway.agents.core.actions import Result
     from spillway.agents.core.batching import Batch
-    from spillway.agents.core.deaths import Place
+    from spillway.agents.core.crash_suspects import Place
     from spillway.agents.core.request import Delivery, Request
     from spillway.agents.run.stage import Stage
     from spillway.checkpoint.dedup import Span

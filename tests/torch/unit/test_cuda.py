@@ -26,7 +26,7 @@ def test_it_is_imported_by_nobody_who_has_no_gpu():
     script = (
         "import sys, numpy, spillway.checkpoint.chunks; from spillway.checkpoint.capture import Capture\n"
         "Capture().take({'w': numpy.zeros(3)}).blocks\n"
-        "import spillway.agents.models.placement, spillway.agents.live.stateful.reigning\n"
+        "import spillway.agents.models.placement, spillway.agents.live.stateful.build_reign\n"
         "assert 'spillway.checkpoint.cuda' not in sys.modules and 'torch' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", script], check=True)

@@ -8,7 +8,7 @@ torch = pytest.importorskip("torch")
 from benchmarks.hams.pipelines import labelling, payload, scenes, speech, stocks, vision  # noqa: E402
 from benchmarks.hams.services import SERVICES  # noqa: E402
 from spillway.agents.cli.main import run as command  # noqa: E402
-from spillway.agents.models.rehearsal import rehearse  # noqa: E402
+from spillway.agents.models.warm_up import rehearse  # noqa: E402
 from spillway.producers.load.payloads import find_payload  # noqa: E402
 from spillway.topology.load import load  # noqa: E402
 from tests.state_runs import run  # noqa: E402

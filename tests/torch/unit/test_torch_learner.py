@@ -8,10 +8,10 @@ torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 from torch.nn import functional  # noqa: E402
 
-from spillway.agents.models.rehearsal import copy_states, rehearse  # noqa: E402
 from spillway.agents.models.stateful import fingerprints  # noqa: E402
 from spillway.agents.models.torch_learner import GROUPS, Learner  # noqa: E402
 from spillway.agents.models.torch_streams import Streams  # noqa: E402
+from spillway.agents.models.warm_up import copy_states, rehearse  # noqa: E402
 from spillway.lineage.errors import ModelError  # noqa: E402
 from tests.state_runs import run  # noqa: E402
 

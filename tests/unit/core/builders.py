@@ -5,7 +5,7 @@ from typing import Any
 
 from spillway.agents.core.actions import Ok
 from spillway.agents.core.batching import Batcher
-from spillway.agents.core.last_moments import DefaultAnswer, LastMoments
+from spillway.agents.core.deadlines import DefaultAnswer, LastMoments
 from spillway.agents.core.policies import make
 from spillway.agents.core.policy import StageView
 from spillway.agents.core.request import Delivery

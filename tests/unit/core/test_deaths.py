@@ -1,7 +1,7 @@
 """With how much care a record is run that processes may have died of."""
 
 from spillway.agents.core.batching import Batch
-from spillway.agents.core.deaths import Care, Deaths, Suspects, place_of
+from spillway.agents.core.crash_suspects import Care, Deaths, Suspects, place_of
 from spillway.agents.core.request import Delivery, Request
 
 ALONE, TOGETHER = frozenset({(0, 7)}), frozenset({(0, 6), (0, 7), (0, 8)})

@@ -14,8 +14,8 @@ from spillway.agents.coding.codes import Sum
 from spillway.agents.core.actions import DEFAULT, Ok
 from spillway.agents.core.agreement import AGAIN, Agreement
 from spillway.agents.core.cache import CacheStep, PredictionCache
+from spillway.agents.core.deadlines import DefaultAnswer, LastMoments
 from spillway.agents.core.dispatch import FLOOR, Dispatch
-from spillway.agents.core.last_moments import DefaultAnswer, LastMoments
 from spillway.agents.core.policy import StageState
 from tests.unit.core.builders import NOW, delivery, stage_core, with_default
 

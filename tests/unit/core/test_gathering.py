@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spillway.agents.core.gathering import Gathering
+from spillway.agents.core.linger import Gathering
 
 MOST = 0.02
 SENDING = 0.004

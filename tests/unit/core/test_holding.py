@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spillway.agents.core.holding import MOST_SECONDS, Holding, Want
+from spillway.agents.core.token_wait import MOST_SECONDS, Holding, Want
 from tests.unit.core.builders import NOW, delivery, finish, stage_core
 
 

@@ -9,9 +9,9 @@ import pytest
 from spillway.agents.core.actions import DEFAULT, Failed, Ok
 from spillway.agents.core.batching import Batcher
 from spillway.agents.core.cache import PredictionCache
+from spillway.agents.core.deadlines import LastMoments
 from spillway.agents.core.laned_stage import LanedCore
 from spillway.agents.core.lanes import Lanes, number_of, parts_of
-from spillway.agents.core.last_moments import LastMoments
 from spillway.agents.core.policies import make
 from spillway.agents.core.policy import StageView
 from spillway.agents.core.routes.ensemble import Ensemble, Joint, Rules, Weights

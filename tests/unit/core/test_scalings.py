@@ -103,7 +103,7 @@ class Writer:
 
 
 class TunerProcess:
-    """As `spillway.agents.supervise.tuning` goes about it: one claim after the other, of all stages that nobody
+    """As `spillway.agents.supervise.tuner` goes about it: one claim after the other, of all stages that nobody
     holds."""
 
     def __init__(self, world):

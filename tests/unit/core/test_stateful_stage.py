@@ -6,7 +6,7 @@ import pytest
 
 from spillway.agents.core.actions import Ok
 from spillway.agents.core.batching import Batcher
-from spillway.agents.core.deaths import Suspects
+from spillway.agents.core.crash_suspects import Suspects
 from spillway.agents.core.join_rules import Rule
 from spillway.agents.core.policies import make
 from spillway.agents.core.policy import StageView

@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from spillway.agents.core.deaths import WATCHED, Suspects
+from spillway.agents.core.crash_suspects import WATCHED, Suspects
 from spillway.agents.core.workers import Batch
 
 BATCH = ["a", "b", "c"]

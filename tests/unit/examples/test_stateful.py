@@ -8,8 +8,8 @@ import pytest
 
 from examples.stateful import bandit, payload, recommend
 from spillway.agents.cli.main import run as command
-from spillway.agents.models.rehearsal import rehearse
 from spillway.agents.models.stateful import Machine
+from spillway.agents.models.warm_up import rehearse
 from spillway.topology.load import load
 from tests.state_runs import run
 

@@ -12,8 +12,8 @@ from spillway.agents.learning.velox.model import VeloxModel
 from spillway.agents.learning.velox.served import Served
 from spillway.agents.learning.velox.weights import ERRORS, learn, naive
 from spillway.agents.models.inputs import Inputs
-from spillway.agents.models.rehearsal import rehearse
 from spillway.agents.models.stateful import SHARED, Machine
+from spillway.agents.models.warm_up import rehearse
 from spillway.lineage.errors import ModelError, UsageError
 
 D = 4

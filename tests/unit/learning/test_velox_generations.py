@@ -18,8 +18,8 @@ from spillway.agents.learning.velox.staleness import NONE, Stale, tallied, toget
 from spillway.agents.learning.velox.thetas import read_theta, write_theta
 from spillway.agents.learning.velox.weights import fitted, naive
 from spillway.agents.models.inputs import Inputs
-from spillway.agents.models.rehearsal import rehearse
 from spillway.agents.models.stateful import SHARED, Machine, fingerprints
+from spillway.agents.models.warm_up import rehearse
 from spillway.checkpoint.state import flatten, unflatten
 from spillway.lineage.errors import ModelError, UsageError
 from tests.unit.learning.test_velox import D, Table, told

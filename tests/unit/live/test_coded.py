@@ -25,7 +25,7 @@ from spillway.agents.core.dispatch import Extra, Group, Recovery
 from spillway.agents.core.workers import Batch
 from spillway.agents.live.stage.batch_work import Prepared
 from spillway.agents.live.stage.coded import CodeWork, Coding, alike, load_coding
-from spillway.agents.live.stage.extras import Beside
+from spillway.agents.live.stage.redundancy_workers import Beside
 from spillway.agents.metrics import StageMetrics
 from spillway.agents.models.inputs import Inputs
 from spillway.agents.supervise.registry import Entry

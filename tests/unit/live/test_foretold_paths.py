@@ -3,8 +3,8 @@
 import pytest
 
 from spillway.agents.core.actions import Ok
+from spillway.agents.live.stage.build import build_core
 from spillway.agents.live.stage.config import StageConfig
-from spillway.agents.live.stage.parts import build_core
 from spillway.lineage.errors import UsageError
 from spillway.topology.load import parse
 from tests.unit.core.builders import NOW, delivery

@@ -5,8 +5,8 @@ import itertools
 import pytest
 from confluent_kafka import IsolationLevel
 
-from spillway.agents.live.gate import hanging
-from spillway.agents.live.gate.hanging import Mender
+from spillway.agents.live.gate import stuck_transactions
+from spillway.agents.live.gate.stuck_transactions import Mender
 from spillway.lineage.errors import AbortedError
 from spillway.producers.connection import ClientSettings
 
@@ -71,11 +71,11 @@ class Done:
 
 @pytest.fixture
 def cluster(monkeypatch):
-    monkeypatch.setattr(hanging, "_SURE_SECONDS", 0.02)
-    monkeypatch.setattr(hanging, "_PAUSE_SECONDS", 0.005)
+    monkeypatch.setattr(stuck_transactions, "_SURE_SECONDS", 0.02)
+    monkeypatch.setattr(stuck_transactions, "_PAUSE_SECONDS", 0.005)
     made = Cluster()
-    monkeypatch.setattr(hanging, "Admin", lambda _settings: made)
-    monkeypatch.setattr(hanging, "Withheld", lambda _settings, _group: made)
+    monkeypatch.setattr(stuck_transactions, "Admin", lambda _settings: made)
+    monkeypatch.setattr(stuck_transactions, "Withheld", lambda _settings, _group: made)
     return made
 
 

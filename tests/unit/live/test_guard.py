@@ -8,10 +8,10 @@ from types import SimpleNamespace
 import pytest
 
 from spillway.agents.core.actions import Failed, Ok
-from spillway.agents.core.deaths import Deaths
-from spillway.agents.live.stage import guard as module
+from spillway.agents.core.crash_suspects import Deaths
+from spillway.agents.live.stage import crash_watch as module
 from spillway.agents.live.stage.batch_work import BatchWork
-from spillway.agents.live.stage.guard import Guard, UnderWay, folder_of, of_the_dead
+from spillway.agents.live.stage.crash_watch import Guard, UnderWay, folder_of, of_the_dead
 from spillway.lineage import reasons
 from spillway.lineage.limits import Limits
 from tests.unit.live.test_batch_work import functions, request, square, stage_spec
@@ -97,7 +97,7 @@ def test_a_record_fails_only_after_it_died_alone():
 DIES = """
 import os, sys
 from pathlib import Path
-from spillway.agents.live.stage.guard import UnderWay
+from spillway.agents.live.stage.crash_watch import UnderWay
 way = UnderWay(Path(sys.argv[1]), 2, 8)
 way.begin(0, [(0, 1)])
 way.end(0)
@@ -179,7 +179,7 @@ def test_of_a_batch_that_is_too_large_the_first_ones_are_known(folder):
 
 
 def test_files_are_bounded_and_the_newest_stay(folder, monkeypatch):
-    monkeypatch.setattr("spillway.agents.live.stage.guard._MOST_FILES", 3)
+    monkeypatch.setattr("spillway.agents.live.stage.crash_watch._MOST_FILES", 3)
     for offset in range(5):
         died_with(folder, (0, offset))
     assert of_the_dead(folder, {}) == [frozenset({(0, offset)}) for offset in (4, 3, 2)]

@@ -1,6 +1,6 @@
 """Which dead letters still wait for somebody: those whose queries were not asked again."""
 
-from spillway.agents.live.operator.letters import ATTEMPT, RETRY_OF, Letter, retried
+from spillway.agents.live.operator.dead_letters import ATTEMPT, RETRY_OF, Letter, retried
 from spillway.lineage.headers import REQUEST_ID
 from spillway.lineage.message import DeadLetter
 

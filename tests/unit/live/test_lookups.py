@@ -8,8 +8,8 @@ from spillway.agents.core.dispatch import Extra, Group, Recovery
 from spillway.agents.core.request import Delivery, Request
 from spillway.agents.core.workers import Batch
 from spillway.agents.live.stage.batch_work import BatchWork, UserFunctions
-from spillway.agents.live.stage.extras import CopyWork
 from spillway.agents.live.stage.lookups import Lookups
+from spillway.agents.live.stage.redundancy_workers import CopyWork
 from spillway.agents.run.emission import Carried
 from spillway.lineage.errors import WireError
 from spillway.lineage.headers import AFTER, Headers

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from spillway.agents.live.stage.batch_work import Prepared
+from spillway.agents.live.stage.build import Known, check_remembers
 from spillway.agents.live.stage.members import MemberWork
-from spillway.agents.live.stage.parts import Known, check_remembers
 from spillway.agents.models.inputs import Inputs
 from spillway.lineage.errors import ModelError
 from spillway.topology.sections import CacheSpec

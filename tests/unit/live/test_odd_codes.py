@@ -17,7 +17,7 @@ from spillway.agents.core.dispatch import Dispatch, Extra, Group, Recovery
 from spillway.agents.core.workers import Batch
 from spillway.agents.live.clock import Clock
 from spillway.agents.live.stage.crew import Crew
-from spillway.agents.live.stage.extras import Beside, Extras
+from spillway.agents.live.stage.redundancy_workers import Beside, Extras
 from tests.unit.core.builders import NOW, delivery, stage_core
 from tests.unit.core.test_odd_answers import ERRORS, Touchy, answers
 from tests.unit.live.test_coded import model, work_of

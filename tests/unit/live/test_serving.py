@@ -5,8 +5,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from spillway.agents.live.stage import beginning
-from spillway.agents.live.stage.beginning import Serving
+from spillway.agents.live.stage import startup
+from spillway.agents.live.stage.startup import Serving
 from spillway.lineage.errors import SpillwayError
 
 
@@ -29,8 +29,8 @@ def test_a_callback_that_raises_ends_the_process_that_would_wait_for_what_it_was
 
 @pytest.mark.parametrize("settled", [True, False])
 def test_a_process_ends_in_order_though_nobody_answers_its_last_commit(monkeypatch, settled):
-    monkeypatch.setattr(beginning, "_end_within", lambda *_: None)
-    monkeypatch.setattr(beginning, "_LAST_COMMIT", 0.01)
+    monkeypatch.setattr(startup, "_end_within", lambda *_: None)
+    monkeypatch.setattr(startup, "_LAST_COMMIT", 0.01)
     asked = []
 
     async def commit():

@@ -6,11 +6,11 @@ import pytest
 
 from spillway import Pipeline
 from spillway.agents.core.cache import CacheStep
+from spillway.agents.core.deadlines import DefaultAnswer, LastMoments
 from spillway.agents.core.dispatch import Dispatch
-from spillway.agents.core.holding import Holding
-from spillway.agents.core.last_moments import DefaultAnswer, LastMoments
+from spillway.agents.core.token_wait import Holding
+from spillway.agents.live.stage.build import Known
 from spillway.agents.live.stage.driver import build_steps
-from spillway.agents.live.stage.parts import Known
 from spillway.agents.metrics import StageMetrics
 from spillway.lineage.errors import ModelError
 

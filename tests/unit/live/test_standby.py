@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from spillway.agents.live.stage.config import StageProcessConfig
-from spillway.agents.live.stage.waiting import replica_in, wait_to_take
+from spillway.agents.live.stage.standby import replica_in, wait_to_take
 from spillway.agents.supervise.registry import entries
 from spillway.lineage.errors import UsageError
 from spillway.producers.connection import ClientSettings

@@ -5,8 +5,8 @@ import pytest
 from spillway.agents.core.actions import Ok
 from spillway.agents.core.lanes import number_of
 from spillway.agents.core.routes.variants import Answered, Variants
+from spillway.agents.live.stage.build import build_core
 from spillway.agents.live.stage.config import StageConfig
-from spillway.agents.live.stage.parts import build_core
 from spillway.topology.load import parse
 from spillway.topology.variants.needs import Needs
 from spillway.topology.variants.variant import variants_of

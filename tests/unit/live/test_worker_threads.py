@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from spillway.agents.core.pool import Pool
 from spillway.agents.live.clock import Clock
 from spillway.agents.live.stage import crew as crew_module
+from spillway.agents.live.stage.build import build_core, note_sizes
 from spillway.agents.live.stage.config import StageConfig
 from spillway.agents.live.stage.crew import Crew
-from spillway.agents.live.stage.parts import build_core, note_sizes
 from spillway.agents.live.stage.threads import Threads
 from spillway.agents.models.execution import Runner
 from spillway.topology.load import parse

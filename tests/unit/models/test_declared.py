@@ -8,7 +8,7 @@ import pytest
 from spillway.agents.models import slow
 from spillway.agents.models.declared import UndeclaredError, load_declared, try_model
 from spillway.agents.models.loading import load_function
-from spillway.agents.models.trial import Trial, Verdict, verdicts
+from spillway.agents.models.model_check import Trial, Verdict, verdicts
 from spillway.lineage.errors import ModelError
 from tests.unit.models import stateful_models
 from tests.waiting import PATIENT_SECONDS, until

@@ -5,12 +5,12 @@ import threading
 
 import pytest
 
-from spillway.agents.models import bare as emulated
+from spillway.agents.models import plain as emulated
 from spillway.agents.models.adapters import placed
-from spillway.agents.models.bare import EmulatedModel
 from spillway.agents.models.execution import Instances, Runner
 from spillway.agents.models.inputs import Inputs
 from spillway.agents.models.loading import load_function, load_model
+from spillway.agents.models.plain import EmulatedModel
 from spillway.lineage.errors import ModelError
 
 
@@ -64,7 +64,7 @@ def test_torch_is_not_imported_for_a_model_that_does_not(samples):
     code = (
         "import sys; from spillway.agents.models.loading import load_model;"
         "from spillway.agents.models.loading import limit_torch_threads;"
-        "import spillway.agents.models.execution, spillway.agents.workers.single, spillway.agents.models.bare;"
+        "import spillway.agents.models.execution, spillway.agents.workers.single, spillway.agents.models.plain;"
         "load_model('s', 'sample_models:Doubler', {}); limit_torch_threads(1);"
         "sys.exit('torch' in sys.modules)"
     )

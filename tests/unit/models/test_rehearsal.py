@@ -5,10 +5,10 @@ import json
 import numpy as np
 import pytest
 
+from spillway.agents.models.model_errors import LOG_SECONDS, ModelRaisedError, RaisedLog, trace_of, words_of
 from spillway.agents.models.per_key import PerKey
 from spillway.agents.models.placement import UnfitStateError, refuse_unfit
-from spillway.agents.models.raised import LOG_SECONDS, ModelRaisedError, RaisedLog, trace_of, words_of
-from spillway.agents.models.rehearsal import rehearse
+from spillway.agents.models.warm_up import rehearse
 from spillway.checkpoint.state import flatten
 from spillway.lineage.errors import ModelError
 from tests.unit.models import stateful_models as models
@@ -141,7 +141,7 @@ def test_the_log_has_each_place_once_a_minute_with_the_traceback_and_counts(capl
 
 
 def test_the_log_forgets_the_oldest_place(monkeypatch, caplog):
-    monkeypatch.setattr("spillway.agents.models.raised._MOST_PLACES", 1)
+    monkeypatch.setattr("spillway.agents.models.model_errors._MOST_PLACES", 1)
     log = RaisedLog("s", lambda: 0.0)
     for _ in range(2):
         log.words(raised_by(here))

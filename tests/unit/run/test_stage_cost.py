@@ -9,9 +9,9 @@ from pathlib import Path
 
 from spillway import Pipeline
 from spillway.agents.live.clock import Clock
+from spillway.agents.live.stage.build import build_core, build_work, known_of
 from spillway.agents.live.stage.config import StageConfig
-from spillway.agents.live.stage.guard import Guard
-from spillway.agents.live.stage.parts import build_core, build_work, known_of
+from spillway.agents.live.stage.crash_watch import Guard
 from spillway.agents.metrics import StageMetrics
 from spillway.agents.run.emission import Emission
 from spillway.agents.run.inputs import OF_STATES, Inputs
@@ -27,7 +27,8 @@ from spillway.lineage.ports import Bounds, Record
 from spillway.lineage.values.codec import Decoder, encode_query
 
 FUNCTIONS, LINES = 195, 865  # 293 and 860 before the drivers had ports
-WARM = 20  # messages before the one that is counted
+WARM = 20  # messages before those that are counted
+COUNTED = 5  # messages, of which the least counts: a timer may be due in one, where the machine is busy
 ROOT = str(Path(__file__).parents[3])
 PIPELINE = Pipeline.parse(
     'name: p\nslo: 500ms\nstages:\n  - {name: a, model: "m:M"}\n  - {name: b, model: "m:M", after: a}\n'
@@ -118,7 +119,7 @@ async def one(stage, ports, number, clock):
     came = record(number, clock)
     traced = Counter()
     before = sys.gettrace()
-    sys.settrace(traced.called if number == WARM else before)
+    sys.settrace(traced.called if number >= WARM else before)
     try:
         await stage.accept({0: [came]})
         while not ports.sent:  # noqa: ASYNC110 - ports have no event
@@ -140,9 +141,9 @@ def test_a_message_enters_few_functions(capsys):
             await asyncio.sleep(0)
         for number in range(WARM):
             await one(stage, ports, number, clock)
-        return await one(stage, ports, WARM, clock)
+        return [await one(stage, ports, WARM + number, clock) for number in range(COUNTED)]
 
-    counted = asyncio.run(asyncio.wait_for(main(), 60))
+    counted = min(asyncio.run(asyncio.wait_for(main(), 60)), key=lambda each: each.entered)
     with capsys.disabled():
         print(f"\na message of a plain stage: {counted.entered} functions entered, {len(counted.lines)} lines of ours")
     assert 100 < counted.entered <= FUNCTIONS

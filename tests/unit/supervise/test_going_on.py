@@ -10,7 +10,7 @@ import pytest
 
 from spillway.agents.learning.velox import thetas
 from spillway.agents.live.gate.transaction import Aside
-from spillway.agents.supervise import groups, managing, ownership, service
+from spillway.agents.supervise import groups, model_manager, ownership, service
 from spillway.agents.supervise.companions import Companions
 from spillway.lineage.errors import SpillwayError, UsageError
 from spillway.producers.connection import ClientSettings
@@ -37,10 +37,10 @@ class Fails:
 
 
 def manager(fails, stop, monkeypatch):
-    monkeypatch.setattr(managing, "_AGAIN", 0.01)
+    monkeypatch.setattr(model_manager, "_AGAIN", 0.01)
     after = threading.Event()
     after.set()
-    made = managing.ModelManager(parse(FILE).learner("taste"), NOWHERE, None, after, lambda _text: None)
+    made = model_manager.ModelManager(parse(FILE).learner("taste"), NOWHERE, None, after, lambda _text: None)
     made._manage = fails
     return lambda: made.run(stop)
 

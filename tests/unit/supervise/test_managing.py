@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from spillway.agents.learning.velox.staleness import NONE
-from spillway.agents.supervise.managing import ModelManager, RefusedError, own_key
+from spillway.agents.supervise.model_manager import ModelManager, RefusedError, own_key
 from spillway.lineage.keys import partition_for
 from spillway.producers.connection import ClientSettings
 from spillway.producers.generations import Generations

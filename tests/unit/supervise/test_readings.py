@@ -21,7 +21,7 @@ from spillway.agents.core.policy import StageFacts
 from spillway.agents.core.routes.ensemble import Shares
 from spillway.agents.live.gate.metrics import GateMetrics
 from spillway.agents.live.registry import Address, MetricsServer, samples_of
-from spillway.agents.live.stage.member_figures import MemberFigures
+from spillway.agents.live.stage.member_metrics import MemberFigures
 from spillway.agents.metrics import StageMetrics
 from spillway.agents.supervise import table as tables
 from spillway.agents.supervise.registry import Entry, ServeEntry, entries, with_learners

@@ -5,8 +5,8 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
+from spillway.agents.supervise.console import Answered, FirstFailures, Silence, last_traceback, of_gate
 from spillway.agents.supervise.scrape import figures
-from spillway.agents.supervise.telling import Answered, FirstFailures, Silence, last_traceback, of_gate
 from tests.unit.supervise.test_readings import GATE, STAGE, a_stage, reading
 
 TRACE = """Traceback (most recent call last):

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from spillway.agents.core.request import Delivery, Request
 from spillway.agents.live.stage.batch_work import BatchWork, UserFunctions
 from spillway.agents.models.inputs import Inputs
-from spillway.agents.models.raised import words_of
+from spillway.agents.models.model_errors import words_of
 from spillway.agents.run.emission import Carried
 from spillway.agents.workers import frames, shim
 from spillway.lineage.limits import Limits

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from spillway.agents.core.actions import DEFAULT, Ok
 from spillway.agents.live.stage.batch_work import BatchWork, UserFunctions
-from spillway.agents.models.raised import RaisedLog, trace_of, words_of
+from spillway.agents.models.model_errors import RaisedLog, trace_of, words_of
 from spillway.agents.run.intake import Signature
 from spillway.lineage import reasons
 from spillway.lineage.limits import Limits

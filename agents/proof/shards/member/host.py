@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from spillway.agents.proof.shards.living import Living
+from spillway.agents.proof.shards.replica import Living
 from spillway.agents.proof.shards.world.model import PARTS, State
 from spillway.lineage.errors import CheckpointError
 from spillway.lineage.marks import INITIAL, Version

@@ -11,7 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from spillway.agents.core.batching import Batcher
-from spillway.agents.core.deaths import Suspects
+from spillway.agents.core.crash_suspects import Suspects
 from spillway.agents.core.policies import POLICIES, make
 from spillway.agents.core.policies.adaptive import HIGH
 from spillway.agents.core.policies.pard import Pard

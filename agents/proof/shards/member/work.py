@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from spillway.agents.core.actions import Failed
-from spillway.agents.proof.shards.living import item_of, items_of, result_of
+from spillway.agents.proof.shards.replica import item_of, items_of, result_of
 from spillway.agents.proof.shards.world import model
 from spillway.agents.proof.shards.world.world import Made
 from spillway.agents.run.shard_context import Computed, Updated

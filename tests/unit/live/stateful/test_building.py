@@ -5,12 +5,12 @@ import gc
 import weakref
 from types import SimpleNamespace
 
-from spillway.agents.live.stateful import building
-from spillway.agents.live.stateful.building import Built
+from spillway.agents.live.stateful import build
+from spillway.agents.live.stateful.build import Built
 
 
 def test_an_ended_reign_is_let_go_however_rarely_cycles_are_looked_for(monkeypatch):
-    monkeypatch.setattr(building, "_GARBAGE_SECONDS", 0.01)
+    monkeypatch.setattr(build, "_GARBAGE_SECONDS", 0.01)
 
     class Reign:
         def __init__(self):

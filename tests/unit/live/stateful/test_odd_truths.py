@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spillway.agents.core.actions import Failed, Ok
-from spillway.agents.core.deaths import Suspects
+from spillway.agents.core.crash_suspects import Suspects
 from spillway.agents.core.request import Delivery, Request
 from spillway.agents.core.workers import Batch
 from spillway.agents.learning.learner import Learner

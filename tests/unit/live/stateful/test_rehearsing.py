@@ -7,8 +7,8 @@ import pytest
 
 from spillway.agents.core.request import Delivery
 from spillway.agents.live.stage.batch_work import UserFunctions
-from spillway.agents.live.stateful import reigning
-from spillway.agents.live.stateful.reigning import Reigns
+from spillway.agents.live.stateful import build_reign
+from spillway.agents.live.stateful.build_reign import Reigns
 from spillway.agents.live.stateful.replaying import Rehearsal
 from spillway.agents.live.stateful.work import StatefulWork
 from spillway.agents.run.emission import Carried
@@ -138,8 +138,8 @@ def writers(monkeypatch, connect) -> list[dict]:
         def connect(*_arguments):
             return connect()
 
-    monkeypatch.setattr(reigning, "StateWriter", Writer)
-    monkeypatch.setattr(reigning, "TransactingWriter", Writer)
+    monkeypatch.setattr(build_reign, "StateWriter", Writer)
+    monkeypatch.setattr(build_reign, "TransactingWriter", Writer)
     return given
 
 

@@ -7,11 +7,11 @@ from types import SimpleNamespace
 import pytest
 
 from spillway.agents.core.actions import Failed, Ok
-from spillway.agents.core.deaths import Deaths
+from spillway.agents.core.crash_suspects import Deaths
 from spillway.agents.core.request import Delivery, Request
 from spillway.agents.live.stage.batch_work import UserFunctions
 from spillway.agents.live.stateful.work import StatefulWork, UpdateError
-from spillway.agents.models.bare import BareModel
+from spillway.agents.models.plain import BareModel
 from spillway.agents.models.stateful import Machine
 from spillway.agents.run.emission import Carried
 from spillway.lineage import reasons

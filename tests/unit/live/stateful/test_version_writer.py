@@ -7,9 +7,9 @@ from types import SimpleNamespace
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from spillway.agents.live.stateful import reigning as writing
+from spillway.agents.live.stateful import build_reign as writing
 from spillway.agents.live.stateful import transactions
-from spillway.agents.live.stateful.reigning import VersionWriter
+from spillway.agents.live.stateful.build_reign import VersionWriter
 from spillway.agents.live.stateful.transactions import TransactionalSending
 from spillway.agents.live.states.sending import DeliveryError
 from spillway.checkpoint.chunks import ChunkLog

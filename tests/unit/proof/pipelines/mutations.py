@@ -14,8 +14,8 @@ from unittest.mock import patch
 
 from spillway.agents.core.actions import Work
 from spillway.agents.live.stage import driver
-from spillway.agents.live.stage.extras import Extras
 from spillway.agents.live.stage.members import Members
+from spillway.agents.live.stage.redundancy_workers import Extras
 from spillway.agents.memory.groups import Ticket
 from spillway.agents.memory.pulled_input import MemoryPulledInput
 from spillway.agents.proof.pipelines import play

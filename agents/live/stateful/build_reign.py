@@ -9,7 +9,7 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from spillway.agents.live.stage.parts import build_stateful_core
+from spillway.agents.live.stage.build import build_stateful_core
 from spillway.agents.live.stateful.publishing import Publishing, Where
 from spillway.agents.live.stateful.replaying import read_taken, replay
 from spillway.agents.live.stateful.transactions import TransactingWriter

@@ -22,11 +22,11 @@ from spillway.agents.core.stage import StageCore
 from spillway.agents.core.stateful_stage import StatefulCore
 from spillway.agents.live.stage.batch_work import BatchWork, UserFunctions
 from spillway.agents.live.stage.cached import Keys
-from spillway.agents.live.stage.guard import Guard
-from spillway.agents.models.bare import BareModel, EmulatedModel
+from spillway.agents.live.stage.crash_watch import Guard
 from spillway.agents.models.declared import load_declared
 from spillway.agents.models.execution import Runner
 from spillway.agents.models.loading import limit_torch_threads, load_model, load_policy
+from spillway.agents.models.plain import BareModel, EmulatedModel
 from spillway.agents.run.intake import Signature
 from spillway.lineage.errors import ModelError
 from spillway.topology.variants.variant import variants_of

@@ -10,19 +10,19 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from spillway.agents.core.deaths import Suspects
+from spillway.agents.core.crash_suspects import Suspects
 from spillway.agents.live.clock import Clock, since_boot
 from spillway.agents.live.groups import member_of
 from spillway.agents.live.output import Output
 from spillway.agents.live.spans import KafkaSpans
 from spillway.agents.live.stage.batch_work import UserFunctions
-from spillway.agents.live.stage.beginning import transacted
-from spillway.agents.live.stage.guard import folder_of
-from spillway.agents.live.stage.parts import build_guard, build_view, known_of, period_for, stage_signature
+from spillway.agents.live.stage.build import build_guard, build_view, known_of, period_for, stage_signature
+from spillway.agents.live.stage.crash_watch import folder_of
+from spillway.agents.live.stage.startup import transacted
+from spillway.agents.live.stateful.build_reign import Reigns
 from spillway.agents.live.stateful.context import MemberContext
 from spillway.agents.live.stateful.control import control_of
 from spillway.agents.live.stateful.copies import Copies
-from spillway.agents.live.stateful.reigning import Reigns
 from spillway.agents.live.stateful.replaying import Rehearsal
 from spillway.agents.live.stateful.threads import Thread
 from spillway.agents.live.stateful.transactions import take_over

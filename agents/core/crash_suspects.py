@@ -2,9 +2,9 @@
 
 A model can end its process (a segmentation fault, memory, `os._exit`) or hang in it. The processes after it read the
 same records and would end the same way, for ever. What a process had under way when it died is its *testimony*
-(`spillway.agents.live.stage.guard`); from two of them on a record is run alone, in a child process where its stage can
-have one. Where it cannot, as the model's state is in the process itself, it is alone in the process, and two more
-deaths of that are the proof that a child would have given.
+(`spillway.agents.live.stage.crash_watch`); from two of them on a record is run alone, in a child process where its
+stage can have one. Where it cannot, as the model's state is in the process itself, it is alone in the process, and two
+more deaths of that are the proof that a child would have given.
 
 Invariant: no record fails for its neighbours: it fails only after it has died alone. A process may be killed for other
 reasons, too; that costs the records it had under way some care, and no outcome.
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 # raised twice     although each went well alone: it is computed and updated in a batch of its own
 # raised again     alone, after going well on a copy: no query is to blame, and the member has to end
 #
-# What members died of is known to those after them (`spillway.agents.core.deaths`): such a query goes alone, too.
+# What members died of is known to those after them: such a query goes alone, too.
 #
 # Invariants:
 #

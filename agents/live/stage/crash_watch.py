@@ -2,7 +2,7 @@
 
 A batch that runs beyond its time-out cannot be interrupted in a thread: the process ends itself, and names it. Where
 the model's state is in the process, too, a batch is noted before the model gets it, so that the processes after this
-one know what it died of (`spillway.agents.core.deaths`, `UnderWay`).
+one know what it died of (`spillway.agents.core.crash_suspects`, `UnderWay`).
 
 `running` is called by the models' threads, a slot each; the rest is the loop's.
 """
@@ -20,7 +20,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from spillway.agents.core.actions import Failed, Work
-from spillway.agents.core.deaths import Care, Deaths, place_of
+from spillway.agents.core.crash_suspects import Care, Deaths, place_of
 from spillway.agents.workers.forks import ours
 from spillway.lineage import reasons
 from spillway.lineage.errors import ModelError
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from spillway.agents.core.deaths import Place
+    from spillway.agents.core.crash_suspects import Place
     from spillway.agents.core.request import Request
 
 log = logging.getLogger(__name__)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from spillway.agents.core.actions import Failed
 from spillway.agents.core.dispatch import WHY_PAUSED, Extra
 from spillway.agents.live.stage.batch_work import Prepared
-from spillway.agents.models.raised import RaisedLog
+from spillway.agents.models.model_errors import RaisedLog
 
 if TYPE_CHECKING:
     import asyncio
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from spillway.agents.core.actions import Executed, Result
     from spillway.agents.core.batching import Batch
-    from spillway.agents.core.deaths import Place
+    from spillway.agents.core.crash_suspects import Place
     from spillway.agents.core.dispatch import Dispatch, Made, Recovery
     from spillway.agents.live.stage.batch_work import BatchWork
     from spillway.agents.live.stage.coded import CodeWork

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from spillway.agents.coding.parity import PARITY, SHARED
 from spillway.agents.core.dispatch import Dispatch
 from spillway.agents.live.stage.coded import CodeWork, load_coding
-from spillway.agents.live.stage.extras import Beside, CopyWork
+from spillway.agents.live.stage.redundancy_workers import Beside, CopyWork
 
 if TYPE_CHECKING:
     from spillway.agents.live.stage.config import StageConfig
