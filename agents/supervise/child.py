@@ -70,6 +70,7 @@ class Child:
         self._member = ""  # the name of the process that runs, where it is a member's
         self._dead_member: str | None = None
         self._lent = 0  # processes that went to take another child's place
+        self._not_started = ""  # why no process could be started the last time
 
     @property
     def pid(self) -> int | None:
@@ -111,7 +112,7 @@ class Child:
         process = standby.lend(f"take {self.plan.replica}\n", now)
         if process is None:
             return False
-        self._process, self.log = process, standby.log
+        self._process, self.log, self._not_started = process, standby.log, ""
         standby.log = standby.next_log()
         standby.log.unlink(missing_ok=True)  # of a supervisor before this one
         self.life.take(now, Event.TAKEN_OVER)
@@ -138,12 +139,16 @@ class Child:
 
     def last_words(self) -> str:
         """Why it ended, in its own words: the error that it printed, else the last line of its log."""
+        if self._not_started:
+            return self._not_started
         lines = [line for line in tail(self.log, _TAIL_BYTES).splitlines() if line.strip()]
         errors = [n for n, line in enumerate(lines) if line.startswith(_ERROR_MARKS)]
         return "\n".join(lines[errors[-1] :][:8]) if errors else "".join(lines[-1:])
 
     def describe_end(self) -> str:
         code = self.life.exit_code
+        if self._not_started:
+            return "could not be started"
         if code is None:
             return "has not run"
         if code < 0:
@@ -184,7 +189,13 @@ class Child:
                     start_new_session=True,
                 )
         except OSError as error:
-            raise UsageError(f"cannot start {self.plan.name} ({self.plan.command[0]}): {error}") from error
+            why = f"cannot start {self.plan.name} ({self.plan.command[0]}): {error}"
+            if not self.life.established:
+                raise UsageError(why) from error
+            self._not_started = why  # the machine is short of something for a while: the others serve on
+            self.life.step(self.life.since, exit_code=os.EX_OSERR, ready=False)
+        else:
+            self._not_started = ""
 
     def _named(self) -> list[str]:
         """A member's process has a name of its own at every start: what is said of one is not said of the next."""

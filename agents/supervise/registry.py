@@ -80,10 +80,11 @@ class ServeEntry:
     def write(self, run_dir: Path) -> Path:
         path = serve_path(run_dir, self.pipeline)
         path.parent.mkdir(parents=True, exist_ok=True)
-        draft = path.with_suffix(".partial")
-        draft.write_text(json.dumps(asdict(self)))
-        draft.replace(path)
-        _file_note(run_dir, self.pipeline).write_text(str(Path(self.spec).absolute()), encoding="utf-8")
+        file = str(Path(self.spec).absolute())
+        for target, text in ((path, json.dumps(asdict(self))), (_file_note(run_dir, self.pipeline), file)):
+            draft = target.with_suffix(".partial")
+            draft.write_text(text, encoding="utf-8")
+            draft.replace(target)
         return path
 
     @classmethod

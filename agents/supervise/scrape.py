@@ -8,6 +8,7 @@ import time
 import urllib.request
 from dataclasses import dataclass, field, fields
 from datetime import datetime
+from http.client import HTTPException
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from spillway.agents.supervise.registry import entries
@@ -344,5 +345,5 @@ def _document(entry: Entry | ServeEntry, name: str) -> Any:
     try:
         with urllib.request.urlopen(f"http://{entry.host}:{entry.port}/{name}", timeout=_TIMEOUT_SECONDS) as told:
             return json.load(told)
-    except (OSError, ValueError):  # gone, hung, or another server took the port meanwhile
+    except (OSError, ValueError, HTTPException):  # gone, hung, or another server took the port meanwhile
         return None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import sys
 import threading
@@ -48,6 +49,8 @@ if TYPE_CHECKING:
     from spillway.producers.connection import ClientSettings
     from spillway.topology.load import Pipeline
     from spillway.topology.spec import StageSpec
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -178,11 +181,15 @@ class Targets:
         found = list(self._found())
         if found == self._written:
             return
-        self._path.parent.mkdir(parents=True, exist_ok=True)
         draft = self._path.with_suffix(".partial")  # Prometheus reads *.json alone
-        draft.write_text(json.dumps(found, indent=1))
-        draft.replace(self._path)
-        self._written = found
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            draft.write_text(json.dumps(found, indent=1))
+            draft.replace(self._path)
+        except OSError as error:  # a full disk is no reason not to serve
+            log.warning("%s cannot be written; trying again: %s", self._path, error)
+        else:
+            self._written = found
 
     def _found(self) -> Iterator[dict[str, Any]]:
         serve = ServeEntry.read(self._run_dir, self._pipeline)

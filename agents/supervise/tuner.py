@@ -125,7 +125,10 @@ class Tuning:
                 registration.mark_ready()
                 log.info("%s: the form is %s", ", ".join(self._stages), config.form)
                 while not self._stop.is_set():
-                    self._reign()
+                    try:
+                        self._reign()
+                    except BrokerError as error:
+                        log.warning("%s; trying again", error)
                     self._stop.wait(_AGAIN)
         finally:
             self._ingress.close()
@@ -148,8 +151,6 @@ class Tuning:
             self._tune(mine, owned.epoch, lost)
         except OwnedError as error:
             self._say("", f"another tuner sizes this pipeline: {error.claim.owner.name}")
-        except BrokerError as error:
-            log.warning("%s; trying again", error)
         finally:
             owned.leave()
             self._metrics.tunes = dict.fromkeys(self._stages, False)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import numpy as np
 
 from spillway.lineage.errors import UsageError
+from spillway.producers.load.schedule import MOST
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
 
     Times = NDArray[np.float64]
 
-MOST: Final = 1e8  # arrivals of one stream
 _BLOCK: Final = 256  # gaps drawn at once
 _EVEN: Final = 1e-9  # a cv2 up to this is none
 _STEPS: Final = 256  # straight pieces of a day's curve

@@ -6,7 +6,7 @@ is given, so the same seed gives the same load.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
     Times = NDArray[np.float64]
+
+MOST: Final = 1e8  # arrivals of one stream
 
 
 def constant(rate: float, duration: float) -> Times:
@@ -34,9 +36,9 @@ def gamma(rate: float, cv: float, duration: float, rng: np.random.Generator) -> 
 
     The workload of InferLine, section 7: lambda and CV. Above 1 it is burstier than a Poisson process.
     """
-    _check(rate, duration)
     if not 0 <= cv < np.inf:
         raise UsageError(f"a coefficient of variation of {cv} is not possible: it must be 0 or more")
+    _check(rate, duration, bursts=cv * cv / 2)  # the arrivals that its longest gap is made up for by
     if cv == 0:
         return constant(rate, duration)
     shape, scale = 1 / cv**2, cv**2 / rate
@@ -60,6 +62,7 @@ def from_counts(seconds: ArrayLike, requests: ArrayLike, rng: np.random.Generato
     _check_scale(scale)
     starts = np.asarray(seconds, dtype=np.float64)
     exact = np.cumsum(np.asarray(requests, dtype=np.float64) * scale)
+    _check_count(exact[-1] if len(exact) else 0.0)
     counts = np.diff(np.floor(exact + 1e-9), prepend=0.0).astype(np.int64)
     times = np.repeat(starts, counts)
     times += rng.random(len(times))
@@ -76,6 +79,7 @@ def scaled(times: ArrayLike, scale: float, rng: np.random.Generator) -> Times:
     given = np.sort(np.asarray(times, dtype=np.float64))
     if scale == 1 or not len(given):
         return given
+    _check_count(scale * len(given))
     whole = int(scale)
     counts = whole + (rng.random(len(given)) < scale - whole)
     gaps = np.diff(given, append=given[-1])
@@ -97,11 +101,17 @@ def paced(times: ArrayLike, *, speed: float = 1.0, duration: float | None = None
     return due if duration is None else due[due < duration]
 
 
-def _check(rate: float, duration: float) -> None:
+def _check(rate: float, duration: float, bursts: float = 0.0) -> None:
     if not 0 < rate < np.inf:
         raise UsageError(f"a rate of {rate} requests a second is not possible: it must be above 0")
     if not 0 < duration < np.inf:
         raise UsageError(f"a duration of {duration} s is not possible: it must be above 0")
+    _check_count(rate * duration + bursts)
+
+
+def _check_count(expected: float) -> None:
+    if expected > MOST:
+        raise UsageError(f"{expected:g} arrivals are expected: there may be at most {MOST:g}")
 
 
 def _check_scale(scale: float) -> None:

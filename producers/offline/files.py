@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 Row = dict[str, Any] | WireError
 """The inputs of a query, or what is wrong with them."""
+_TOLD: Final = {"of", "job", "since", "attempts", "chunk"}
 UNFIT: Final = (ValueError, TypeError, LookupError, ArithmeticError, AttributeError, RecursionError)
 """What a value raises that cannot be read, sent, shown or written; it ends no job."""
 
@@ -129,13 +130,15 @@ class Outputs(Closing):
 
     def _told(self) -> dict[str, Any] | None:
         try:
-            told: dict[str, Any] = json.loads(self._job_file.read_text("utf-8"))
+            told: Any = json.loads(self._job_file.read_text("utf-8"))
         except FileNotFoundError:
             if self.path.stat().st_size:
                 raise UsageError(f"{self.path} is there, and no offline job's: name another file for outputs") from None
             return None
         except ValueError as error:
             raise UsageError(f"{self._job_file} cannot be read: {error}; name another file for outputs") from error
+        if not isinstance(told, dict) or told.keys() != _TOLD:
+            raise UsageError(f"{self._job_file} cannot be read: it is no job's; name another file for outputs")
         if told["of"] != self._frame:
             other = sorted(name for name in self._frame if told["of"].get(name) != self._frame[name])
             raise UsageError(

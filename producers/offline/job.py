@@ -15,7 +15,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from spillway.lineage import reasons
-from spillway.lineage.errors import WireError
+from spillway.lineage.errors import UsageError, WireError
 from spillway.lineage.headers import OFFLINE, PRIORITY
 from spillway.lineage.message import DROPPED, FAILED, PREDICTION
 from spillway.lineage.values.json_text import show_value
@@ -111,6 +111,11 @@ class Job:
             Outputs(outputs_file, inputs_file, asks) as outputs,
             Words(self._settings, self._pipeline, self._limits) as words,
         ):
+            if outputs.written > inputs.count:
+                raise UsageError(
+                    f"{outputs_file} has {outputs.written} rows, and {inputs_file} only {inputs.count}: one was "
+                    "changed since; name another file for outputs"
+                )
             self._outputs = outputs
             self._chunk = max(self._chunk, outputs.chunk)  # as many may be under way still
             self._state = Progress(inputs.count, outputs.written, outputs.written)

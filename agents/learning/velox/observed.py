@@ -33,9 +33,10 @@ def added(observed: Mapping[str, Any], item: Item, value: float, most: int) -> O
     """These observations and one more; of more than `most` the oldest are dropped."""
     lines = observed["items"].tobytes() + json.dumps(item).encode() + b"\n"
     values = np.append(observed["values"], value)
-    for _ in range(len(values) - most):
+    over = max(0, len(values) - most)
+    for _ in range(over):
         lines = lines[lines.index(b"\n") + 1 :]
-    return {"items": np.frombuffer(lines, np.uint8).copy(), "values": values[-most:].copy(), "n": observed["n"] + 1}
+    return {"items": np.frombuffer(lines, np.uint8).copy(), "values": values[over:].copy(), "n": observed["n"] + 1}
 
 
 def items_of(observed: Mapping[str, Any]) -> list[Item]:

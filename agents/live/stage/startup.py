@@ -131,7 +131,7 @@ class Serving:
                 raise as_failure(failed.exception())
         drained = settled()
         with contextlib.suppress(TimeoutError):  # what is not committed is done again
-            await asyncio.wait_for(app.stage_consumer.commit(), _LAST_COMMIT)
+            await asyncio.wait_for(app.stage_consumer.force_commit(), _LAST_COMMIT)
         return drained
 
     async def _end_app(self, app: StageApp) -> None:

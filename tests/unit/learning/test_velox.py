@@ -7,6 +7,7 @@ import pytest
 
 from benchmarks.velox.latency import dual
 from examples.velox.ratings import NOISE, World
+from spillway.agents.learning.velox import observed
 from spillway.agents.learning.velox.als import als
 from spillway.agents.learning.velox.model import VeloxModel
 from spillway.agents.learning.velox.served import Served
@@ -344,3 +345,13 @@ def test_models_whose_parts_do_not_fit_are_refused():
     model = Served(Silent, {"topk": {"policy": "linucb"}})
     with pytest.raises(ModelError, match="set publish_inverse = True"):
         model.predict([row(model, learned(model, [("i1", 1.0)])["ada"])])
+
+
+@pytest.mark.parametrize("most", [0, 1, 3])
+def test_no_more_observations_are_kept_than_the_class_says(most):
+    kept = observed.none()
+    for number in range(5):
+        kept = observed.added(kept, f"i{number}", float(number), most)
+    assert kept["n"] == 5
+    assert kept["values"].tolist() == [float(number) for number in range(5 - most, 5)]
+    assert observed.items_of(kept) == [f"i{number}" for number in range(5 - most, 5)]

@@ -33,12 +33,12 @@ def test_a_process_ends_in_order_though_nobody_answers_its_last_commit(monkeypat
     monkeypatch.setattr(startup, "_LAST_COMMIT", 0.01)
     asked = []
 
-    async def commit():
+    async def force_commit():
         asked.append("commit")
         await asyncio.Event().wait()
 
     async def main():
-        consumer = SimpleNamespace(close_flow=lambda: asked.append("close"), commit=commit)
+        consumer = SimpleNamespace(close_flow=lambda: asked.append("close"), force_commit=force_commit)
         return await Serving(SimpleNamespace(drain=0.05))._finish(
             SimpleNamespace(stage_consumer=consumer),
             asyncio.get_running_loop().create_future(),

@@ -1,11 +1,13 @@
 """The files of an offline job: what is read, what is kept over a crash, what is refused."""
 
 import json
+from contextlib import nullcontext
 
 import numpy as np
 import pytest
 
 from spillway.lineage.errors import UsageError, WireError
+from spillway.producers.offline import job
 from spillway.producers.offline.files import Inputs, Outputs
 
 ASKS = {"pipeline": "p", "parameters": {}}
@@ -75,3 +77,23 @@ def test_another_job_s_file_somebody_s_file_and_one_that_is_being_written_are_re
     with pytest.raises(UsageError, match="no offline job's"):
         Outputs(mine, inputs, ASKS)
     assert mine.read_text() == "precious\n"
+
+
+@pytest.mark.parametrize("text", ["{}", "[]", '"text"', '{"of": 1}', "nonsense"])
+def test_a_job_file_that_is_somebody_s_is_refused(inputs, tmp_path, text):
+    out = tmp_path / "out.jsonl"
+    out.write_text("")
+    (tmp_path / "out.jsonl.job").write_text(text)
+    with pytest.raises(UsageError, match=r"out\.jsonl\.job cannot be read: .*name another file for outputs"):
+        Outputs(out, inputs, ASKS)
+
+
+def test_outputs_that_have_more_rows_than_the_inputs_end_the_job(inputs, tmp_path, monkeypatch):
+    out = tmp_path / "out.jsonl"
+    with Outputs(out, inputs, ASKS) as first:
+        first.note(5.0, {}, 64)
+    out.write_text("{}\n" * 4)
+    monkeypatch.setattr(job, "Words", lambda *_: nullcontext())
+    made = job.Job("p", None, None, None, parameters={})
+    with pytest.raises(UsageError, match=r"has 4 rows, and .* only 3"):
+        made.run(inputs, out)

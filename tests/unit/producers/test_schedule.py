@@ -180,3 +180,18 @@ def test_a_process_is_named_instead_of_a_file():
             traces.arrivals(wrong, duration=1)
     with pytest.raises(UsageError, match="--duration"):
         traces.arrivals("poisson:5")
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: schedule.constant(1e12, 10),
+        lambda: schedule.gamma(100, 1e6, 10, rng()),  # of a million gaps one is not 0
+        lambda: schedule.gamma(100, 1e200, 10, rng()),
+        lambda: schedule.scaled([0.0, 1.0], 1e12, rng()),
+        lambda: schedule.from_counts([0.0], [1], rng(), 1e12),
+    ],
+)
+def test_more_arrivals_than_there_may_be_are_refused(make):
+    with pytest.raises(UsageError, match=r"arrivals are expected: there may be at most 1e\+08"):
+        make()

@@ -8,8 +8,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from spillway.agents.supervise.child import wait_for_a_death
+from spillway.agents.supervise import child as children
+from spillway.agents.supervise.child import Child, ChildPlan, wait_for_a_death
+from spillway.agents.supervise.lifecycle import RestartPolicy, State
 from spillway.agents.workers import forks
+from spillway.lineage.errors import UsageError
 
 
 @pytest.fixture
@@ -33,3 +36,27 @@ def test_where_no_descriptor_tells_of_a_death_the_time_passes(running, monkeypat
     began = time.monotonic()
     wait_for_a_death([SimpleNamespace(unreaped=running)], 0.1)
     assert time.monotonic() - began >= 0.1
+
+
+def test_a_process_that_cannot_be_started_for_a_while_is_tried_again_and_ends_nobody_else(tmp_path, monkeypatch):
+    def popen(*_command, **_more):
+        raise BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable")
+
+    child = Child(ChildPlan("a", 0, "stage", ["true"]), tmp_path / "a.log", RestartPolicy(), 0.0)
+    with monkeypatch.context() as patch:
+        patch.setattr(children.subprocess, "Popen", popen)
+        with pytest.raises(UsageError, match=r"cannot start a\.0"):
+            child.step(0.0, ready=False)
+        child = Child(child.plan, child.log, RestartPolicy(), 0.0)
+        child.life.established = True
+        child.step(1.0, ready=False)
+        assert child.life.died
+        assert 1.0 < child.life.due < 60.0
+        assert child.describe_end() == "could not be started"
+        assert "Resource temporarily unavailable" in child.last_words()
+        child.step(child.life.due, ready=False)
+        assert child.life.deaths == 2
+    child.step(child.life.due, ready=False)
+    assert child.life.state is State.STARTING
+    child.kill()
+    assert child.last_words() == ""

@@ -10,9 +10,9 @@ import pytest
 
 from spillway.agents.learning.velox import thetas
 from spillway.agents.live.gate.transaction import Aside
-from spillway.agents.supervise import groups, model_manager, ownership, service
+from spillway.agents.supervise import groups, model_manager, ownership, service, tuner
 from spillway.agents.supervise.companions import Companions
-from spillway.lineage.errors import SpillwayError, UsageError
+from spillway.lineage.errors import BrokerError, SpillwayError, UsageError
 from spillway.producers.connection import ClientSettings
 from spillway.topology.load import parse
 from tests.unit.supervise.test_companions import Service
@@ -134,3 +134,40 @@ def test_what_ends_a_service_in_its_thread_is_raised_to_whoever_serves(monkeypat
     monkeypatch.setattr(service, "Service", Ends)
     with pytest.raises(type(error)), service.served(None, say=print):
         pytest.fail("it was never ready")
+
+
+def test_a_full_disk_ends_nothing_and_is_written_to_later(tmp_path, caplog):
+    targets = service.Targets(tmp_path, "p")
+    (tmp_path / "p").write_text("in the way")
+    targets.keep(0.0)
+    assert "targets.json cannot be written; trying again" in caplog.text
+    (tmp_path / "p").unlink()
+    targets.keep(service.EVERY_SECONDS)
+    assert service.targets_path(tmp_path, "p").read_text() == "[]"
+
+
+def test_a_tuner_whose_cluster_is_away_tries_again(tmp_path, monkeypatch):
+    monkeypatch.setattr(tuner, "_AGAIN", 0.0)
+    stop, tried = threading.Event(), []
+    made = object.__new__(tuner.Tuning)
+    made._config = SimpleNamespace(run_dir=tmp_path, metrics=None, form="envelope", settings=NOWHERE)
+    made._name, made._stop, made._stages, made._metrics = "p", stop, ("a",), None
+
+    class Sizes:
+        __enter__ = __exit__ = lambda *_: None
+
+        def require(self, **_more):
+            pass
+
+    def away(*_arguments, **_more):
+        tried.append(True)
+        if len(tried) == 2:
+            stop.set()
+        raise BrokerError("cannot reach Kafka")
+
+    made._sizes, made._mine = Sizes(), lambda: ("a",)
+    made._ingress = SimpleNamespace(close=bool)
+    monkeypatch.setattr(tuner, "Ownership", away)
+    monkeypatch.setattr(tuner, "Registration", lambda *_: SimpleNamespace(mark_ready=bool, close=bool))
+    made.run()
+    assert len(tried) == 2

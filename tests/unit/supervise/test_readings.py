@@ -4,8 +4,10 @@ import io
 import json
 import math
 import os
+import socket
 import subprocess
 import sys
+import threading
 import time
 from dataclasses import asdict, replace
 from functools import partial
@@ -410,3 +412,18 @@ def test_ready_is_on_stdout_beside_a_terminal_and_serving_goes_on_when_both_are_
         shows.stdin.write(b"x")
         shows.stdin.close()
         assert shows.wait(60) == 7
+
+
+def test_a_process_that_dies_while_it_tells_its_figures_has_none():
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def answer():
+            connection, _ = server.accept()
+            with connection:
+                connection.recv(1 << 16)
+                connection.sendall(b"HTTP/1.0 200 OK\r\nContent-Length: 100\r\n\r\n{")
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        assert scrape(replace(STAGE, port=server.getsockname()[1]), 0.0) is None
+        thread.join()
