@@ -92,8 +92,13 @@ def silence_of(period: float) -> float:
 
 
 def word_of(state: StageState, began_us: int) -> PlanWord:
-    """Make the word that tells a replica's state; of its batch waits and hops goes a sketch."""
-    told = {name: getattr(state, name) for name in _SAID} | {"waits": sketch(state.waits), "hops": sketch(state.hops)}
+    """Make the word that tells a replica's state; of its batch waits and hops goes a sketch.
+
+    What truly takes longer than the longest duration that is believed is told as that.
+    """
+    told = {name: getattr(state, name) for name in _SAID}
+    told |= {name: min(told[name], _LONGEST) for name in _DURATIONS}
+    told |= {name: tuple(min(each, _LONGEST) for each in sketch(told[name])) for name in ("waits", "hops")}
     return PlanWord(**told, began_us=began_us, at_us=round(state.at * 1e6))
 
 

@@ -76,6 +76,7 @@ class Planner:
         self._key = key_of(view.stage, view.replica)
         self._topic = topics.plan(spec.name)
         self._under_way = False
+        self._unsaid = ""  # why the last state could not be told, if there was one
         self._words: Following | None = None
         self.board = Board([*(stage.name for stage in spec.stages), GATE], spec.partitions, silence_of(view.period))
         metrics.plan = self.board
@@ -138,12 +139,12 @@ class Planner:
         state = self._state(now)
         try:
             said = encode_word(word_of(state, self._began_us))
-        except WireError as error:
-            log.warning("the policy of %s reports a state that cannot be encoded: %s", self._view.stage, error)
+        except (TypeError, WireError) as error:  # a policy of the author's may tell anything
+            self._complain("cannot be encoded", error)
             return
         word = self._decoder.word(said)
         if (reason := self.board.hear(now, word, self._clock.monotonic())) is not None:
-            log.warning("the policy of %s reports a state that was refused: %s: %r", self._view.stage, reason, word)
+            self._complain(f"was refused: {reason}", word)
             return
         waits = state.waits
         self._metrics.calibration.told(state.queueing, sum(waits) / len(waits) if waits else 0.0, self._duration(state))
@@ -164,6 +165,12 @@ class Planner:
         output.send(Outgoing(self._topic, 0, self._key, None), self, vital=False)
 
     # Inside ----------------------------------------------------------------------------------------------------
+
+    def _complain(self, why: str, about: object) -> None:
+        """Log, once for each reason in turn, why the others do not hear of this replica."""
+        if why != self._unsaid:
+            log.warning("the policy of %s reports a state that %s: %r", self._view.stage, why, about)
+        self._unsaid = why
 
     def _state(self, now: float) -> StageState:
         state = self._core.report(now)

@@ -97,8 +97,10 @@ def encode(header: dict[str, Any]) -> list[bytes | memoryview]:
     """
     tensors: list[np.ndarray[Any, Any]] = []
     shapes: list[list[Any]] = []
+    size = 0
 
     def other(value: Any) -> Any:
+        nonlocal size
         if not plain.is_tensor(value):
             value = plain.scalar(value)
             if not isinstance(value, np.ndarray):
@@ -106,6 +108,10 @@ def encode(header: dict[str, Any]) -> list[bytes | memoryview]:
         name, array = plain.tensor(value)
         if array.ndim > MOST_DIMENSIONS:
             raise FrameError(f"a tensor of {array.ndim} dimensions is over the limit of {MOST_DIMENSIONS}")
+        size += (own := _bytes_of(DTYPES[name], array.shape))
+        if size > TENSOR_BYTES:
+            what = f"a tensor of shape {array.shape} is" if own > TENSOR_BYTES else "the tensors of a frame are"
+            raise FrameError(f"{what} over the limit of {TENSOR_BYTES} bytes")
         shapes.append([name, list(array.shape)])
         tensors.append(np.ascontiguousarray(array, DTYPES[name]))
         return msgpack.ExtType(_TENSOR, _LENGTH.pack(len(tensors) - 1))
@@ -118,11 +124,8 @@ def encode(header: dict[str, Any]) -> list[bytes | memoryview]:
     if len(packed) > HEADER_BYTES:
         raise FrameError(f"a header of {len(packed)} bytes is over the limit of {HEADER_BYTES}")
     check_values(packed)
-    size = sum(_bytes_of(DTYPES[name], shape) for name, shape in shapes)
-    if size > TENSOR_BYTES or len(tensors) > MOST_TENSORS:
-        raise FrameError(
-            f"{len(tensors)} tensors of {size} bytes are over the limits of {MOST_TENSORS}, {TENSOR_BYTES}"
-        )
+    if len(tensors) > MOST_TENSORS:
+        raise FrameError(f"{len(tensors)} tensors are over the limit of {MOST_TENSORS}")
     buffers: list[bytes | memoryview] = [_LENGTH.pack(len(packed)) + packed]
     buffers += [memoryview(tensor.data).cast("B") for tensor in tensors if tensor.nbytes]
     return buffers

@@ -241,8 +241,7 @@ def _check_names(limits: Limits, *names: str) -> None:
     for name in names:
         if type(name) is not str:
             raise WireError(reasons.NOT_ENCODABLE, f"a name must be a string, not {name!r:.80}")
-        if len(name) * 4 > most:  # else it fits, whatever its characters
-            check_length("a name", name, most)
+        check_length("a name", name, most)
 
 
 def _readable(text: str, limits: Limits) -> str:

@@ -107,8 +107,11 @@ def _take(count: int, left: list[int], limits: Limits) -> None:
 
 
 def check_length(what: str, text: str, most: int, limit: str = "") -> None:
-    """Raise WireError(TOO_LARGE) for a text of more than `most` bytes."""
+    """Raise WireError for a text that is not UTF-8, or of more than `most` bytes."""
     size = len(text)
-    # A character takes at most four bytes: only a text near the limit needs counting.
-    if size * 4 > most and (size > most or len(text.encode("utf-8", "surrogatepass")) > most):
+    try:
+        fits = size <= most and (text.isascii() or len(text.encode()) <= most)
+    except UnicodeEncodeError as error:
+        raise WireError(reasons.NOT_ENCODABLE, f"{what} is not UTF-8: {error.reason}") from error
+    if not fits:
         raise too_large(f"{what} of {size} characters", most, limit)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from spillway.lineage.errors import WireError
+from spillway.lineage.errors import UsageError, WireError
+from spillway.lineage.limits import DEFAULT_LIMITS
 from spillway.lineage.message import Query
 from spillway.lineage.values.codec import encode_query
 from spillway.lineage.values.tensors import is_tensor
@@ -13,6 +14,7 @@ from spillway.topology.problems import Problem
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+    from spillway.lineage.limits import Limits
     from spillway.topology.reading.fields import PipelineFields, StageFields
     from spillway.topology.spec import InputSpec
 
@@ -30,7 +32,7 @@ def _wrong(fields: PipelineFields, stage: StageFields) -> Iterator[str]:
         return
     try:
         outputs = stage.spec.default_outputs
-        encode_query(Query(outputs))
+        encode_query(Query(outputs), _limits(fields))
     except WireError as error:
         yield f"cannot be sent: {error}"
         return
@@ -40,6 +42,14 @@ def _wrong(fields: PipelineFields, stage: StageFields) -> Iterator[str]:
         for other in fields.stages:
             if stage.name in other.spec.after and other.spec.inputs and other.usable("inputs", "after", "join"):
                 yield from _misfits(other, _taken(stage, other), outputs)
+
+
+def _limits(fields: PipelineFields) -> Limits:
+    """The pipeline's limits; the default ones where its own are wrong, which another check says."""
+    try:
+        return fields.head.limits.merged() if fields.usable("limits") else DEFAULT_LIMITS
+    except UsageError:
+        return DEFAULT_LIMITS
 
 
 def _taken(stage: StageFields, other: StageFields) -> dict[str, InputSpec]:

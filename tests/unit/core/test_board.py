@@ -174,6 +174,13 @@ def test_a_state_crosses_the_wire_within_its_error(state):
     assert arrived.waits == pytest.approx(told, rel=1e-7, abs=1e-30)
 
 
+def test_what_takes_longer_than_is_believed_is_told_as_that():
+    there, state = board(), StageState("a", 0, NOW, queueing=1e12, waits=(1.0, 1e12), hops=(7200.0,), duration=7200.0)
+    assert there.hear(NOW, word_of(state, 0)) is None
+    (told,) = there.states(NOW)["a"]
+    assert (told.queueing, told.waits, told.hops, told.duration) == (3600.0, (1.0, 3600.0), (3600.0,), 3600.0)
+
+
 # The quantiles that stand for many waits are as close to them as the module says.
 
 

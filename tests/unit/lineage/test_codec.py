@@ -202,6 +202,7 @@ def test_what_cannot_travel_is_refused_with_its_reason(value, reason):
         with pytest.raises(WireError) as error:
             encode(message)
         assert error.value.reason == reason
+        assert str(error.value).startswith(("'v': ", "a message of "))
 
 
 @pytest.mark.parametrize(

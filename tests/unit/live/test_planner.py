@@ -93,6 +93,16 @@ def test_what_a_policy_tells_is_said_and_merged_as_it_was_said():
     assert made._metrics.calibration._told == (0.5, 49.5, 0.25)
 
 
+def test_a_state_that_is_refused_is_logged_once(caplog):
+    made, out = telling(queueing=-1.0), Out()
+    for _ in range(3):
+        made.say(out)
+    assert [record.message.partition(": PlanWord")[0] for record in caplog.records] == [
+        "the policy of a reports a state that was refused: negative"
+    ]
+    assert out.sent == []
+
+
 def test_of_a_policy_that_tells_nothing_what_was_observed_is_said():
     made, out = planner(), Out()
     made.observed.delays.extend([0.1, 0.3])

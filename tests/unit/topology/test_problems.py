@@ -254,6 +254,16 @@ def test_default_outputs_that_no_query_can_get(default):
     assert found.endswith("stages[0].default: has no 'x', which stage 'c' needs; add it")
 
 
+def test_default_outputs_over_the_pipelines_own_limits():
+    small = "name: p\nslo: 1s\nlimits: {max_message_bytes: 300}\n"
+    (found,) = stages(f"{{name: a, model: 'm:A', default: {{x: {'y' * 400}}}}}", head=small)
+    assert "stages[0].default: cannot be sent: a message of" in found
+    assert "over the limit of 300" in found
+    wrong = "name: p\nslo: 1s\nlimits: {max_rank: 65}\n"
+    (found,) = stages("{name: a, model: 'm:A', default: {x: y}}", head=wrong)
+    assert "limits.max_rank: " in found
+
+
 def test_default_outputs_that_fit():
     parse(
         HEAD + "  - {name: a, model: 'm:A', default: {x: {dtype: float32, data: [1, 2]}, y: none}}\n"

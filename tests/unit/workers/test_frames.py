@@ -89,6 +89,12 @@ def test_what_cannot_travel_is_refused_by_name(value):
         encode({"kind": "x", "value": value})
 
 
+@pytest.mark.parametrize("shape", [(10**6, 0, 10**6), (10**6, 10**6)])
+def test_a_tensor_over_the_limit_is_refused_by_its_shape_and_not_copied(shape):
+    with pytest.raises(FrameError, match=rf"a tensor of shape \({shape[0]}, .* is over the limit of"):
+        encode({"kind": "x", "value": np.broadcast_to(np.float32(1), shape)})
+
+
 def framed(tensors, fields):
     body = b"\x92" + msgpack.packb(tensors) + msgpack.packb(fields)
     return struct.pack("<I", len(body)) + body
