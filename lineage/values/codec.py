@@ -241,7 +241,8 @@ def _check_names(limits: Limits, *names: str) -> None:
     for name in names:
         if type(name) is not str:
             raise WireError(reasons.NOT_ENCODABLE, f"a name must be a string, not {name!r:.80}")
-        check_length("a name", name, most)
+        if len(name) > most or not name.isascii():  # else it fits
+            check_length("a name", name, most)
 
 
 def _readable(text: str, limits: Limits) -> str:

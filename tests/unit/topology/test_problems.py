@@ -255,10 +255,10 @@ def test_default_outputs_that_no_query_can_get(default):
 
 
 def test_default_outputs_over_the_pipelines_own_limits():
-    small = "name: p\nslo: 1s\nlimits: {max_message_bytes: 300}\n"
-    (found,) = stages(f"{{name: a, model: 'm:A', default: {{x: {'y' * 400}}}}}", head=small)
+    small = "name: p\nslo: 1s\nlimits: {max_message_bytes: 1024}\n"
+    (found,) = stages(f"{{name: a, model: 'm:A', default: {{x: {'y' * 1100}}}}}", head=small)
     assert "stages[0].default: cannot be sent: a message of" in found
-    assert "over the limit of 300" in found
+    assert "over the limit of 1024" in found
     wrong = "name: p\nslo: 1s\nlimits: {max_rank: 65}\n"
     (found,) = stages("{name: a, model: 'm:A', default: {x: y}}", head=wrong)
     assert "limits.max_rank: " in found
