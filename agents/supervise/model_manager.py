@@ -19,6 +19,7 @@ import sys
 import threading
 import time
 from concurrent.futures import wait
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from spillway.agents.learning.velox.learning import FOLLOW, HELD, REPORT
@@ -101,6 +102,16 @@ class Shards:
             if outcome.kind != PREDICTION:
                 raise RefusedError(f"learner {self.stage.name!r} refuses: {outcome.reason}: {outcome.text}")
         return outcomes
+
+
+def _result(printed: str) -> dict[str, Any] | None:
+    """What came of a training; its class may have printed before, and after it as the process ended."""
+    for line in reversed(printed.splitlines()):
+        with suppress(ValueError, RecursionError):
+            told = json.loads(line)
+            if isinstance(told, dict) and "held" in told:
+                return told
+    return None
 
 
 class RefusedError(SpillwayError):
@@ -196,12 +207,12 @@ class ModelManager:
                 log.append(FAILED, number, why=f"{why}, the {_KILLS}rd in turn", seen=seen)
             return
         self._kills = 0
-        if code:
+        told = None if code else _result(out)
+        if told is None:
             why = (error.strip().splitlines() or ["its trainer returned nothing"])[-1].removeprefix("error: ")
             log.append(FAILED, number, why=why, seen=seen)
             self._say(f"generation {number} failed: {why}")
             return
-        told = json.loads(out.splitlines()[-1])  # a class may have printed before
         log.append(TRAINED if "theta" in told else KEPT, number, **told, seen=seen)
         better = "better" if "theta" in told else f"rejected, as {told['why']}"
         self._say(f"generation {number} is {better}: {told['new']:.4g} on held-out observations, was {told['old']:.4g}")

@@ -160,7 +160,8 @@ class ServedPipeline(Closing):
 
     def go_on(self, stage: str) -> None:
         """Let a process that was stopped go on, as SIGCONT does."""
-        self._service.go_on(stage)
+        with self._world.loop.running():  # what it was to do meanwhile is done now
+            self._service.go_on(stage)
 
     def metrics(self, stage: str, **labels: str) -> Mapping[str, float]:
         """Return what the process of a stage, or the gate's, counts: by name, the sum of all that have these labels."""

@@ -113,11 +113,17 @@ class Service:
         self._serving: dict[Slot, Served] = {}
         self._failures: dict[Slot, int] = {}
         self.deaths: dict[str, int] = dict.fromkeys([*self.groups, *processes], 0)
-        self.error: BaseException | None = None  # why a process was given up
+        self._error: BaseException | None = None  # why a process was given up
         self.loading = {name for name, config in self._configs.items() if processes_of(config)}
         """Stages whose workers have not loaded their models yet."""
         conditions = Conditions(pipeline, self.world.random, kill=self._kill, slow=frozenset(slow), real_time=real_time)
         self._workshop = Workshop(conditions, self._worker_died)
+
+    @property
+    def error(self) -> BaseException | None:
+        """Why a process was given up, or what was raised in one that nobody waits for, by a policy, say."""
+        loop = self.world.loop
+        return self._error or next(iter([*loop.failures, *loop.unheard]), None)
 
     def start(self) -> None:
         for slot in self.slots:
@@ -207,13 +213,13 @@ class Service:
         if not process.alive:
             return
         if task.cancelled():  # by its models' code: a process would end so
-            self.error = ModelError(f"the process of {slot[0]!r} was cancelled: its models' code raised CancelledError")
+            self._error = ModelError(f"process {slot[0]!r} was cancelled: its models' code raised CancelledError")
             return
         process.kill()
         self._failures[slot] = self._failures.get(slot, 0) + 1
         error = task.exception()
         if self._failures[slot] >= _DEATHS or isinstance(error, ModelError):
-            self.error = error
+            self._error = error
         else:
             self._died(slot)
 

@@ -14,6 +14,7 @@ import logging
 import math
 import mmap
 import os
+import re
 import struct
 import time
 from contextlib import contextmanager
@@ -49,6 +50,7 @@ log = logging.getLogger(__name__)
 _COUNT: Final = struct.Struct("<I")
 _PLACE: Final = struct.Struct("<IQ")
 _HEAD: Final = struct.Struct("<II")  # slots, and the most places of one
+_NAME: Final = re.compile(r"[0-9]+-([0-9]+)")  # else it is somebody else's: users see the folder
 _MOST_FILES: Final = 100
 
 
@@ -108,8 +110,8 @@ def of_the_dead(folder: Path, committed: Mapping[int, int]) -> list[frozenset[Pl
 
 def _dead(folder: Path) -> Iterator[tuple[Path, frozenset[Place]]]:
     """The files of dead processes, newest first, and what they say."""
-    started = sorted(folder.glob("[0-9]*-[0-9]*"), key=lambda path: int(path.name.partition("-")[2]), reverse=True)
-    for path in started:
+    started = [(int(found[1]), path) for path in folder.glob("*-*") if (found := _NAME.fullmatch(path.name))]
+    for _, path in sorted(started, reverse=True):
         try:
             with path.open("rb") as file:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

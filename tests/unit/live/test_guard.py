@@ -191,3 +191,10 @@ def test_foreign_files_are_passed_over(folder):
     (folder / "1-2").write_bytes(b"x")
     (folder / "notes").write_bytes(b"")
     assert of_the_dead(folder, {}) == []
+
+
+def test_files_of_others_in_the_folder_are_let_be(tmp_path):
+    for name in ("1-2.bak", "2026-11-28", "1-2 (copy)", "notes-3"):
+        (tmp_path / name).write_text("somebody's")
+    assert of_the_dead(tmp_path, {}) == []
+    assert len(list(tmp_path.iterdir())) == 4

@@ -3,15 +3,17 @@
 import json
 import shutil
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from avro.datafile import DataFileReader
 from avro.io import DatumReader
 
 from spillway.lineage.errors import UsageError
-from spillway.producers.recording import About, Recorded, RecordingWriter, is_recording, read_recording
+from spillway.producers.recording import About, Recorded, RecordingWriter, is_recording, read_recording, tap
 
 ABOUT = About(
     pipeline="p",
@@ -178,3 +180,19 @@ def test_a_used_directory_is_left_alone(tmp_path):
     (tmp_path / "file").write_text("x")
     with pytest.raises(UsageError, match="cannot record into"):
         RecordingWriter(tmp_path / "file", ABOUT)
+
+
+def test_a_tap_that_hears_nothing_looks_whether_the_cluster_is_there(monkeypatch):
+    """Else a librdkafka that is left without a broker would record nothing more, untold."""
+    looks = []
+
+    reader = SimpleNamespace(
+        partitions=lambda *_: 1,
+        ends=lambda *_: [],
+        assign=lambda _places: None,
+        read=lambda *_: [],
+        heed=lambda *within: looks.append(within),
+    )
+    monkeypatch.setattr(tap, "Reader", lambda *_: reader)
+    tap.Tap(None, ["p.ingress"]).copy(SimpleNamespace(tick=bool), time.monotonic() + 60, lambda: bool(looks))
+    assert looks == [(5.0, 0.1)]

@@ -95,7 +95,8 @@ def test_a_stale_model_is_retrained_and_only_so_much_later_again(manager):
 def test_better_features_are_noted_whatever_the_class_has_printed(manager):
     log = Log()
     log.append("asked")
-    ends(manager, (0, "epoch 1\n" + json.dumps({"old": 1.0, "new": 0.5, "held": 50, "theta": "new"}) + "\n", ""))
+    said = json.dumps({"old": 1.0, "new": 0.5, "held": 50, "theta": "new"})
+    ends(manager, (0, f"epoch 1\n{said}\n{{}}\n3 files are closed\n", ""))
     train(manager, Shards(), log)
     assert log.now.open.theta == "new"
     assert log.now.held == (0, 1)
@@ -112,6 +113,14 @@ def test_a_trainer_that_is_killed_is_started_again_and_given_up_the_third_time(m
     assert log.now.known[1].end == "failed"
     assert "killed by SIGKILL" in log.now.known[1].events[-1]["why"]
     assert log.now.held == (0,)
+
+
+def test_a_trainer_that_ends_well_and_says_nothing_has_failed(manager):
+    log = Log()
+    log.append("asked")
+    ends(manager, (0, "", ""))
+    train(manager, Shards(), log)
+    assert log.now.known[1].events[-1]["why"] == "its trainer returned nothing"
 
 
 def test_what_a_trainer_says_of_its_failure_is_noted(manager):

@@ -184,3 +184,20 @@ stages: [{{name: one, emulated: {{alpha: 100ms}}, batching: {{size: 1}}, policy:
     rows = {row["policy"]: row for row in json.loads(said("whatif", file, *asked))["alternatives"]}
     assert (rows["naive"]["dropped"], set(rows)) == (0, {"naive", OWN})
     assert rows[OWN]["dropped"] > 0
+
+
+@pytest.mark.parametrize("method", ["judge", "push"])
+def test_what_a_policy_raises_is_raised_to_who_waits_for_the_query(served, tmp_path, monkeypatch, method):
+    code = f"""
+from spillway.agents.core.policies.fifo import Fifo
+
+
+class Faulty(Fifo):
+    def {method}(self, *_arguments):
+        raise ZeroDivisionError("of a policy")
+"""
+    (tmp_path / f"faulty_{method}.py").write_text(code)
+    monkeypatch.syspath_prepend(tmp_path)
+    pipeline = served(Pipeline.parse(CHAIN.replace("POLICY", f"faulty_{method}:Faulty")))
+    with pytest.raises(ZeroDivisionError, match="of a policy"):
+        list(pipeline.outcomes([{"x": 1}] * 40))
