@@ -11,7 +11,7 @@ import asyncio
 import logging
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from spillway.agents.core.pool import Pool, Start
 from spillway.agents.core.workers import Phase
@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from spillway.topology.spec import StageSpec
 
 log = logging.getLogger(__name__)
+
+_MOST_LOADS: Final = 3  # ends of workers that loaded, before any was ready
 
 
 class Job(Protocol):
@@ -240,9 +242,12 @@ class Crew:
 
     def _is_lost(self, worker: int, results: list[Result | None], blamed: list[int], why: str, *, failed: bool) -> None:
         self.deaths += 1
-        if failed and not self._hello.done() and self._driver is None:
-            self._hello.set_exception(ModelError(f"{self._place}: {why}"))
-            return
+        if self._driver is None and not self._hello.done():
+            if self._pool.starts and self.deaths == _MOST_LOADS:
+                why, failed = f"its process ended {self.deaths} times while it was loaded; the last: {why}", True
+            if failed:
+                self._hello.set_exception(ModelError(f"{self._place}: {why}"))
+                return
         self._versions.pop(worker, None)
         known = self._pool.phases().get(worker)
         log.error("%s: worker %d is lost: %s", self._place, worker, why)

@@ -17,6 +17,7 @@ from spillway.agents.live.stage.config import StageConfig
 from spillway.agents.live.stage.crew import Crew
 from spillway.agents.live.stage.threads import Threads
 from spillway.agents.models.execution import Runner
+from spillway.lineage.errors import ModelError
 from spillway.topology.load import parse
 from spillway.topology.sizes import Size, key_of, sized
 from tests.waiting import Bound
@@ -175,6 +176,26 @@ def test_a_worker_process_that_is_over_while_it_loads_is_ended_without_the_core(
         crew._is_ready(1, {})
         assert driver.attached == {0}
         assert said[5:] == [("bye", 1)]
+
+    run(test)
+
+
+@pytest.mark.parametrize("starts", [True, False])
+def test_a_model_whose_process_ends_while_it_is_loaded_is_given_up(starts):
+    async def test():
+        links = SimpleNamespace(spawn=int, close=lambda: None)
+        crew = Crew("stage 's'", Pool(1, starts=starts), Clock(), lambda _crew: links)
+        first = asyncio.ensure_future(crew.first())
+        await asyncio.sleep(0)
+        for worker in range(3):
+            assert not crew._hello.done()
+            crew._is_lost(worker, [], [], "exit code 4", failed=False)
+        if starts:
+            with pytest.raises(ModelError, match=r"^stage 's': its process ended 3 times .*; the last: exit code 4$"):
+                await first
+        else:  # those of other hosts are waited for
+            assert not crew._hello.done()
+            first.cancel()
 
     run(test)
 
