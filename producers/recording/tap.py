@@ -29,6 +29,7 @@ _REQUEST_SECONDS = 10.0
 _READ_AT_ONCE = 1000
 _POLL_SECONDS = 0.1
 _QUIET_SECONDS = 5.0  # without a record, after which the cluster is asked whether it is there
+_ANSWER_SECONDS = 2.0
 _OPTIONS = {
     "isolation.level": "read_committed",  # what clients see of the egress
     "auto.offset.reset": "error",
@@ -64,7 +65,7 @@ class Tap:
                     at = message.timestamp()[1] / 1000
                     writer.write(Recorded(*place, at, message.key(), tuple(headers), message.value()))
             writer.tick(time.monotonic())
-            self._reader.heed(_QUIET_SECONDS, _POLL_SECONDS)
+            self._reader.heed(_QUIET_SECONDS, _ANSWER_SECONDS)
 
     def close(self) -> None:
         self._reader.close()

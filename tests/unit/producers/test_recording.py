@@ -195,4 +195,4 @@ def test_a_tap_that_hears_nothing_looks_whether_the_cluster_is_there(monkeypatch
     )
     monkeypatch.setattr(tap, "Reader", lambda *_: reader)
     tap.Tap(None, ["p.ingress"]).copy(SimpleNamespace(tick=bool), time.monotonic() + 60, lambda: bool(looks))
-    assert looks == [(5.0, 0.1)]
+    assert looks == [(5.0, 2.0)]
