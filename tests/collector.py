@@ -33,6 +33,12 @@ class _Handler(BaseHTTPRequestHandler):
         if self.server.status == 200:
             self.server.requests.append((self.path, sent))
         self.send_response(self.server.status)
+        if self.server.status // 100 == 3:
+            self.send_header("Location", "/login")
+        self.end_headers()
+
+    def do_GET(self):  # what a redirect would be followed to
+        self.send_response(200)
         self.end_headers()
 
     def log_message(self, *_):

@@ -18,7 +18,7 @@ from google.protobuf.message import DecodeError
 
 from spillway.agents.gateway import grpc_messages, statuses
 from spillway.agents.gateway.asking import Answered, Asked
-from spillway.agents.gateway.bodies import output_tensors
+from spillway.agents.gateway.bodies import bad, output_tensors
 from spillway.agents.gateway.parameters import answer_parameters, ask_of
 from spillway.agents.gateway.protocol import inference_pb2 as pb
 from spillway.agents.gateway.receiving import Room
@@ -27,6 +27,7 @@ from spillway.agents.gateway.statuses import NOT_FOUND, RefusedError
 from spillway.lineage import reasons
 from spillway.lineage.errors import SpillwayError, UsageError
 from spillway.lineage.limits import DEFAULT_LIMITS, Limits
+from spillway.lineage.message import PREDICTION
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
@@ -41,6 +42,8 @@ PROTOCOL: Final = "grpc"
 SERVICE: Final = "inference.GRPCInferenceService"
 HEALTH: Final = "grpc.health.v1.Health"
 CALLS: Final = 2_000  # under way at a time, streams and watchers included
+OPEN_CALLS: Final = 1_000  # of these, calls that need no token: they cannot take the place of queries
+MESSAGE_SECONDS: Final = 30.0  # for a call's message to arrive
 OF_A_STREAM: Final = 256  # queries under way
 ENVELOPE: Final = 64 << 10  # bytes around the largest query: names, shapes, parameters
 WRITE_SECONDS: Final = 30.0  # until a client has to read an answer of its stream
@@ -108,11 +111,12 @@ class GrpcFront:
         self._running: set[asyncio.Task[Answered]] = set()
         self._readers: set[asyncio.Task[None]] = set()
         self._server: grpc.aio.Server | None = None
+        seats = asyncio.Semaphore(OPEN_CALLS)
         self._open = {
-            f"{HEALTH}/Check": _unary(self._check),
-            f"{HEALTH}/Watch": grpc.unary_stream_rpc_method_handler(self._watch),
-            f"{SERVICE}/ServerLive": _unary(self._live),
-            f"{SERVICE}/ServerReady": _unary(self._server_ready),
+            f"{HEALTH}/Check": _method(self._check, seats),
+            f"{HEALTH}/Watch": _method(self._watch, seats),
+            f"{SERVICE}/ServerLive": _method(self._live, seats),
+            f"{SERVICE}/ServerReady": _method(self._server_ready, seats),
         }
         self._methods = {
             "ServerMetadata": self._server_metadata,
@@ -162,7 +166,7 @@ class GrpcFront:
         method = self._methods.get(name)
         if method is None:
             return _refusal(statuses.UNSUPPORTED, f"{name:.80}: {_LACKING}; see /metrics and `spillway status`")
-        return _unary(partial(method, call))
+        return _method(partial(method, call))
 
     @property
     def _ready(self) -> bool:
@@ -246,11 +250,15 @@ class GrpcFront:
 
         unread = False
         try:
+            await context.send_initial_metadata(())  # else no status could be sent while the first answer is unread
             async with asyncio.TaskGroup() as group:
                 reader = group.create_task(read(group))
                 self._readers.add(reader)
                 reader.add_done_callback(self._readers.discard)
-        except* TimeoutError:
+        except* (
+            TimeoutError,
+            grpc.aio.InternalError,
+        ):  # or it has cancelled the call
             unread = True
         if unread:
             told = f"no answer was read for {WRITE_SECONDS:.0f} s"
@@ -313,23 +321,42 @@ def _ended(served: Served, request: InferRequest, answered: Answered) -> _Ended:
     tensors = output_tensors(outcome.outputs, request) if outcome is not None and right else ()
     response = grpc_messages.answer(served.name, served.version, request.id, tensors, parameters)
     text, reason = answered.error, "" if outcome is None else outcome.reason
-    if outcome is not None and outcome.late and not right:
+    if outcome is not None and outcome.kind == PREDICTION and outcome.late:
         text, reason = f"{text}; an error of gRPC has no outputs: ask by HTTP to get late ones", "late"
     return _Ended(response, answered.status, text, reason, answered.request_id)
 
 
-def _unary(method: Callable[[bytes, Any], Awaitable[Any]]) -> grpc.RpcMethodHandler:
-    """Return the handler of a method that is given the message's bytes and may raise SpillwayError."""
+def _method(method: Callable[[bytes, Any], Awaitable[Any]], seats: asyncio.Semaphore | None = None) -> Any:
+    """Return the handler of a method that is given a message's bytes and may raise SpillwayError.
 
-    async def answer(raw: bytes, context: Any) -> bytes:
+    `seats`: how many calls of it and others there may be. A handler of streams, as others are only run when the message
+    has come: who sends none would hold a call for ever.
+    """
+
+    async def answer(messages: AsyncIterator[bytes], context: Any) -> None:
         try:
-            return bytes((await method(raw, context)).SerializeToString())
+            if seats is not None and seats.locked():
+                raise RefusedError(statuses.TOO_MANY, f"{OPEN_CALLS} calls like this are under way; try again later")
+            async with seats or contextlib.nullcontext():
+                response = await method(await _message(messages), context)
+                if response is not None:
+                    await context.write(response.SerializeToString())
+        except grpc.aio.InternalError:
+            raise asyncio.CancelledError from None  # by the client
         except DecodeError as error:
             await _abort(context, _Ended(None, statuses.INVALID, f"the message is not this method's: {error}"))
         except SpillwayError as error:
             await _abort(context, _Ended(None, statuses.status_of(error), str(error)))
 
-    return grpc.unary_unary_rpc_method_handler(answer)
+    return grpc.stream_stream_rpc_method_handler(answer)
+
+
+async def _message(messages: AsyncIterator[bytes]) -> bytes:
+    """Return a call's one message. Raises WireError(BAD_INPUT) where none comes in time."""
+    with contextlib.suppress(TimeoutError, StopAsyncIteration):
+        async with asyncio.timeout(MESSAGE_SECONDS):
+            return await anext(messages)
+    raise bad(f"the call has no message, or none within {MESSAGE_SECONDS:.0f} s")
 
 
 def _refusal(status: Status, text: str) -> grpc.RpcMethodHandler:
@@ -345,8 +372,9 @@ async def _abort(context: Any, ended: _Ended) -> NoReturn:
     told = {"reason": ended.reason, "request-id": ended.request_id}
     metadata = tuple((name, value) for name, value in told.items() if value)
     text = grpc_messages.sendable(ended.error[:_TEXT])
-    await context.abort(grpc.StatusCode[ended.status.grpc], text, metadata)
-    raise AssertionError("abort raises")
+    with contextlib.suppress(grpc.aio.InternalError):
+        await context.abort(grpc.StatusCode[ended.status.grpc], text, metadata)
+    raise asyncio.CancelledError  # the client has cancelled the call, and so abort has not raised what ends it
 
 
 def _largest(limits: Iterable[Limits]) -> Limits:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import math
 import time
 from collections import deque
 from importlib import resources
@@ -135,9 +136,11 @@ class Page:
             raise UsageError(f"a request id has 1 to {MAX_REQUEST_ID} visible ASCII characters: {request_id!r:.200}")
         at, key = request.query.get("at"), request.query.get("key")
         try:
-            since = None if at is None else min(max(0.0, float(at)), _LATEST)
+            since = None if at is None else min(max(float(at), 0.0), _LATEST)
         except ValueError:
-            raise UsageError(f"at={at!r:.80} is no time: write it in unix seconds") from None
+            since = math.nan
+        if since is not None and math.isnan(since):
+            raise UsageError(f"at={at!r:.80} is no time: write it in unix seconds")
         if self._searches >= _SEARCHES:
             raise RefusedError(TOO_MANY, f"{_SEARCHES} queries are searched for; try again later")
         spec = self._served[name]

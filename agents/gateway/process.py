@@ -104,6 +104,9 @@ async def _serve(config: GatewayConfig, ready: Callable[[int], None]) -> None:
         loop.add_signal_handler(number, stop.set)
     pipelines, room = Pipelines(config.pipelines, config.settings), Room()
     tokens = read_tokens(config.tokens) if config.tokens is not None else None
+    named = frozenset[str]().union(*(each.pipelines or () for each in (tokens or {}).values()))
+    for name in sorted(named - set(pipelines.served)):
+        log.warning("%s: there is no pipeline %r here, which a token is for", config.tokens, name)
     gatekeeper = Gatekeeper(tokens, config.http.host, config.allowed_hosts)
     signer = Signer(secret_in(config.secret or config.run_dir / SECRET))
     tls = tls_context(config.tls_cert, config.tls_key, config.tls_client_ca)

@@ -23,6 +23,7 @@ MEBIBYTE: Final = 1 << 20
 ROOM_BYTES: Final = 64 * MEBIBYTE
 BODY_SECONDS: Final = 30.0
 READ: Final = web.RequestKey("read", bool)  # its body has come, and it is being answered
+_UNPACKED: Final = frozenset({"", "identity", "gzip", "deflate", "br", "zstd"})  # the last two where they are installed
 _JSON_OVERHEAD: Final = 4  # bytes of JSON for one of a message: a float32 of 4 bytes is some 12 characters, and more
 
 
@@ -78,6 +79,9 @@ async def body_of(request: web.Request, room: Room, largest: int) -> AsyncIterat
 
 
 def require_media(request: web.Request, *kinds: str) -> None:
-    """Raise RefusedError unless a body says that it is one of `kinds`: a web page's form never is."""
+    """Raise RefusedError unless a body says that it is one of `kinds`, which a form never is, and is readable."""
     if request.content_type not in kinds:
         raise RefusedError(UNREADABLE, f"send the header 'Content-Type: {kinds[0]}', not {request.content_type!r:.80}")
+    encoding = ", ".join(request.headers.getall("Content-Encoding", ()))
+    if encoding.lower() not in _UNPACKED:
+        raise RefusedError(UNREADABLE, f"Content-Encoding: gzip and deflate are read here, not {encoding!r:.80}")

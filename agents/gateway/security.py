@@ -98,9 +98,14 @@ def tls_context(certificate: Path | None, key: Path | None, client_ca: Path | No
         return None
     try:
         context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=client_ca)
-        context.load_cert_chain(certificate, key)
+        context.load_cert_chain(certificate, key, _no_password)
     except (OSError, ssl.SSLError) as error:
-        raise UsageError(f"cannot use the TLS files {certificate} and {key}: {error}") from error
+        files = f"{certificate} and {key}" if client_ca is None else f"{certificate}, {key} and {client_ca}"
+        raise UsageError(f"cannot use the TLS files {files}: {error}") from error
     if client_ca is not None:
         context.verify_mode = ssl.CERT_REQUIRED
     return context
+
+
+def _no_password() -> str:
+    raise UsageError("the key of --tls-key has a passphrase, which nobody can type: write it without, by openssl pkey")

@@ -16,7 +16,7 @@ from collections import Counter, deque
 from dataclasses import replace
 from http.client import HTTPException
 from typing import TYPE_CHECKING, Final
-from urllib.request import HTTPSHandler, ProxyHandler, Request, build_opener
+from urllib.request import HTTPRedirectHandler, HTTPSHandler, ProxyHandler, Request, build_opener
 
 from spillway.agents.live.gate.trace_spans import is_sampled, spans_of
 from spillway.lineage.headers import Headers
@@ -58,7 +58,8 @@ class TraceExporter:
         self._period = period
         self._waiting: deque[tuple[Outcome, Headers, int]] = deque()  # and when it was released, in unix microseconds
         self._away = False  # the collector took nothing, and is left alone
-        self._opener = build_opener(ProxyHandler({}), HTTPSHandler(context=ssl.create_default_context()))
+        https = HTTPSHandler(context=ssl.create_default_context())
+        self._opener = build_opener(ProxyHandler({}), https, _NoRedirects)
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._run, name="traces", daemon=True)
         self._thread.start()
@@ -128,6 +129,13 @@ class TraceExporter:
                 answer.read(_MOST_BYTES)
         except (OSError, HTTPException, ValueError) as error:
             return str(error) or type(error).__name__
+        return None
+
+
+class _NoRedirects(HTTPRedirectHandler):
+    """Refuses a redirect, which would be followed by a GET without the traces."""
+
+    def redirect_request(self, *_: object) -> None:
         return None
 
 

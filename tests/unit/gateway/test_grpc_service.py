@@ -57,7 +57,7 @@ class Client:
         if own.get("fail"):
             return Outcome(FAILED, reason="model-raised", text="boom \udcff", stage="one", request_id=request_id)
         if own.get("drop"):
-            return Outcome(DROPPED, reason="expired", stage="one", latency=0.9, request_id=request_id)
+            return Outcome(DROPPED, reason="expired", stage="one", latency=0.9, late=True, request_id=request_id)
         flags = {"one": {"variant": "a"}}
         late = bool(own.get("late"))
         return Outcome(PREDICTION, dict(inputs), flags=flags, latency=0.25, late=late, request_id=request_id)
@@ -298,6 +298,37 @@ def test_a_stream_takes_no_more_than_its_bound(monkeypatch):
         assert len(there.client.queries) == 5
         there.client.release.set()
         assert len([answer async for answer in call]) == 12
+
+    run(scenario)
+
+
+def test_a_stream_that_is_not_read_ends_with_a_status_and_no_traceback(monkeypatch, caplog):
+    monkeypatch.setattr(service, "WRITE_SECONDS", 0.5)
+
+    async def scenario(there):
+        call = there.stream([raw([1.0] * (1 << 20))] * 4)
+        await asyncio.sleep(2)
+        with pytest.raises(grpc.aio.AioRpcError, match="no answer was read"):
+            [each async for each in call]
+        assert not caplog.text
+
+    run(scenario)
+
+
+def test_calls_without_a_token_leave_room_for_queries_and_end(monkeypatch):
+    monkeypatch.setattr(service, "OPEN_CALLS", 2)
+    monkeypatch.setattr(service, "MESSAGE_SECONDS", 1.0)
+
+    async def scenario(there):
+        live = f"/{service.SERVICE}/ServerLive"
+        waiting = [there.channel.stream_stream(live)(timeout=WAIT) for _ in range(2)]
+        ends = [asyncio.create_task(call.code()) for call in waiting]
+        await asyncio.sleep(0.5)
+        with pytest.raises(grpc.aio.AioRpcError, match="2 calls"):
+            await there.channel.unary_unary(live)(b"", timeout=WAIT)
+        await there.infer(raw())
+        assert await asyncio.gather(*ends) == [Code.INVALID_ARGUMENT] * 2
+        await there.channel.unary_unary(live)(b"", timeout=WAIT)
 
     run(scenario)
 

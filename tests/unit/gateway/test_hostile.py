@@ -12,7 +12,7 @@ from aiohttp.test_utils import TestClient, TestServer
 
 from spillway.agents.gateway.connections import Connections, allow_files, quiet_logger
 from spillway.agents.gateway.plain import _query
-from spillway.agents.gateway.receiving import READ, Room, body_of
+from spillway.agents.gateway.receiving import READ, Room, body_of, require_media
 from spillway.agents.gateway.security import Gatekeeper
 from spillway.agents.gateway.server import HttpFront
 from spillway.agents.gateway.statuses import RefusedError
@@ -97,6 +97,23 @@ def test_a_method_that_a_path_lacks_is_told_those_that_it_has():
     answer = asyncio.run(front(lambda _front, port: say(port, asked)))
     assert b" 405 " in answer.splitlines()[0]
     assert b"\r\nAllow: POST\r\n" in answer
+
+
+@pytest.mark.parametrize("encodings", [["x-gzip"], ["gzip, identity"], ["gzip", "gzip"]])
+def test_an_encoding_that_is_not_read_is_named(encodings):
+    async def scenario():
+        async def read(request):
+            with pytest.raises(RefusedError, match=f"not {', '.join(encodings)!r}"):
+                require_media(request, "application/json")
+            return web.Response()
+
+        app = web.Application()
+        app.router.add_post("/", read)
+        headers = [("Content-Type", "application/json"), *(("Content-Encoding", each) for each in encodings)]
+        async with TestClient(TestServer(app)) as client, client.post("/", data=b"{}", headers=headers) as answer:
+            assert answer.status == 200
+
+    asyncio.run(scenario())
 
 
 def test_an_id_too_long_for_the_log_is_refused_in_plain_json():

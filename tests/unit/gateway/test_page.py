@@ -155,7 +155,7 @@ async def test_a_query_is_searched_for_and_told(client, monkeypatch):
     monkeypatch.setattr(module, "search", search)
     told = await (await client.get("/v1/pipelines/flowers/queries/%3Cb%3E?at=5&key=k", headers=ONE)).json()
     assert (told["request_id"], told["state"], told["pipeline"]) == ("<b>", "not-found", "flowers")
-    for path, status in {"gone": 503, "a%20b": 400, "q?at=soon": 400}.items():
+    for path, status in {"gone": 503, "a%20b": 400, "q?at=soon": 400, "q?at=nan": 400}.items():
         answer = await client.get(f"/v1/pipelines/flowers/queries/{path}", headers=ONE)
         assert (answer.status, list(await answer.json())) == (status, ["error"])
     assert asked == [("flowers", "<b>", 5.0, "k"), ("flowers", "gone", None, None)]

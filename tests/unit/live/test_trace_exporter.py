@@ -95,6 +95,14 @@ def test_a_collector_that_refuses_is_left_alone_for_a_time_and_found_again(expor
     assert "Error 503" in warning
 
 
+def test_a_redirect_takes_no_traces(exporter, collector):
+    collector.status = 302
+    mine = exporter()
+    offer(mine, "q0")
+    until(lambda: mine.lost[REFUSED] == 1, 60)
+    assert not mine.sent
+
+
 @pytest.mark.parametrize("url", ["http://127.0.0.1:1", "https://[::1]:1", f"http://{'x' * 70}.y"])
 def test_one_that_is_not_there_costs_the_traces_alone(exporter, url):
     mine = exporter(url)
