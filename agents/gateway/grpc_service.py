@@ -111,7 +111,7 @@ class GrpcFront:
         self._running: set[asyncio.Task[Answered]] = set()
         self._readers: set[asyncio.Task[None]] = set()
         self._server: grpc.aio.Server | None = None
-        seats = asyncio.Semaphore(OPEN_CALLS)
+        self.seats = seats = asyncio.Semaphore(OPEN_CALLS)
         self._open = {
             f"{HEALTH}/Check": _method(self._check, seats),
             f"{HEALTH}/Watch": _method(self._watch, seats),
@@ -255,10 +255,7 @@ class GrpcFront:
                 reader = group.create_task(read(group))
                 self._readers.add(reader)
                 reader.add_done_callback(self._readers.discard)
-        except* (
-            TimeoutError,
-            grpc.aio.InternalError,
-        ):  # or it has cancelled the call
+        except* (TimeoutError, grpc.aio.InternalError):  # or it has cancelled the call
             unread = True
         if unread:
             told = f"no answer was read for {WRITE_SECONDS:.0f} s"

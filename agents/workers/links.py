@@ -172,7 +172,7 @@ class Links:
             self._woken.close()
 
     def call(self, what: Callable[[], None]) -> None:
-        """Have the thread do something, as soon as it has nothing to read or write; nothing once all are ended."""
+        """Call something on the thread, as soon as it has nothing to read or write; nothing once all are ended."""
         if not self._closing:
             self._todo.append(what)
             self._waker.send(b"\0")

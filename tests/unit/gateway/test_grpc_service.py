@@ -304,10 +304,17 @@ def test_a_stream_takes_no_more_than_its_bound(monkeypatch):
 
 def test_a_stream_that_is_not_read_ends_with_a_status_and_no_traceback(monkeypatch, caplog):
     monkeypatch.setattr(service, "WRITE_SECONDS", 0.5)
+    abort, aborted = service._abort, []
+
+    async def watched(context, ended):
+        aborted.append(ended)
+        await abort(context, ended)
+
+    monkeypatch.setattr(service, "_abort", watched)
 
     async def scenario(there):
         call = there.stream([raw([1.0] * (1 << 20))] * 4)
-        await asyncio.sleep(2)
+        await until(lambda: aborted)
         with pytest.raises(grpc.aio.AioRpcError, match="no answer was read"):
             [each async for each in call]
         assert not caplog.text
@@ -323,7 +330,7 @@ def test_calls_without_a_token_leave_room_for_queries_and_end(monkeypatch):
         live = f"/{service.SERVICE}/ServerLive"
         waiting = [there.channel.stream_stream(live)(timeout=WAIT) for _ in range(2)]
         ends = [asyncio.create_task(call.code()) for call in waiting]
-        await asyncio.sleep(0.5)
+        await until(there.front.seats.locked)
         with pytest.raises(grpc.aio.AioRpcError, match="2 calls"):
             await there.channel.unary_unary(live)(b"", timeout=WAIT)
         await there.infer(raw())
