@@ -11,6 +11,7 @@ version 1 as ever. A header has at most `MAX_MARKS` marks: what they add to it i
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
 from spillway.lineage import reasons
@@ -28,10 +29,8 @@ MAX_STAGE_BYTES: Final = 249  # the longest name of a Kafka topic
 _MOST: Final = (1 << 63) - 1
 _MAX_BITS: Final = 63  # of a varint
 _MORE: Final = 0x80
-_CACHED: Final = 1_024
+_CACHED: Final = 1_024  # names; what is least used goes, so a hostile writer's names do not keep ours out
 
-_names: dict[bytes, str] = {}
-_prefixes: dict[str, bytes] = {}
 # What was written and read last: the messages of a batch rest on the same versions. Replaced whole, so for any thread.
 _written: tuple[tuple[Mark, ...], str, bytes] = ((), "", b"\0")
 _read: tuple[bytes, str, tuple[Mark, ...]] = (b"\0", "", ())
@@ -70,7 +69,7 @@ def encode(hops: Sequence[Hop]) -> bytes:
         raise WireError(reasons.NOT_ENCODABLE, f"{count} marks are over the limit of {MAX_MARKS}")
     out = bytearray((VERSION_WITH_MARKS if count else VERSION, len(hops)))
     for hop in hops:
-        out += _prefixes.get(hop.stage) or _prefix(hop.stage)
+        out += _prefix(hop.stage)
         for number in (hop.epoch, hop.partition, hop.sequence, hop.committed):
             if not 0 <= number <= _MOST:
                 raise WireError(reasons.NOT_ENCODABLE, f"{hop} has a number that is negative or over 63 bits")
@@ -138,7 +137,7 @@ def _encoded_marks(hop: Hop) -> bytes:
         if mark.stage == hop.stage:
             out.append(0)
         else:
-            out += _prefixes.get(mark.stage) or _prefix(mark.stage)
+            out += _prefix(mark.stage)
         for number in (mark.shard, version.epoch, version.n):
             rest = number
             while rest >= _MORE:
@@ -170,7 +169,7 @@ def _marks(data: bytes, at: int, sender: str, room: int) -> tuple[tuple[Mark, ..
         if size > MAX_STAGE_BYTES:
             raise _bad(f"a stage's name has {size} bytes")
         name = data[at : at + size]
-        stage = (_names.get(name) or _name(name)) if size else sender
+        stage = _name(name) if size else sender
         (shard, epoch, n), at = _numbers(data, at + size, 3)
         if not (epoch and n):
             raise _bad("a mark names no version")
@@ -187,7 +186,7 @@ def _hop(data: bytes, at: int, room: int | None) -> tuple[Hop, int]:
     if size > MAX_STAGE_BYTES:
         raise _bad(f"a stage's name has {size} bytes")
     name = data[at : at + size]
-    stage = _names.get(name) or _name(name)
+    stage = _name(name)
     (epoch, partition, sequence, committed), at = _numbers(data, at + size, 4)
     marks: tuple[Mark, ...] = ()
     if room is not None:
@@ -210,6 +209,7 @@ def _numbers(data: bytes, at: int, count: int) -> tuple[list[int], int]:
     return numbers, at
 
 
+@lru_cache(_CACHED)
 def _prefix(stage: str) -> bytes:
     try:
         name = stage.encode()
@@ -218,23 +218,17 @@ def _prefix(stage: str) -> bytes:
     if not 0 < len(name) <= MAX_STAGE_BYTES:
         raise WireError(reasons.NOT_ENCODABLE, f"a stage's name must have 1 to {MAX_STAGE_BYTES} bytes: {stage!r}")
     size = len(name)
-    prefix = (bytes((size,)) if size < _MORE else bytes((size & 0x7F | _MORE, size >> 7))) + name
-    if len(_prefixes) < _CACHED:
-        _prefixes[stage] = prefix
-    return prefix
+    return (bytes((size,)) if size < _MORE else bytes((size & 0x7F | _MORE, size >> 7))) + name
 
 
+@lru_cache(_CACHED)
 def _name(name: bytes) -> str:
     if not name:
         raise _bad("a stage's name is empty")
     try:
-        stage = name.decode()
+        return name.decode()
     except UnicodeDecodeError as error:
         raise _bad("a stage's name is not UTF-8") from error
-    if len(_names) >= _CACHED:
-        _names.clear()  # a hostile writer's names must not keep ours out for good
-    _names[name] = stage
-    return stage
 
 
 def _bad(what: str) -> WireError:

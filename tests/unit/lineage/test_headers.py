@@ -255,8 +255,19 @@ def test_caches_of_names_are_bounded():
         headers.decode([*BASE, ("spillway-path", b"a=b%d" % index), ("spillway-lost", b"c%d" % index)])
         headers.encode(Headers("q", 1, 2, Hop(f"s{index}", 0, 0, 0, 0), {"a": (f"b{index}",)}))
         hops.decode(hops.encode([Hop(f"s{index}", 0, 0, 0, 0)]))
-    for cache in (headers._paths, headers._path_texts, headers._losses, hops._names, hops._prefixes):
+    for cache in (headers._paths, headers._path_texts, headers._losses):
         assert len(cache) <= 1_024
+    for function in (hops._name, hops._prefix):
+        assert function.cache_info().currsize <= 1_024
+
+
+def test_strange_names_do_not_keep_a_pipelines_own_out_of_the_caches():
+    for index in range(3_000):
+        hops.decode(hops.encode([Hop(f"strange{index}", 0, 0, 0, 0)]))
+    for _ in range(2):
+        before = [function.cache_info().hits for function in (hops._name, hops._prefix)]
+        hops.decode(hops.encode([Hop("own", 0, 0, 0, 0)]))
+    assert [function.cache_info().hits for function in (hops._name, hops._prefix)] == [hit + 1 for hit in before]
 
 
 @given(st.lists(marks, max_size=5))
