@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from spillway.agents.live.operator.histories import Histories, Kept
+    from spillway.lineage.marks import Place
     from spillway.lineage.replication import Contents
     from spillway.topology.spec import StageSpec
 
@@ -219,12 +220,8 @@ def rewind(source: Source, stage: str, version: str, shard: int | None, *, yes: 
     histories = read_histories(source.settings, source.spec)
     kept = kept_version(histories, place, version)
     changes.check_rewind(histories, kept)
-    shard_name, damage = f"{place[0]}/{place[1]}", histories.logs.damage(place)
-    now = f"{shard_name} is at {histories.logs.candidate(place)}."
-    if damage is not None:
-        now = f"{damage.where} is damaged: its contents, and all later versions of {shard_name}, are lost."
     question = (
-        f"{now} Its state becomes that of {kept.version} of {when(kept.manifest.at_us)}; "
+        f"{newest_of(histories, place)} Its state becomes that of {kept.version} of {when(kept.manifest.at_us)}; "
         "later updates are lost, released outcomes stay released, and no query runs again. Rewind?"
     )
     if not yes and not click.confirm(question, err=True):
@@ -235,3 +232,11 @@ def rewind(source: Source, stage: str, version: str, shard: int | None, *, yes: 
     changed = changes.rewind(source.settings, source.spec, histories, kept, reason)
     tell_change(changed, f"the state of {kept.version}", as_json=as_json)
     return 0
+
+
+def newest_of(histories: Histories, place: Place) -> str:
+    """What a shard would start from, in a sentence; of a damaged version log, what going back loses."""
+    damage = histories.logs.damage(place)
+    if damage is not None:
+        return f"{damage.where} is damaged: its contents, and all later versions of {place[0]}/{place[1]}, are lost."
+    return f"{place[0]}/{place[1]} is at {histories.logs.candidate(place)}."

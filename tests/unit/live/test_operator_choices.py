@@ -1,9 +1,11 @@
 """What an operator may name, and what an error says there is instead; files that are written whole or not at all."""
 
+import re
+
 import numpy as np
 import pytest
 
-from spillway.agents.cli.commands.state import refuse_misfit
+from spillway.agents.cli.commands.state import newest_of, refuse_misfit
 from spillway.agents.live.operator.changes import check_rewind
 from spillway.agents.live.operator.histories import (
     Histories,
@@ -125,14 +127,18 @@ def test_a_damaged_record_is_told_of_and_gone_back_behind_only_on_purpose(histor
     with pytest.raises(CheckpointError, match=r"p\.learn\.versions\[0\] at offset 3.*spillway state rewind"):
         histories.logs.candidate(LEARN)
     check_rewind(histories, kept_version(histories, LEARN, "1.3"))
+    assert re.search(r"p\.learn\.versions\[0\] at offset 3 is damaged: .* are lost\.", newest_of(histories, LEARN))
     assert [damage.key for damage in histories.logs.accept(LEARN)] == [b"manifest/1/4"]
     assert histories.logs.candidate(LEARN) == Version(1, 3)
+    assert newest_of(histories, LEARN) == "learn/0 is at e1.v3."
 
 
 KEPT = Kept(LEARN, Manifest(Version(1, 2), digest=b"d" * 16), Fate.DURABLE)
 
 
 MODELS = """
+import re
+
 import numpy as np
 
 
