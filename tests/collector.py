@@ -11,6 +11,7 @@ class Collector(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), _Handler)
         self.url = f"http://127.0.0.1:{self.server_port}"
         self.status, self.requests = 200, []  # as they came: path, and what is exported
+        self.answer = b"{}"
         self.goes_on = threading.Event()  # cleared: callers wait
         self.goes_on.set()
 
@@ -36,6 +37,7 @@ class _Handler(BaseHTTPRequestHandler):
         if self.server.status // 100 == 3:
             self.send_header("Location", "/login")
         self.end_headers()
+        self.wfile.write(self.server.answer)
 
     def do_GET(self):  # what a redirect would be followed to
         self.send_response(200)

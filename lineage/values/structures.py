@@ -112,6 +112,6 @@ def check_length(what: str, text: str, most: int, limit: str = "") -> None:
     try:
         fits = size <= most and (text.isascii() or len(text.encode()) <= most)
     except UnicodeEncodeError as error:
-        raise WireError(reasons.NOT_ENCODABLE, f"{what} is not UTF-8: {error.reason}") from error
+        raise WireError(reasons.NOT_ENCODABLE, f"{what} is not UTF-8: {text!a:.80}: {error.reason}") from error
     if not fits:
         raise too_large(f"{what} of {size} characters", most, limit)

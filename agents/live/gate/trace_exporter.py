@@ -59,6 +59,7 @@ class TraceExporter:
         self._waiting: deque[tuple[Outcome, Headers, int]] = deque()  # and when it was released, in unix microseconds
         self._away = False  # the collector took nothing, and is left alone
         https = HTTPSHandler(context=ssl.create_default_context())
+        self._rejection = ""  # what the collector said of the spans that it rejected
         self._opener = build_opener(ProxyHandler({}), https, _NoRedirects)
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._run, name="traces", daemon=True)
@@ -126,10 +127,24 @@ class TraceExporter:
         try:
             request = Request(self._url, body, {"Content-Type": "application/json"})  # noqa: S310 - checked: it is HTTP
             with self._opener.open(request, timeout=_TIMEOUT) as answer:
-                answer.read(_MOST_BYTES)
+                self._hear(answer.read(_MOST_BYTES))
         except (OSError, HTTPException, ValueError) as error:
             return str(error) or type(error).__name__
         return None
+
+    def _hear(self, answer: bytes) -> None:
+        """Warn, once for each reason, of spans that a collector rejected of a request that it took."""
+        try:
+            told = json.loads(answer)["partialSuccess"]
+            rejected, why = (
+                int(told.get("rejectedSpans", 0)),
+                f"{told.get('errorMessage', 'no reason is given')!s:.200}",
+            )
+        except (ValueError, TypeError, LookupError, AttributeError):  # as most answers, which say nothing
+            return
+        if rejected > 0 and why != self._rejection:
+            self._rejection = why
+            log.warning("%s rejected %d spans of a request, and may reject more: %s", self._url, rejected, why)
 
 
 class _NoRedirects(HTTPRedirectHandler):

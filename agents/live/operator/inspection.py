@@ -153,7 +153,7 @@ def _unanswered(last: Sighting, waits_for: Mapping[str, str], spec: PipelineSpec
     if not left:
         return PASSED, (
             f"no outcome was found: {' and '.join(last.done)} has committed beyond {where}, and what followed lies "
-            "outside of the time that was searched (--at names another), or this repeats a query answered before"
+            "outside of the time that was searched (give another time), or this repeats a query answered before"
         )
     if waits_for and last.topic == topics.outcomes(spec.name):
         return HELD, "no outcome yet: held at the gate for " + ", ".join(f"{m} ({f})" for m, f in waits_for.items())
@@ -167,7 +167,7 @@ def _not_found(search: Search) -> str:
         text += "; no outcome is kept in its partition"
     elif search.since is not None and search.oldest > search.since:
         text += "; what was written before its partition's oldest outcome is no longer kept (the topics' retention)"
-    return f"{text}; was it sent at another time (--at), or with a key (--key)?"
+    return f"{text}; was it sent at another time, or with a key? (--at, --key; by HTTP ?at=, ?key=)"
 
 
 def _place(sighting: Sighting) -> dict[str, Any]:

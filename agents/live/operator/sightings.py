@@ -52,7 +52,7 @@ def search(
     if since is None and key is None:
         raise UsageError(
             f"the id {request_id} was not made by a client of Spillway, so it does not say when its query was sent: "
-            "give --at TIME (from which a minute of records is searched) or --key TEXT (the query's key)"
+            "give the time from which to search a minute of records (--at, or at= by HTTP) or its key (--key, key=)"
         )
     count = len(slots_of(settings, topics.egress(spec.name)))
     own = partition_for((key or request_id).encode(), count)

@@ -1,5 +1,6 @@
 """The gate's exporter of traces, with collectors that take them, refuse them, hang, or are not there."""
 
+import json
 from types import SimpleNamespace
 
 import pytest
@@ -77,6 +78,26 @@ def test_what_waits_is_bounded_without_outputs_and_sent_at_the_end(exporter, col
     mine.close()
     until(lambda: mine.sent == MOST_WAITING, 60)
     assert len(ids(collector)) == MOST_WAITING
+
+
+@pytest.mark.parametrize("answer", [b"", b"[]", b"\xff", b'{"partialSuccess": {"rejectedSpans": "many"}}', b'{"a": 1}'])
+def test_an_odd_answer_of_a_collector_changes_nothing(exporter, collector, caplog, answer):
+    collector.answer = answer
+    mine = exporter()
+    offer(mine, "q0")
+    until(lambda: mine.sent == 1, 60)
+    assert not mine.lost.total()
+    assert not caplog.records
+
+
+def test_spans_that_a_collector_rejects_are_warned_of_once_for_each_reason(exporter, collector, caplog):
+    mine = exporter()
+    for number, why in enumerate(("too old", "too old", "too many")):
+        answer = {"partialSuccess": {"rejectedSpans": "3", "errorMessage": why}}
+        collector.answer = json.dumps(answer).encode()
+        offer(mine, f"q{number}")
+        until(lambda: mine.sent == number + 1, 60)  # noqa: B023
+    assert [record.args[1:] for record in caplog.records] == [(3, "too old"), (3, "too many")]
 
 
 def test_a_collector_that_refuses_is_left_alone_for_a_time_and_found_again(exporter, collector, caplog):
