@@ -19,6 +19,7 @@ from google.protobuf.message import DecodeError
 from spillway.agents.gateway import grpc_messages, statuses
 from spillway.agents.gateway.asking import Answered, Asked
 from spillway.agents.gateway.bodies import bad, output_tensors
+from spillway.agents.gateway.connections import CONNECTIONS
 from spillway.agents.gateway.parameters import answer_parameters, ask_of
 from spillway.agents.gateway.protocol import inference_pb2 as pb
 from spillway.agents.gateway.receiving import Room
@@ -46,6 +47,7 @@ OPEN_CALLS: Final = 1_000  # of these, calls that need no token: they cannot tak
 MESSAGE_SECONDS: Final = 30.0  # for a call's message to arrive
 OF_A_STREAM: Final = 256  # queries under way
 ENVELOPE: Final = 64 << 10  # bytes around the largest query: names, shapes, parameters
+IDLE_SECONDS: Final = 300.0  # of a connection
 WRITE_SECONDS: Final = 30.0  # until a client has to read an answer of its stream
 WATCH_SECONDS: Final = 1.0
 _MARGIN: Final = 0.05  # seconds of a call's deadline that are for the way back
@@ -131,6 +133,10 @@ class GrpcFront:
             ("grpc.max_receive_message_length", self._limits.max_message_bytes + ENVELOPE),
             ("grpc.max_send_message_length", -1),  # outcomes are bounded; as JSON, some are longer
             ("grpc.so_reuseport", 0),  # else two gateways share a port, and neither knows
+            ("grpc.max_allowed_incoming_connections", CONNECTIONS),
+            ("grpc.server_handshake_timeout_ms", int(1e3 * MESSAGE_SECONDS)),  # of one that says nothing
+            ("grpc.max_connection_idle_ms", int(1e3 * IDLE_SECONDS)),  # without a call: clients connect again unasked
+            ("grpc.keepalive_time_ms", int(1e3 * IDLE_SECONDS)),  # clients that are gone without a word
         )
         self._server = grpc.aio.server(options=options, maximum_concurrent_rpcs=CALLS)
         self._server.add_generic_rpc_handlers((_Router(self._handler),))

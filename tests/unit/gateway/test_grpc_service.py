@@ -79,8 +79,8 @@ def authorize(metadata):
 class Front:
     """A server and a channel to it."""
 
-    def __init__(self, front, pipelines, channel):
-        self.front, self.pipelines, self.channel = front, pipelines, channel
+    def __init__(self, front, pipelines, channel, port):
+        self.front, self.pipelines, self.channel, self.port = front, pipelines, channel, port
         self.client = pipelines.served["echo"].client
         self.served = pipelines.served["echo"]
 
@@ -115,7 +115,7 @@ async def front(room=None):
     options = [("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1)]
     try:
         async with grpc.aio.insecure_channel(f"127.0.0.1:{port}", options=options) as channel:
-            yield Front(server, pipelines, channel)
+            yield Front(server, pipelines, channel, port)
     finally:
         await server.stop(0)
 
@@ -336,6 +336,42 @@ def test_calls_without_a_token_leave_room_for_queries_and_end(monkeypatch):
         await there.infer(raw())
         assert await asyncio.gather(*ends) == [Code.INVALID_ARGUMENT] * 2
         await there.channel.unary_unary(live)(b"", timeout=WAIT)
+
+    run(scenario)
+
+
+async def ended(port):
+    """Wait until the server closes a connection that says nothing."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    try:
+        while await reader.read(1 << 16):
+            pass
+    except ConnectionError:
+        pass
+    finally:
+        writer.close()
+
+
+def test_connections_are_bounded_and_the_next_is_served_when_one_goes(monkeypatch):
+    monkeypatch.setattr(service, "CONNECTIONS", 4)
+
+    async def scenario(there):
+        waiting = [asyncio.create_task(ended(there.port)) for _ in range(12)]
+        await until(lambda: sum(each.done() for each in waiting) == 8)
+        for each in waiting:
+            each.cancel()
+        await there.infer(raw())
+
+    run(scenario)
+
+
+def test_a_connection_that_says_nothing_ends(monkeypatch):
+    monkeypatch.setattr(service, "MESSAGE_SECONDS", 0.2)
+
+    async def scenario(there):
+        async with asyncio.timeout(WAIT):
+            await ended(there.port)
+        await there.infer(raw())
 
     run(scenario)
 
