@@ -360,7 +360,7 @@ def test_connections_are_bounded_and_the_next_is_served_when_one_goes(monkeypatc
         await until(lambda: sum(each.done() for each in waiting) == 8)
         for each in waiting:
             each.cancel()
-        await there.infer(raw())
+        await there.infer(raw(), wait_for_ready=True)
 
     run(scenario)
 
@@ -371,7 +371,6 @@ def test_a_connection_that_says_nothing_ends(monkeypatch):
     async def scenario(there):
         async with asyncio.timeout(WAIT):
             await ended(there.port)
-        await there.infer(raw())
 
     run(scenario)
 
