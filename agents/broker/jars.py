@@ -51,22 +51,23 @@ def archive_options(
         classes, draft = (archive.with_suffix(f".{os.getpid()}.{kind}") for kind in ("classes", "draft"))
         dump = ["-Xshare:dump", f"-XX:SharedClassListFile={classes}", f"-XX:SharedArchiveFile={draft}"]
         try:
-            train([f"-XX:DumpLoadedClassList={classes}"])
-            subprocess.run(
-                [java, f"-Xmx{heap}", "-XX:+UseSerialGC", *dump, "-cp", ":".join(map(str, jars))],
-                check=True,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-                timeout=_DUMP_SECONDS,
-            )
-            draft.replace(archive)
+            try:
+                train([f"-XX:DumpLoadedClassList={classes}"])
+                subprocess.run(
+                    [java, f"-Xmx{heap}", "-XX:+UseSerialGC", *dump, "-cp", ":".join(map(str, jars))],
+                    check=True,
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.DEVNULL,
+                    stderr=subprocess.DEVNULL,
+                    timeout=_DUMP_SECONDS,
+                )
+                draft.replace(archive)
+            finally:  # whose own errors are heard below, too
+                classes.unlink(missing_ok=True)
+                draft.unlink(missing_ok=True)
         except (OSError, subprocess.SubprocessError, SpillwayError) as error:
             notice(f"Kafka will start without it, more slowly: {error}")
             return []
-        finally:
-            classes.unlink(missing_ok=True)
-            draft.unlink(missing_ok=True)
     return [f"-XX:SharedArchiveFile={archive}", "-Xshare:auto"]
 
 

@@ -140,10 +140,8 @@ def work(
     came: queue.SimpleQueue[dict[str, Any] | None] = queue.SimpleQueue()
     threading.Thread(target=_read, args=(stream, came, lost), daemon=True).start()
     while (frame := came.get()) is not None and frame["kind"] == frames.BATCH:
-        began = time.perf_counter()
         try:
-            for first, answers in answers_of(model, frame["queries"], query, words, singly=bool(frame.get("singly"))):
-                _send(stream, frame, first, answers, time.perf_counter() - began)
+            _answer(stream, model, frame, query, words)
         except OSError:  # the front is gone, and with it whoever waits for the answer
             return None
     return frame
@@ -162,6 +160,15 @@ def _read(stream: Stream, came: queue.SimpleQueue[dict[str, Any] | None], lost: 
                         return
     came.put(None)
     lost()
+
+
+def _answer(
+    stream: Stream, model: Any, batch: dict[str, Any], query: Callable[..., Any], words: Callable[[BaseException], str]
+) -> None:
+    """Answer one batch, and keep nothing of it: answers may be large, and on a GPU."""
+    began = time.perf_counter()
+    for first, answers in answers_of(model, batch["queries"], query, words, singly=bool(batch.get("singly"))):
+        _send(stream, batch, first, answers, time.perf_counter() - began)
 
 
 def answers_of(

@@ -1,5 +1,6 @@
 """Jars are used only with the hashes of the lock file, and fetched only when they have to be."""
 
+import errno
 import hashlib
 import shutil
 import tomllib
@@ -173,6 +174,15 @@ def test_without_it_kafka_starts_all_the_same_and_that_is_said(prepare):
     assert prepare(fail) == []
     assert "more slowly: no free port" in prepare.notices[-1]
     assert list(prepare.folder.glob("kafka-*")) == []
+
+
+def test_kafka_starts_without_it_where_the_folder_cannot_be_cleaned(prepare, monkeypatch):
+    def refuse(*_arguments, **_options):
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    monkeypatch.setattr(Path, "unlink", refuse)
+    assert prepare(refuse) == []
+    assert "more slowly: [Errno 30]" in prepare.notices[-1]
 
 
 # What a cluster refuses before it starts anything, and which ports it wants.

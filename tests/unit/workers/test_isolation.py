@@ -1,6 +1,7 @@
 """What a model, or an author's function, does to what it is given reaches no other query and no later run."""
 
 import copy
+import weakref
 from types import SimpleNamespace
 
 import numpy as np
@@ -191,3 +192,19 @@ def test_an_errors_text_and_traceback_can_always_be_had(error):
     assert trace_of(raised.value).encode()
     assert RaisedLog("s").words(raised.value)
     assert len(words_of(raised.value)) < 5_000
+
+
+def test_a_worker_holds_no_answers_while_it_makes_the_next():
+    made, held = [], []
+
+    def predict(batch):
+        held.extend(each() is not None for each in made)
+        value = np.zeros(len(batch))
+        made.append(weakref.ref(value))
+        return [{"y": value}]
+
+    worker = Worker(SimpleNamespace(predict=predict))
+    for _ in range(3):
+        worker.run([{"x": 1}])
+    worker.close()
+    assert held == [False] * 3
