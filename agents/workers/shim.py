@@ -144,6 +144,7 @@ def work(
         try:
             for first, answers in answers_of(model, frame["queries"], query, words, singly=bool(frame.get("singly"))):
                 _send(stream, frame, first, answers, time.perf_counter() - began)
+                del answers  # which may be large, and would be kept while the next batch runs
         except OSError:  # the front is gone, and with it whoever waits for the answer
             return None
     return frame

@@ -1,6 +1,8 @@
 """What a model, or an author's function, does to what it is given reaches no other query and no later run."""
 
 import copy
+import weakref
+from contextlib import closing
 from types import SimpleNamespace
 
 import numpy as np
@@ -191,3 +193,18 @@ def test_an_errors_text_and_traceback_can_always_be_had(error):
     assert trace_of(raised.value).encode()
     assert RaisedLog("s").words(raised.value)
     assert len(words_of(raised.value)) < 5_000
+
+
+def test_a_worker_keeps_no_answers_while_its_next_batch_runs():
+    made, kept = [], []
+
+    def predict(batch):
+        kept.append([each() is not None for each in made])
+        answer = np.zeros(3)
+        made.append(weakref.ref(answer))
+        return [{"y": answer} for _ in batch]
+
+    with closing(Worker(SimpleNamespace(predict=predict))) as worker:
+        for _ in range(2):
+            worker.run([{"x": 1}])
+    assert kept == [[], [False]]
