@@ -2,7 +2,7 @@
 
 Imported only where torch has begun work on a GPU; this module imports torch. It decides nothing: what waits for what is
 `spillway.checkpoint.capture`'s, which is tested on an imagined device. What runs here is tested where there is a GPU
-(tests/unit/checkpoint/test_cuda.py).
+(tests/torch/unit/test_cuda.py).
 
 * A tensor's memory is not given to others while it is copied (`record_stream`), also where the model has let it go.
 * A copy that has to bring bytes into another order first (not contiguous, conjugated) does so on the GPU: on the host
