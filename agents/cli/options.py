@@ -104,7 +104,7 @@ def seconds(_ctx: click.Context, _param: click.Parameter, value: str | None) -> 
         number = float(value)
     except ValueError:
         try:
-            return quantities.duration(value)
+            number = quantities.duration(value)
         except ValueError as error:
             raise click.BadParameter(str(error)) from None
     if not 0 <= number < math.inf:

@@ -76,7 +76,7 @@ def read_object(text: bytes, limits: Limits) -> dict[str, Any]:
 
 def client_id(told: Mapping[str, Any]) -> str:
     """Return the id that a query's client gave it. Raises WireError(BAD_INPUT) for one that is no text, or too long."""
-    name = told.get("id") or ""
+    name = "" if told.get("id") is None else told["id"]
     if not isinstance(name, str) or len(name) > MAX_ID:
         raise bad(f"id: must be a text of at most {MAX_ID} characters, not {shown(name)}")
     return name

@@ -12,6 +12,7 @@ from spillway.topology.rules.stage_rules import check_limits, check_stage
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable, Iterator, Mapping
 
+    from spillway.topology.problems import Path
     from spillway.topology.reading.fields import PipelineFields, StageFields
 
     Stages = Mapping[str, StageFields]
@@ -58,7 +59,7 @@ def check_choices(stages: Stages, edges: Edges) -> Iterator[Problem]:
                 f"come after it, so a message from {other!r} cannot say which other messages to wait for; put "
                 f"{other!r} after {name!r}, or join without the stages that {name!r} chooses"
             )
-            yield Problem(stages[join].path("after", edges[join].index(other)), text)
+            yield Problem(_named_at(stages[join], other), text)
         elif name not in at_end:
             at_end.add(name)
             text = (
@@ -68,6 +69,10 @@ def check_choices(stages: Stages, edges: Edges) -> Iterator[Problem]:
             )
             yield Problem(stages[name].path("choose"), text)
     yield from _check_headers(stages, edges, successors)
+
+
+def _named_at(stage: StageFields, before: str) -> Path:
+    return next(path for path, name in stage.predecessors() if name == before)
 
 
 def _check_headers(stages: Stages, edges: Edges, successors: Edges) -> Iterator[Problem]:
@@ -161,8 +166,7 @@ def _check_cycles(stages: Stages, edges: Edges) -> Generator[Problem, None, bool
         )
         if len(cycle) == 1:
             text = f"stage {cycle[0]!r} comes after itself; take it out"
-        position = edges[cycle[0]].index(cycle[-1])
-        yield Problem(stages[cycle[0]].path("after", position), text)
+        yield Problem(_named_at(stages[cycle[0]], cycle[-1]), text)
         knotted |= dag.reach(cycle, edges) & dag.reach(cycle, dag.reverse(edges))
     if found:
         reached = dag.reach([name for name in edges if not edges[name]], dag.reverse(edges))

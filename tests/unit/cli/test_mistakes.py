@@ -22,6 +22,7 @@ PIPELINE = str(Path("examples/hello/pipeline.yaml").absolute())
         (["broker", "strat"], "no such command 'strat': did you mean 'start'?"),
         (["dead", "xyz"], "no such command 'xyz': there are list, retry, show"),
         (["whatif", PIPELINE, "constant:1", "--slo", "-1"], "-1 is not a duration: give 0 or more seconds"),
+        (["whatif", PIPELINE, "constant:1", "--slo", "-5ms"], "-5ms is not a duration: give 0 or more seconds"),
         (["whatif", PIPELINE, "constant:1", "--slo", "0"], "must be above 0"),
         (["whatif", PIPELINE, "constant:1", "--duration", "nan"], "nan is not a duration"),
         (["whatif", PIPELINE, "constant:1", "--once", "--speed", "0"], "0.0 is not in the range x>0"),

@@ -68,6 +68,7 @@ BAD = [
     ({}, "inputs: must be a list of objects, each with a name, not nothing"),
     ({"inputs": [5]}, "inputs[0]: must be an object with a name"),
     ({"inputs": [], "id": 5}, "id: must be a text"),
+    ({"inputs": [], "id": 0}, "id: must be a text"),
     ({"inputs": [], "id": "a" * 257}, "id: must be a text"),
     ({"inputs": [], "outputs": {"y": 1}}, "outputs: must be a list of objects"),
     ({"inputs": [], "outputs": [{"name": "y", "parameters": {"binary_data": 1}}]}, "'binary_data': must be true or"),
