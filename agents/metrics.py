@@ -191,7 +191,7 @@ class DurableLag:
         return 0.0 if oldest is None else max(0.0, self._clock() - oldest)
 
 
-class StateFigures:
+class StateMetrics:
     """A member's numbers."""
 
     def __init__(self) -> None:
@@ -216,7 +216,7 @@ def marks_histogram() -> Histogram:
     return Histogram(_BYTES)
 
 
-def state_families(make: Families, state: StateFigures) -> Iterator[Metric]:
+def state_families(make: Families, state: StateMetrics) -> Iterator[Metric]:
     yield make.gauges(names.STATE_ROLE, "The member's role", (names.ROLE,), {(state.role,): 1.0})
     for name, text, value in (
         (names.STATE_EPOCH, "The newest epoch that the member knows", state.epoch),
@@ -351,7 +351,7 @@ class StageMetrics(ProcessMetrics):
         self.lanes: Callable[[Families], Iterator[Metric]] | None = None  # of an ensemble's members, or of variants
         self.versions: Callable[[], Mapping[str, int]] = dict  # of the model: workers that have it
         self.defaults: Callable[[], int] | None = None  # where the stage has a default
-        self.state: StateFigures | None = None  # of a member of a stateful shard
+        self.state: StateMetrics | None = None  # of a member of a stateful shard
         self.marks: Histogram | None = None  # bytes in the messages that are sent; None where nothing rests on a state
 
     def collect(self) -> Iterator[Metric]:

@@ -58,7 +58,7 @@ class Suspects:
         self._raised: dict[str, int] = {}  # how often a batch with it has raised, oldest first
         self._watch = 0  # queries still to be tried
         self._most = most
-        self.deaths = Deaths()  # of the stage's processes; replaced by the owner as it learns of them
+        self.deaths = Crashes()  # of the stage's processes; replaced by the owner as it learns of them
 
     def __bool__(self) -> bool:
         return bool(self._raised) or self._watch > 0
@@ -116,7 +116,7 @@ class Care(Enum):
     FAIL = "fail"  # not at all: it has died alone
 
 
-class Deaths:
+class Crashes:
     """What the testimonies of a stage's dead processes come to."""
 
     def __init__(self, testimonies: Iterable[frozenset[Place]] = ()) -> None:

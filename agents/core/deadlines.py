@@ -32,7 +32,7 @@ _GRAIN: Final = 0.003  # seconds: moments that are this close are one, so that t
 _FEW: Final = 1_000  # entries below which nobody looks for those that are over
 
 
-class LastMoments(Step):
+class Deadlines(Step):
     """Those of one stage's queries; at each the stage is to spare the query its wait. No offline one has any."""
 
     def __init__(self) -> None:

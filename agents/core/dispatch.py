@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
     from spillway.agents.core.actions import Failed, Result
     from spillway.agents.core.agreement import Agreement
-    from spillway.agents.core.deadlines import LastMoments
+    from spillway.agents.core.deadlines import Deadlines
     from spillway.agents.core.workers import Batch
 
 _SEEN: Final = 200  # batches whose durations the quantile is of
@@ -142,7 +142,7 @@ class Dispatch(Step):
         room: int = 64,
         paused: str = "",
         agreement: Agreement | None = None,
-        release: LastMoments | None = None,
+        release: Deadlines | None = None,
         shared: bool = False,
     ) -> None:
         """`width`: batches of a group; `rows`: extras of a group, each with a pool of its own.

@@ -13,7 +13,7 @@ from typing import Final
 _MEMORY: Final = 0.25  # seconds over which the share of busy time is taken
 
 
-class Gathering:
+class Linger:
     """Says how long after one sending the next may begin. Times are in seconds, of any monotonic clock."""
 
     def __init__(self, most: float) -> None:

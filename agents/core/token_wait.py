@@ -51,7 +51,7 @@ class _Held(NamedTuple):
     wants: tuple[Want, ...]
 
 
-class Holding(Step):
+class TokenWait(Step):
     """Those of one stage."""
 
     def __init__(self, versions: Versions) -> None:

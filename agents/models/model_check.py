@@ -29,7 +29,7 @@ _LOOK_SECONDS = 0.05
 
 
 @dataclass(frozen=True, slots=True)
-class Trial:
+class ModelCheck:
     """A stage's model and what its stage declares."""
 
     stage: str
@@ -50,7 +50,7 @@ class Verdict:
     section: tuple[str, ...] = ()
 
 
-def verdicts(trials: Sequence[Trial], within: float = 180.0) -> Iterator[Verdict]:
+def verdicts(trials: Sequence[ModelCheck], within: float = 180.0) -> Iterator[Verdict]:
     """Try the models in order, each for `within` seconds at most; nothing is told of those that are fine."""
     left = list(trials)
     while left:
@@ -62,7 +62,7 @@ def verdicts(trials: Sequence[Trial], within: float = 180.0) -> Iterator[Verdict
         left = left[len(answers) + 1 :]
 
 
-def _run(trials: Sequence[Trial], within: float) -> tuple[list[Verdict | None], str]:
+def _run(trials: Sequence[ModelCheck], within: float) -> tuple[list[Verdict | None], str]:
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe(duplex=False)
     # No daemon: such a process may have no children, and a model might.
@@ -111,7 +111,7 @@ def _end(process: multiprocessing.process.BaseProcess) -> None:
     process.join()
 
 
-def _try_all(pipe: Connection, trials: Sequence[Trial]) -> None:
+def _try_all(pipe: Connection, trials: Sequence[ModelCheck]) -> None:
     os.setsid()
     os.dup2(2, 1)
     sys.stdout = sys.stderr

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Rehearsal:
+class WarmUp:
     """What was found of a model that keeps the contract."""
 
     kind: Kind
@@ -41,7 +41,7 @@ class Rehearsal:
 
 def rehearse(
     place: str, make: Callable[[], StatefulModel], batches: Sequence[Batch], *, random: bool = False
-) -> Rehearsal:
+) -> WarmUp:
     """Raise ModelError for the first rule that the model breaks. A `random` model may go on otherwise the second time.
 
     A model of which two runs differ, and that is not said to be random, keeps something outside of its state, or draws
@@ -69,7 +69,7 @@ def rehearse(
                 )
             repeats = False
     keys = len(final) if kind == "keyed" else 0
-    return Rehearsal(kind, machine.version, keys, _size(kind, machine.state), repeats)
+    return WarmUp(kind, machine.version, keys, _size(kind, machine.state), repeats)
 
 
 def copy_states(kind: Kind, state: State) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from spillway.agents.core.linger import Gathering
+from spillway.agents.core.linger import Linger
 from spillway.agents.core.request import Delivery
 from spillway.agents.run.background import Conversions, Rereading
 from spillway.agents.run.gate_memory import load
@@ -64,7 +64,7 @@ class Gate:
         self._letters: list[tuple[Outgoing, str]] = []  # to write, with their reasons
         self._ways: list[float] = []  # to here, of what was taken since the last transaction
         self._committed_at = self._clock.monotonic()
-        self._gathering = Gathering(context.gather)
+        self._gathering = Linger(context.gather)
         self._gathered = 0.0  # seconds, in this round
         self._turned_at = self._clock.monotonic()  # when the last round began
         self._recorder.duplicates = lambda: self._duplicates + self._core.stats.duplicates

@@ -55,7 +55,7 @@ log = logging.getLogger(__name__)
 # same queries, and know less.
 
 
-class Trial:
+class ModelCheck:
     """The suspects of a member during one reign."""
 
     def __init__(self, means: ShardContext) -> None:
@@ -129,7 +129,7 @@ class Primary:
         self._closed = False
         self._base_n = core.reign.durable_n
         self._keyed = machine.kind == "keyed"
-        self._trial = Trial(means)
+        self._trial = ModelCheck(means)
         core.apart = means.suspects.apart
         self.feed = Feed(
             core,

@@ -36,7 +36,7 @@ class Dispatch(Workers, Protocol):
     def pump(self, now: float) -> None: ...
 
 
-class Guard(Protocol):
+class CrashWatch(Protocol):
     """What knows which records a model has been running for a while, or ended its process."""
 
     @property
@@ -62,7 +62,7 @@ class Context:
     metrics: StageMetrics
     tally: Tally
     inputs: Inputs
-    guard: Guard
+    guard: CrashWatch
     remembered: Callable[[Work, Any, float], Result]
     """Makes the result of a request whose answer was known; called off the loop."""
     reload_schemas: Callable[[], bool]

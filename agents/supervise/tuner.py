@@ -99,11 +99,11 @@ def run(config: TuningConfig) -> int:
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
-    Tuning(config, stop).run()
+    TunerLoop(config, stop).run()
     return 0
 
 
-class Tuning:
+class TunerLoop:
     """One claim after the other, each of all stages that are to be had."""
 
     def __init__(self, config: TuningConfig, stop: threading.Event) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from spillway.agents.core.join_rules import PAYLOAD_BYTES
 from spillway.agents.core.laned_stage import LanedCore
 from spillway.agents.live.stage.build import build_work, known_of, known_of_hello
-from spillway.agents.live.stage.crash_watch import Guard
+from spillway.agents.live.stage.crash_watch import CrashWatch
 from spillway.agents.live.stage.dispatch_pool import beside_of
 from spillway.agents.live.stage.driver import DriverParts, build_driver
 from spillway.agents.live.stage.members import Members
@@ -81,7 +81,7 @@ class Front:
         if beside is not None:
             await beside.ready()
         self._loaded()
-        limits, guard = config.pipeline.spec.limits.merged(), Guard(config.stage)
+        limits, guard = config.pipeline.spec.limits.merged(), CrashWatch(config.stage)
         work = build_work(config, self._models, known, guard)
         built = build_driver(
             config,

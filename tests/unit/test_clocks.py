@@ -18,7 +18,7 @@ from spillway.agents.core.joins import MIN_WAIT_SECONDS
 from spillway.agents.live.ingress import Ingress
 from spillway.agents.metrics import Distribution
 from spillway.agents.run.intake import effective
-from spillway.agents.supervise.tuner import Tuning
+from spillway.agents.supervise.tuner import TunerLoop
 from spillway.agents.workers.links import _LOOK_SECONDS, Links, _Link
 from spillway.agents.workers.tls import SILENT_SECONDS, Secured
 from spillway.lineage.message import PREDICTION, Outcome, PlanWord
@@ -225,7 +225,7 @@ def test_what_comes_while_history_is_read_is_no_load(clock, monkeypatch, ahead, 
         _newest=lambda _stage: size,
         _write=lambda found, _epoch: orders.append(found),
     )
-    Tuning._tune(tuning, ("a",), 1, threading.Event())
+    TunerLoop._tune(tuning, ("a",), 1, threading.Event())
     assert max(excess) < 1.1
     assert not any(orders)
 

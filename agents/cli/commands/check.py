@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from spillway.agents.models.model_check import Trial
+    from spillway.agents.models.model_check import ModelCheck
     from spillway.topology.load import Pipeline
     from spillway.topology.problems import Finding
     from spillway.topology.problems import Path as FieldPath
@@ -220,17 +220,17 @@ def _models(stage: StageSpec) -> Iterator[tuple[tuple[str, ...], str | None, Map
 
 
 def _trials(pipeline: Pipeline) -> Iterator[Finding]:
-    from spillway.agents.models.model_check import Trial, verdicts  # noqa: PLC0415 - only where it is asked for
+    from spillway.agents.models.model_check import ModelCheck, verdicts  # noqa: PLC0415 - only where it is asked for
     from spillway.agents.supervise.lifecycle import RestartPolicy  # noqa: PLC0415
 
     numbers = {stage.name: number for number, stage in enumerate(pipeline.spec.stages)}
-    trials = [trial for stage in pipeline.spec.stages for trial in _trials_of(stage, Trial)]
+    trials = [trial for stage in pipeline.spec.stages for trial in _trials_of(stage, ModelCheck)]
     for verdict in verdicts(trials, RestartPolicy().start_timeout):
         path: FieldPath = ("stages", numbers[verdict.stage], *verdict.section, verdict.field)
         yield pipeline.finding(path, verdict.text)
 
 
-def _trials_of(stage: StageSpec, trial: type[Trial]) -> Iterator[Trial]:
+def _trials_of(stage: StageSpec, trial: type[ModelCheck]) -> Iterator[ModelCheck]:
     state = None if stage.state is None else stage.state.kind
     for section, named, arguments in _models(stage):
         other = section == ("copies",) and arguments is not None  # the stage's own model, otherwise made

@@ -12,7 +12,7 @@ import click
 from spillway.agents.cli.cluster import Source, from_source
 from spillway.agents.cli.columns import columns
 from spillway.agents.cli.options import LazyGroup, json_option, positive
-from spillway.agents.live.operator.dead_letters import Letter, Letters
+from spillway.agents.live.operator.dead_letters import DeadLetters, Letter
 from spillway.agents.live.operator.dead_letters import retried as retried_of
 from spillway.agents.supervise.serving import require_served
 from spillway.lineage.errors import SpillwayError, UsageError, WireError
@@ -58,7 +58,7 @@ def list_letters(
     \b
     Example: spillway dead list pipeline.yaml --reason model-raised
     """  # noqa: D301 - click's own marks
-    letters = Letters(source.settings, source.spec)
+    letters = DeadLetters(source.settings, source.spec)
     found, hidden = _wanted(letters, reason, stage, retried=retried)
     if as_json:
         click.echo(json.dumps([_facts(letter) for letter in found[-newest:]], ensure_ascii=False))
@@ -76,7 +76,7 @@ def show(source: Source, place: str, *, as_json: bool) -> None:
     \b
     Example: spillway dead show pipeline.yaml 3/17
     """  # noqa: D301 - click's own marks
-    letters = Letters(source.settings, source.spec)
+    letters = DeadLetters(source.settings, source.spec)
     (letter,) = letters.picked([place])
     facts = {**_facts(letter), "key": _bytes(letter.content.key)}
     facts["headers"] = [[name, _bytes(value)] for name, value in letter.headers]
@@ -121,7 +121,7 @@ def retry(
     """  # noqa: D301 - click's own marks
     if bool(places) == (everything or reason is not None or stage is not None):
         raise UsageError("name the letters to retry, as PARTITION/OFFSET, or give --all, --reason or --stage")
-    letters = Letters(source.settings, source.spec)
+    letters = DeadLetters(source.settings, source.spec)
     chosen = letters.picked(places) if places else _wanted(letters, reason, stage, retried=retried)[0]
     missing = require_served(source.settings, source.pipeline, source.run_dir) if chosen else ""
     if missing:
@@ -141,7 +141,7 @@ def retry(
     return 0 if len(good) == len(chosen) else 1
 
 
-def _wanted(letters: Letters, reason: str | None, stage: str | None, *, retried: bool) -> tuple[list[Letter], int]:
+def _wanted(letters: DeadLetters, reason: str | None, stage: str | None, *, retried: bool) -> tuple[list[Letter], int]:
     """The letters, oldest first, and how many more were left out because they were retried."""
     every = list(letters.read())
     over = set() if retried else retried_of(every, letters.noted)
@@ -152,7 +152,7 @@ def _wanted(letters: Letters, reason: str | None, stage: str | None, *, retried:
     return sorted(kept, key=lambda letter: letter.content.at_us), len(found) - len(kept)
 
 
-def _retried(letters: Letters, client: Client, letter: Letter, deadline: float | None) -> dict[str, Any]:
+def _retried(letters: DeadLetters, client: Client, letter: Letter, deadline: float | None) -> dict[str, Any]:
     """Ask one query again; what it came to, or why it could not be asked."""
     told: dict[str, Any] = {"letter": letter.place, "retry_of": letter.request_id}
     try:

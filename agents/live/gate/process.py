@@ -34,7 +34,7 @@ from spillway.agents.live.gate.blocking import block, complete, in_thread
 from spillway.agents.live.gate.metrics import GateMetrics
 from spillway.agents.live.gate.pulled_input import KafkaPulledInput, leave, member_settings
 from spillway.agents.live.gate.states import GateStates
-from spillway.agents.live.gate.stuck_transactions import Mender
+from spillway.agents.live.gate.stuck_transactions import StuckTransactions
 from spillway.agents.live.gate.trace_exporter import TraceExporter
 from spillway.agents.live.gate.transaction import KafkaTransactions, TransactionalWriter
 from spillway.agents.live.gate.unassigned import GroupWatch
@@ -215,7 +215,7 @@ def build(
     schemas.open()
     names = GateTopics(topics.outcomes(spec.name), topics.egress(spec.name), topics.dead(spec.name))
     group = group_id(spec.name, GATE)
-    mender = Mender(settings, group=group, outcomes=names.outcomes, outputs=(names.egress, names.dead))
+    mender = StuckTransactions(settings, group=group, outcomes=names.outcomes, outputs=(names.egress, names.dead))
 
     async def mend() -> None:
         mender.mend(writer, _MEND_SECONDS)

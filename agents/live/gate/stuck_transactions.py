@@ -48,7 +48,7 @@ _ASK_SECONDS = 30.0  # a broker that starts answers before
 _WAY_OUT = "find and abort it with kafka-transactions.sh (docs/failover.md, 'A transaction that hangs')"
 
 
-class Hang(NamedTuple):
+class StuckPartition(NamedTuple):
     """A partition of an output that shows nothing from offset `stable` on, or one of the input's (-1): its offset."""
 
     topic: str
@@ -56,7 +56,7 @@ class Hang(NamedTuple):
     stable: int
 
 
-class Mender:
+class StuckTransactions:
     """Ends what hangs of a gate: in `outputs`, which it writes, and in its group's offsets of `outcomes`."""
 
     def __init__(self, settings: Mapping[str, Any], *, group: str, outcomes: str, outputs: Sequence[str]) -> None:
@@ -84,7 +84,7 @@ class Mender:
                 log.warning("a finished transaction of this gate still hangs in %s; ending it", places)
                 self._end(hanging, writer, max(until - time.monotonic(), _SURE_SECONDS))
 
-    def _end(self, hanging: frozenset[Hang], writer: TransactionalWriter, within: float) -> None:
+    def _end(self, hanging: frozenset[StuckPartition], writer: TransactionalWriter, within: float) -> None:
         """End it, or leave it as it is: whoever calls looks again."""
         empty = b""  # no request's, so nobody takes it for an outcome
         records = [Record(hang.topic, hang.partition, None, empty) for hang in hanging if hang.topic != self._outcomes]
@@ -104,7 +104,7 @@ class Mender:
         finally:
             stranger.close()
 
-    def _persisting(self, admin: Admin, offsets_of_group: Withheld) -> frozenset[Hang]:
+    def _persisting(self, admin: Admin, offsets_of_group: Withheld) -> frozenset[StuckPartition]:
         """Return what hangs for longer than a gate at work takes to end a transaction."""
         hanging = self._look(admin, offsets_of_group)
         sure = time.monotonic() + _SURE_SECONDS
@@ -113,24 +113,26 @@ class Mender:
             hanging &= self._look(admin, offsets_of_group)
         return hanging
 
-    def _look(self, admin: Admin, offsets_of_group: Withheld) -> frozenset[Hang]:
+    def _look(self, admin: Admin, offsets_of_group: Withheld) -> frozenset[StuckPartition]:
         partitions = _partitions(admin, self._outcomes)
         withheld = patiently(
             lambda seconds: offsets_of_group.once(self._outcomes, partitions, seconds),
             "see its group's offsets",
             _ASK_SECONDS,
         )
-        found = {Hang(self._outcomes, partition, -1) for partition in withheld}
+        found = {StuckPartition(self._outcomes, partition, -1) for partition in withheld}
         return frozenset(found.union(*(_open(admin, topic) for topic in self._outputs)))
 
 
-def _open(admin: Admin, topic: str) -> set[Hang]:
+def _open(admin: Admin, topic: str) -> set[StuckPartition]:
     either, committed = IsolationLevel.READ_UNCOMMITTED, IsolationLevel.READ_COMMITTED
     partitions = _partitions(admin, topic)
     written = offsets(admin, topic, partitions, OffsetSpec.latest(), either, _ASK_SECONDS)
     stable = offsets(admin, topic, partitions, OffsetSpec.latest(), committed, _ASK_SECONDS)  # after it: none lags
     return {
-        Hang(topic, partition, stable[partition]) for partition in partitions if stable[partition] < written[partition]
+        StuckPartition(topic, partition, stable[partition])
+        for partition in partitions
+        if stable[partition] < written[partition]
     }
 
 

@@ -82,7 +82,7 @@ class Retry:
     headers: dict[str, str]
 
 
-class Letters:
+class DeadLetters:
     """A pipeline's dead letters. Raises BrokerError, TopicError."""
 
     def __init__(self, settings: ClientSettings, spec: PipelineSpec) -> None:

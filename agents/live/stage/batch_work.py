@@ -16,7 +16,7 @@ from spillway.agents.core.actions import DEFAULT, Executed, Failed, Ok, Result, 
 from spillway.agents.core.crash_suspects import Care
 from spillway.agents.core.routes.ensemble import Joint
 from spillway.agents.live.stage.cached import kept
-from spillway.agents.live.stage.crash_watch import Guard
+from spillway.agents.live.stage.crash_watch import CrashWatch
 from spillway.agents.models.contract import answers as run_answers
 from spillway.agents.models.contract import copied
 from spillway.agents.models.flagged import Flagged, answered
@@ -221,7 +221,7 @@ class BatchWork:
         version: str,
         signature: Signature | None,
         limits: Limits,
-        guard: Guard | None = None,
+        guard: CrashWatch | None = None,
         lookups: Lookups | None = None,
     ) -> None:
         """`version`: what its model says, unless the spec has one, or a worker says another.
@@ -233,7 +233,7 @@ class BatchWork:
         self._lookups = lookups
         self._caches = spec.cache is not None  # answers are remembered: a model sees no request's id or key
         self._keeps = spec.coding is not None  # a batch keeps its outputs, as answers may be made of them
-        self.guard = guard or Guard()
+        self.guard = guard or CrashWatch()
         self._models = models
         self._functions = functions
         self._joins = joins

@@ -22,7 +22,7 @@ from spillway.agents.core.stage import StageCore
 from spillway.agents.core.stateful_stage import StatefulCore
 from spillway.agents.live.stage.batch_work import BatchWork, UserFunctions
 from spillway.agents.live.stage.cached import Keys
-from spillway.agents.live.stage.crash_watch import Guard
+from spillway.agents.live.stage.crash_watch import CrashWatch
 from spillway.agents.models.declared import load_declared
 from spillway.agents.models.execution import Runner
 from spillway.agents.models.loading import limit_torch_threads, load_model, load_policy
@@ -81,14 +81,14 @@ def pause_of(spec: StageSpec) -> float:
     return 0.0 if spec.emulated is None else spec.emulated.load or 0.0
 
 
-def build_guard(spec: StageSpec, folder: Path) -> Guard:
+def build_guard(spec: StageSpec, folder: Path) -> CrashWatch:
     """What finds batches that hang, and, of a stage with a state, which queries its processes died of.
 
     `folder` has what earlier processes had under way. A stage without a state needs none: after two deaths its workers
     are processes (`StageConfig.processes`), and it is these that die.
     """
     noted = folder if spec.state is not None else None
-    return Guard(
+    return CrashWatch(
         spec.name, timeout=spec.workers.timeout, folder=noted, slots=spec.workers.of_front(0), most=spec.batching.most
     )
 
@@ -112,7 +112,7 @@ def known_of_hello(hello: Mapping[str, Any]) -> Known:
 
 
 def build_work(
-    config: StageConfig, models: Mapping[int, Model], known: Known, guard: Guard, lookups: Lookups | None = None
+    config: StageConfig, models: Mapping[int, Model], known: Known, guard: CrashWatch, lookups: Lookups | None = None
 ) -> BatchWork:
     graph, spec = config.pipeline.graph, config.spec
     joins = graph.is_join(spec.name)

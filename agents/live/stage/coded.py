@@ -19,7 +19,7 @@ import numpy as np
 from spillway.agents.coding.deployed import load_code, read_parities
 from spillway.agents.coding.parity import PARITY
 from spillway.agents.core.agreement import Agreement
-from spillway.agents.core.deadlines import LastMoments
+from spillway.agents.core.deadlines import Deadlines
 from spillway.agents.core.dispatch import VERSION, Dispatch
 from spillway.agents.live.stage.batch_work import Prepared
 from spillway.agents.models.contract import copied
@@ -57,7 +57,7 @@ class Coding:
         paused = VERSION if self.parities.outdated else ""
         more: dict[str, Any] = {"paused": paused, "agreement": Agreement(spec.floor)}
         more["shared"] = spec.shared and not paused
-        more["release"] = LastMoments() if spec.release == "budget" else None
+        more["release"] = Deadlines() if spec.release == "budget" else None
         return Dispatch(width=spec.k, rows=spec.rows, wait=spec.group_wait, room=spec.room, **more)
 
 

@@ -21,7 +21,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from spillway.agents.core.actions import Failed, Work
-from spillway.agents.core.crash_suspects import Care, Deaths, place_of
+from spillway.agents.core.crash_suspects import Care, Crashes, place_of
 from spillway.agents.workers.forks import ours
 from spillway.lineage import reasons
 from spillway.lineage.errors import ModelError
@@ -144,14 +144,14 @@ class HungModelError(ModelError):
     """A model ran a batch beyond its time-out; the thread that it holds cannot be had back."""
 
 
-class Guard:
+class CrashWatch:
     """The guard of one stage process. Without a `folder` nothing is noted."""
 
     def __init__(
         self, stage: str = "", *, timeout: float = math.inf, folder: Path | None = None, slots: int = 1, most: int = 1
     ) -> None:
         """`timeout`: seconds of a batch. Of what is noted, `slots`: model instances; `most`: records in a batch."""
-        self.deaths = Deaths()
+        self.deaths = Crashes()
         self._stage = stage
         self._timeout = timeout
         self._folder = folder
@@ -207,7 +207,7 @@ class Guard:
     def look(self, committed: Mapping[int, int]) -> None:
         """Learn what processes before, or beside, this one died of; `committed`: of the partitions that are ours."""
         if self._folder is not None:
-            self.deaths = Deaths(of_the_dead(self._folder, committed))
+            self.deaths = Crashes(of_the_dead(self._folder, committed))
 
     def care(self, request: Request) -> Care:
         return self.deaths.care(request) if self.deaths else Care.NONE

@@ -6,15 +6,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
 from spillway.agents.core.cache import CacheStep, PredictionCache
-from spillway.agents.core.deadlines import DefaultAnswer, LastMoments
+from spillway.agents.core.deadlines import Deadlines, DefaultAnswer
 from spillway.agents.core.join_rules import PAYLOAD_BYTES
-from spillway.agents.core.token_wait import Holding
+from spillway.agents.core.token_wait import TokenWait
 from spillway.agents.live.groups import group_id
 from spillway.agents.live.stage.build import build_core, check_remembers, stage_signature
 from spillway.agents.live.stage.cached import Keys
-from spillway.agents.live.stage.member_metrics import MemberFigures
+from spillway.agents.live.stage.member_metrics import MemberMetrics
 from spillway.agents.live.stage.members import Members, route_of
-from spillway.agents.live.stage.variant_metrics import VariantFigures
+from spillway.agents.live.stage.variant_metrics import VariantMetrics
 from spillway.agents.live.stage.variants import VariantCrews, reads_needs
 from spillway.agents.live.stage.variants import route_of as variants_route
 from spillway.agents.run.emission import Emission
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from spillway.agents.live.stage.batch_work import BatchWork
     from spillway.agents.live.stage.build import Known
     from spillway.agents.live.stage.config import StageConfig
-    from spillway.agents.live.stage.crash_watch import Guard
+    from spillway.agents.live.stage.crash_watch import CrashWatch
     from spillway.agents.live.stage.crew import Crew
     from spillway.agents.live.stage.lookups import Lookups
     from spillway.agents.live.stage.redundancy_workers import Beside
@@ -59,7 +59,7 @@ class DriverParts:
 
     known: Known
     work: BatchWork
-    guard: Guard
+    guard: CrashWatch
     metrics: StageMetrics
     clock: Clock
     spans: Spans
@@ -153,11 +153,11 @@ def _core(config: StageConfig, parts: DriverParts, route: Any) -> StageCore:
     if isinstance(crew, Members):
         lanes = cast("LanedCore", core).lanes
         crew.serve(lanes, route)
-        metrics.lanes = MemberFigures(lanes, route.stats, crew)
+        metrics.lanes = MemberMetrics(lanes, route.stats, crew)
     elif isinstance(crew, VariantCrews):
         lanes = cast("LanedCore", core).lanes
         route.waits, route.ready = lanes.waits, lanes.ready
-        metrics.lanes = VariantFigures(lanes, route.stats, crew.wanted, None)
+        metrics.lanes = VariantMetrics(lanes, route.stats, crew.wanted, None)
     return core
 
 
@@ -169,7 +169,7 @@ def build_steps(spec: StageSpec, parts: DriverParts) -> list[Step]:
 def _last_moments(spec: StageSpec, parts: DriverParts) -> Step | None:
     if parts.beside is not None and parts.beside.dispatch.release is not None:
         return parts.beside.dispatch.release
-    return LastMoments() if spec.default is not None or spec.lanes else None
+    return Deadlines() if spec.default is not None or spec.lanes else None
 
 
 def _default(spec: StageSpec, parts: DriverParts) -> Step | None:
@@ -181,7 +181,7 @@ def _default(spec: StageSpec, parts: DriverParts) -> Step | None:
 
 
 def _tables(_spec: StageSpec, parts: DriverParts) -> Step | None:
-    return None if parts.lookups is None else Holding(parts.lookups)
+    return None if parts.lookups is None else TokenWait(parts.lookups)
 
 
 def _cache(spec: StageSpec, parts: DriverParts) -> Step | None:

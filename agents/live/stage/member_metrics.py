@@ -22,7 +22,7 @@ _OF = (names.MEMBER,)
 
 
 @dataclass(frozen=True, slots=True)
-class MemberFigures:
+class MemberMetrics:
     """Where the figures come from."""
 
     lanes: Lanes

@@ -53,7 +53,7 @@ from spillway.agents.live.stage.startup import (
     transacted,
 )
 from spillway.agents.live.stage.threads import Threads
-from spillway.agents.live.stage.variant_metrics import VariantFigures
+from spillway.agents.live.stage.variant_metrics import VariantMetrics
 from spillway.agents.live.stage.variants import VariantCrews
 from spillway.agents.metrics import StageMetrics, marks_histogram
 from spillway.agents.run.log_reader import LogsFeed
@@ -78,7 +78,7 @@ if TYPE_CHECKING:
     from spillway.agents.core.policy import StageFacts
     from spillway.agents.live.stage.batch_work import BatchWork
     from spillway.agents.live.stage.build import Known
-    from spillway.agents.live.stage.crash_watch import Guard
+    from spillway.agents.live.stage.crash_watch import CrashWatch
     from spillway.agents.live.stage.crew import Crews
     from spillway.agents.live.stage.driver import Built
     from spillway.agents.live.stage.redundancy_workers import Beside
@@ -377,7 +377,9 @@ class StageProcess(Serving):
             await asyncio.sleep(POLL)
         await app.start()
 
-    def _driver(self, schemas: SchemaLog, logs: Logs | None, guard: Guard, work: BatchWork) -> tuple[Stage, Planner]:
+    def _driver(
+        self, schemas: SchemaLog, logs: Logs | None, guard: CrashWatch, work: BatchWork
+    ) -> tuple[Stage, Planner]:
         config = self._config
         built = build_driver(
             config,
@@ -415,7 +417,7 @@ class StageProcess(Serving):
         assert isinstance(crews, VariantCrews)
         if section.scale and self._config.claims is not None:
             self._scaling = Scaling(self._config, route, lanes, crews, self._sizes, self._clock)
-            self._metrics.lanes = VariantFigures(lanes, route.stats, crews.wanted, self._scaling)
+            self._metrics.lanes = VariantMetrics(lanes, route.stats, crews.wanted, self._scaling)
         if crews.registry is not None:
             self._renewing = Renewing(self._config, crews.registry, crews, core, route, built.stage)
 

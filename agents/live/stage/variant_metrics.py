@@ -22,7 +22,7 @@ _OF = (names.VARIANT,)
 
 
 @dataclass(frozen=True, slots=True)
-class VariantFigures:
+class VariantMetrics:
     """Where the figures come from."""
 
     lanes: Lanes

@@ -23,13 +23,13 @@ from spillway.agents.live.stateful.build_reign import Reigns
 from spillway.agents.live.stateful.context import MemberContext
 from spillway.agents.live.stateful.control import control_of
 from spillway.agents.live.stateful.copies import Copies
-from spillway.agents.live.stateful.replaying import Rehearsal
+from spillway.agents.live.stateful.replaying import WarmUp
 from spillway.agents.live.stateful.threads import Thread
 from spillway.agents.live.stateful.transactions import take_over
 from spillway.agents.live.stateful.work import StatefulWork
 from spillway.agents.live.states.beats import Beats, Standing
 from spillway.agents.live.states.standby import StandbyReader
-from spillway.agents.metrics import LOOK_SECONDS, StageMetrics, StateFigures, marks_histogram
+from spillway.agents.metrics import LOOK_SECONDS, StageMetrics, StateMetrics, marks_histogram
 from spillway.agents.models.execution import Runner
 from spillway.agents.run.appends import LogAppender
 from spillway.agents.run.emission import Emission
@@ -162,7 +162,7 @@ class Built:
         self.failed: asyncio.Future[None] = self._loop.create_future()  # raises what the process must end for
         self.metrics = StageMetrics(self._pipeline, spec.name, config.replica, queue_limit=spec.queue)
         self.metrics.label = name.rpartition("@")[0].removeprefix(f"{self._pipeline}.")
-        self._figures = self.metrics.state = StateFigures()
+        self._figures = self.metrics.state = StateMetrics()
         self._figures.version = lambda: self._version().n
         self.metrics.marks = marks_histogram()
         self._limits = pipeline.spec.limits.merged()
@@ -177,7 +177,7 @@ class Built:
         self.speaker = Speaker(of_shard, decoder, self._means)
         self._logs = Logs(pipeline.spec.places)
         parts = len(pipeline.graph.predecessors[spec.name]) or 1
-        self._rehearsal = Rehearsal(f"stage {spec.name!r}, rehearsed", model, self._means, parts=parts)
+        self._rehearsal = WarmUp(f"stage {spec.name!r}, rehearsed", model, self._means, parts=parts)
         self._reigns = Reigns(of_shard, name, self._place, model, self._logs, self._means)
         self.member = ShardMember(
             self._place,

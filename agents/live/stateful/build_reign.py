@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from spillway.agents.live.stateful.context import MemberContext
     from spillway.agents.live.stateful.copies import Copies
     from spillway.agents.live.states.sending import Sending
-    from spillway.agents.metrics import StateFigures
+    from spillway.agents.metrics import StateMetrics
     from spillway.agents.models.stateful import StatefulModel
     from spillway.agents.run.shard_input import ShardInput
     from spillway.checkpoint.capture import Captured
@@ -79,7 +79,7 @@ class VersionWriter:
         claimant: str,
         history: Callable[[], History],
         completed: Callable[[Version], object],
-        figures: StateFigures | None,
+        figures: StateMetrics | None,
         logs: bool,
         release: Callable[[Captured], None],
     ) -> None:

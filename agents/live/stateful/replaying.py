@@ -100,7 +100,7 @@ def request_of(parts: list[Delivery]) -> Request:
 _OPEN = 64  # queries of a join some of whose parts have been read
 
 
-class Rehearsal:
+class WarmUp:
     """The one rehearsal of a member's process."""
 
     def __init__(self, place: str, model: StatefulModel, means: MemberContext, *, parts: int) -> None:

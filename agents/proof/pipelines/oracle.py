@@ -16,7 +16,7 @@ from spillway.agents.memory.broker import Standing
 from spillway.agents.proof.pipelines.drawing import drawn
 from spillway.agents.proof.pipelines.models import VALUE
 from spillway.agents.proof.pipelines.play import Play
-from spillway.agents.proof.pipelines.semantics import Lost, Meaning, lost_of, text_of
+from spillway.agents.proof.pipelines.semantics import Lost, Semantics, lost_of, text_of
 from spillway.agents.proof.verdict import Proof, crash
 from spillway.lineage import headers
 from spillway.lineage.message import PREDICTION, Outcome
@@ -40,7 +40,7 @@ class Judge:
     def __init__(self, play: Play) -> None:
         self._play = play
         self._graph = play.pipeline.graph
-        self._meaning = Meaning(play.case, play.pipeline, play.seconds, play.fatal)
+        self._meaning = Semantics(play.case, play.pipeline, play.seconds, play.fatal)
         self._decoder = Decoder(play.pipeline.spec.limits.merged())
         name = play.pipeline.spec.name
         self._outcomes, self._egress, self._dead = topics.outcomes(name), topics.egress(name), topics.dead(name)

@@ -59,7 +59,7 @@ def lost_of(outcome: Outcome) -> Lost:
     return Lost(outcome.stage, outcome.kind, outcome.reason)
 
 
-class Meaning:
+class Semantics:
     """What may come of each query of a case."""
 
     def __init__(self, case: Case, pipeline: Pipeline, seconds: float, fatal: Collection[str] = ()) -> None:

@@ -35,7 +35,7 @@ from spillway.agents.proof.shards.member.host import Standby
 from spillway.agents.proof.shards.play import Play
 from spillway.agents.proof.shards.replica import items_of
 from spillway.agents.proof.shards.schedule.drawing import drawn
-from spillway.agents.proof.shards.semantics import Meaning, Provenance
+from spillway.agents.proof.shards.semantics import Provenance, Semantics
 from spillway.agents.proof.shards.world import model
 from spillway.agents.proof.shards.world.records import EGRESS, OUTCOMES, Logged, state_of, versions_of
 from spillway.agents.proof.verdict import Proof, crash
@@ -82,7 +82,7 @@ class Judge:
             self._recovered(place)
             self._recorded(place)
         self._messages()
-        self.problems += Meaning(self.play, self.provenance, self.values).judge()
+        self.problems += Semantics(self.play, self.provenance, self.values).judge()
         self.problems += [f"(e) {process} did not come to rest" for process in self.run.stuck]
         return self.problems
 

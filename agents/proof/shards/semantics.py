@@ -130,7 +130,7 @@ class Heard(NamedTuple):
     path: dict[str, tuple[str, ...]]
 
 
-class Meaning:
+class Semantics:
     """Judges the messages of one run. `values`: of each live version, what it gives each request."""
 
     def __init__(self, play: Play, provenance: Provenance, values: Mapping[tuple[Mark, str], str]) -> None:

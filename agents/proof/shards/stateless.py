@@ -46,7 +46,7 @@ class RunMemory(Memory):
             yield delivery
 
 
-class NoGuard:
+class NoCrashWatch:
     """No process is known to have died of a query."""
 
     busy = _NOBODY
@@ -88,7 +88,7 @@ class StatelessProcess(Replica):
             metrics=metrics,
             tally=Tally(metrics),
             inputs=RunInputs(self, topic),
-            guard=NoGuard(),
+            guard=NoCrashWatch(),
             remembered=_nothing_known,
             reload_schemas=bool,
             read_logs=self.read_to_ends,

@@ -62,7 +62,7 @@ def test_a_mistake_is_named(capsys, monkeypatch, tmp_path, words, said):
 
 
 def test_a_letter_is_not_retried_where_nobody_serves(capsys, monkeypatch):
-    class Letters:
+    class DeadLetters:
         def __init__(self, *_):
             pass
 
@@ -75,7 +75,7 @@ def test_a_letter_is_not_retried_where_nobody_serves(capsys, monkeypatch):
     def unserved(*_):
         raise NotServedError("nobody serves it")
 
-    monkeypatch.setattr("spillway.agents.cli.commands.dead.Letters", Letters)
+    monkeypatch.setattr("spillway.agents.cli.commands.dead.DeadLetters", DeadLetters)
     monkeypatch.setattr("spillway.agents.cli.commands.dead.require_served", unserved)
     monkeypatch.setattr("spillway.agents.cli.commands.dead.Client", lambda *_: pytest.fail("it was asked"))
     assert run(["dead", "retry", PIPELINE, "0/0", "--bootstrap", "b:1"]) == 1

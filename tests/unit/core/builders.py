@@ -5,7 +5,7 @@ from typing import Any
 
 from spillway.agents.core.actions import Ok
 from spillway.agents.core.batching import Batcher
-from spillway.agents.core.deadlines import DefaultAnswer, LastMoments
+from spillway.agents.core.deadlines import Deadlines, DefaultAnswer
 from spillway.agents.core.policies import make
 from spillway.agents.core.policy import StageView
 from spillway.agents.core.request import Delivery
@@ -56,7 +56,7 @@ def stage_core(
 
 def with_default() -> list[Step]:
     """The steps of a stage with a default answer."""
-    return [LastMoments(), DefaultAnswer()]
+    return [Deadlines(), DefaultAnswer()]
 
 
 def finish(core: StageCore, *destinations: str | None, now: float = NOW):

@@ -14,7 +14,7 @@ from spillway.agents.coding.codes import Sum
 from spillway.agents.core.actions import DEFAULT, Ok
 from spillway.agents.core.agreement import AGAIN, Agreement
 from spillway.agents.core.cache import CacheStep, PredictionCache
-from spillway.agents.core.deadlines import DefaultAnswer, LastMoments
+from spillway.agents.core.deadlines import Deadlines, DefaultAnswer
 from spillway.agents.core.dispatch import FLOOR, Dispatch
 from spillway.agents.core.policy import StageState
 from tests.unit.core.builders import NOW, delivery, stage_core, with_default
@@ -57,7 +57,7 @@ class World:
         """A front and its workers; what the one before had in hand is gone."""
         core, dispatch = self.arguments
         default, holds = self.steps
-        moments, self.default = LastMoments(), DefaultAnswer()
+        moments, self.default = Deadlines(), DefaultAnswer()
         self.dispatch = Dispatch(**dispatch, release=moments if holds else None)
         steps = [moments] * (default or holds) + [self.default] * default + [self.dispatch]
         self.core = stage_core("chain", "b", batch=self.batch, instances=self.workers, steps=steps, **core)
@@ -352,7 +352,7 @@ def test_a_default_comes_earlier_by_what_lies_behind_the_stage():
 def test_followers_of_a_cached_query_have_last_moments_of_their_own():
     cache = PredictionCache(10_000)
     default = DefaultAnswer()
-    steps = [LastMoments(), default, CacheStep(cache, lambda _work: b"same")]
+    steps = [Deadlines(), default, CacheStep(cache, lambda _work: b"same")]
     core = stage_core("chain", "b", steps=steps)
     for n, within in enumerate((1.0, 2.0, 3.0)):
         core.deliver(NOW, delivery(str(n), n, "a", deadline=NOW + within))

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spillway.agents.core.linger import Gathering
+from spillway.agents.core.linger import Linger
 
 MOST = 0.02
 SENDING = 0.004
@@ -29,12 +29,12 @@ def poisson(rate, count=3_000):
 
 
 def at_once(arrivals):
-    return play(Gathering(0.0), arrivals)
+    return play(Linger(0.0), arrivals)
 
 
 @pytest.mark.parametrize("rate", [1, 5, 20])
 def test_little_load_waits_as_if_nothing_were_gathered(rate):
-    waits, _ = play(Gathering(MOST), poisson(rate))
+    waits, _ = play(Linger(MOST), poisson(rate))
     bare, _ = at_once(poisson(rate))
     assert waits.mean() - bare.mean() < 0.0002
     assert np.median(waits) == 0
@@ -42,14 +42,14 @@ def test_little_load_waits_as_if_nothing_were_gathered(rate):
 
 @pytest.mark.parametrize(("rate", "share"), [(150, 0.6), (600, 0.45)])
 def test_much_load_makes_far_fewer_sendings(rate, share):
-    _, sendings = play(Gathering(MOST), poisson(rate))
+    _, sendings = play(Linger(MOST), poisson(rate))
     _, bare = at_once(poisson(rate))
     assert sendings < share * bare
 
 
 @given(st.lists(st.floats(0, 0.2), min_size=1, max_size=200), st.floats(0, 0.1))
 def test_nothing_is_held_for_longer_than_the_most_after_the_last_sending(gaps, most):
-    gathering = Gathering(most)
+    gathering = Linger(most)
     ended = now = 0.0
     for gap in gaps:
         now += gap
@@ -63,6 +63,6 @@ def test_nothing_is_held_for_longer_than_the_most_after_the_last_sending(gaps, m
 
 
 def test_the_first_after_a_quiet_time_goes_at_once():
-    gathering = Gathering(MOST)
+    gathering = Linger(MOST)
     _, _ = play(gathering, poisson(2_000))
     assert gathering.pause(poisson(2_000)[-1] + 1.0) == 0

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spillway.agents.core.token_wait import MOST_SECONDS, Holding, Want
+from spillway.agents.core.token_wait import MOST_SECONDS, TokenWait, Want
 from tests.unit.core.builders import NOW, delivery, finish, stage_core
 
 
@@ -27,7 +27,7 @@ def behind():
 
 @pytest.fixture
 def core(behind):
-    core = stage_core("chain", "b", queue_limit=1, steps=[Holding(behind)])
+    core = stage_core("chain", "b", queue_limit=1, steps=[TokenWait(behind)])
     for offset in range(3):
         core.deliver(NOW, delivery(f"q{offset}", offset, "a", deadline=NOW + 10.0 if offset else NOW + 1.0))
     return core
@@ -94,7 +94,7 @@ steps = st.lists(
 @given(steps, st.sampled_from([0, 1, 100]))
 def test_whoever_waits_enters_when_a_look_at_all_would_find_that_it_may(steps, most):
     rows, now, waiting, entered, expected = Rows(most), NOW, [], [], []
-    holding = Holding(rows)
+    holding = TokenWait(rows)
     holding.begin(None, lambda _now, work: entered.append(work))
     for what, *told in steps:
         if what == "query":
@@ -122,7 +122,7 @@ def test_whoever_waits_enters_when_a_look_at_all_would_find_that_it_may(steps, m
 
 def test_those_whose_version_has_not_come_are_not_looked_at():
     rows, entered = Rows(), []
-    holding = Holding(rows)
+    holding = TokenWait(rows)
     holding.begin(None, lambda _now, work: entered.append(work.version))
     for number in range(1_000):
         holding.admit(NOW, SimpleNamespace(name="a", version=(1, number + 1), deadline=NOW + 100))

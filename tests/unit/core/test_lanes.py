@@ -9,7 +9,7 @@ import pytest
 from spillway.agents.core.actions import DEFAULT, Failed, Ok
 from spillway.agents.core.batching import Batcher
 from spillway.agents.core.cache import PredictionCache
-from spillway.agents.core.deadlines import LastMoments
+from spillway.agents.core.deadlines import Deadlines
 from spillway.agents.core.laned_stage import LanedCore
 from spillway.agents.core.lanes import Lanes, number_of, parts_of
 from spillway.agents.core.policies import make
@@ -41,7 +41,7 @@ def asks(request):
 def laned(route, *, policy="naive", room=100, queue_limit=None, default=False, members=MEMBERS, cached=()):
     caches = {name: PredictionCache(10_000) for name in cached}
     lanes = Lanes({name: batcher(policy) for name in members}, route, room, caches, asks)
-    steps = with_default() if default else [LastMoments()]
+    steps = with_default() if default else [Deadlines()]
     core = LanedCore(SHAPES["chain"].graph(), "b", lanes, route, queue_limit=queue_limit or room, steps=steps)
     core.assign(0, 0)
     return core, lanes

@@ -4,7 +4,7 @@ import pytest
 
 from spillway.agents.core.actions import Failed, Ok
 from spillway.agents.core.batching import Batcher
-from spillway.agents.core.deadlines import LastMoments
+from spillway.agents.core.deadlines import Deadlines
 from spillway.agents.core.laned_stage import LanedCore
 from spillway.agents.core.lanes import Lanes, number_of
 from spillway.agents.core.policies import make
@@ -43,7 +43,7 @@ class Stage:
         self.lanes = Lanes(lanes, self.route, room)
         self.route.waits, self.route.ready = self.lanes.waits, self.lanes.ready
         self.core = LanedCore(
-            SHAPES["chain"].graph(), "b", self.lanes, self.route, queue_limit=room, steps=[LastMoments()]
+            SHAPES["chain"].graph(), "b", self.lanes, self.route, queue_limit=room, steps=[Deadlines()]
         )
         self.core.assign(0, 0)
         self.names = list(lanes)

@@ -49,8 +49,8 @@ except BrokerError as error:
 print(sorted(groups.look(["a"])["a"].partitions))
 """
 MENDED = """
-from spillway.agents.live.gate.stuck_transactions import Mender
-mender = Mender(settings.confluent(), group="p.gate", outcomes="p.outcomes", outputs=["p.egress"])
+from spillway.agents.live.gate.stuck_transactions import StuckTransactions
+mender = StuckTransactions(settings.confluent(), group="p.gate", outcomes="p.outcomes", outputs=["p.egress"])
 cluster.answer_with(OFFSET_FETCH, REFUSAL, REFUSAL, REFUSAL)
 mender.mend(None, 60.0)
 print("nothing hangs")

@@ -6,7 +6,7 @@ import pytest
 from confluent_kafka import IsolationLevel
 
 from spillway.agents.live.gate import stuck_transactions
-from spillway.agents.live.gate.stuck_transactions import Mender
+from spillway.agents.live.gate.stuck_transactions import StuckTransactions
 from spillway.lineage.errors import AbortedError
 from spillway.producers.connection import ClientSettings
 
@@ -81,7 +81,7 @@ def cluster(monkeypatch):
 
 def mend(cluster, within=60.0):
     settings = ClientSettings.load("127.0.0.1:1").confluent()
-    mender = Mender({**settings, "log_level": 0}, group="p.gate", outcomes="p.outcomes", outputs=OUTPUTS)
+    mender = StuckTransactions({**settings, "log_level": 0}, group="p.gate", outcomes="p.outcomes", outputs=OUTPUTS)
     mender.mend(cluster, within)
 
 

@@ -8,10 +8,10 @@ from types import SimpleNamespace
 import pytest
 
 from spillway.agents.core.actions import Failed, Ok
-from spillway.agents.core.crash_suspects import Deaths
+from spillway.agents.core.crash_suspects import Crashes
 from spillway.agents.live.stage import crash_watch as module
 from spillway.agents.live.stage.batch_work import BatchWork
-from spillway.agents.live.stage.crash_watch import Guard, UnderWay, folder_of, of_the_dead
+from spillway.agents.live.stage.crash_watch import CrashWatch, UnderWay, folder_of, of_the_dead
 from spillway.lineage import reasons
 from spillway.lineage.limits import Limits
 from tests.unit.live.test_batch_work import functions, request, square, stage_spec
@@ -34,7 +34,7 @@ def run(guard, predict, count):
 
 def test_what_runs_is_noted_call_by_call_and_taken_back(tmp_path):
     noted = []
-    guard = Guard("s", folder=tmp_path, most=8)
+    guard = CrashWatch("s", folder=tmp_path, most=8)
 
     def predict(batch):
         (file,) = tmp_path.iterdir()
@@ -50,7 +50,7 @@ def test_what_runs_is_noted_call_by_call_and_taken_back(tmp_path):
 
 
 def test_a_batch_that_hangs_is_named_by_its_records(clock):
-    guard = Guard("s", timeout=30.0)
+    guard = CrashWatch("s", timeout=30.0)
     with guard.running(0, [request(n) for n in range(7)]):
         clock.at += 30.0
         assert guard.hung() is None
@@ -64,7 +64,7 @@ def test_a_batch_that_hangs_is_named_by_its_records(clock):
 
 
 def test_records_in_a_long_batch_are_told_to_the_watchdog(clock):
-    guard = Guard("s", slots=2)
+    guard = CrashWatch("s", slots=2)
     assert guard.busy == set()
     with guard.running(1, [request(3), request(4)]):
         assert guard.busy == set()
@@ -80,11 +80,11 @@ def test_a_record_fails_only_after_it_died_alone():
         calls.append([query["x"] for query in batch])
         return square(batch)
 
-    guard, both, alone = Guard("s"), frozenset({(0, 1), (0, 2)}), frozenset({(0, 1)})
-    guard.deaths = Deaths([both, both, alone])
+    guard, both, alone = CrashWatch("s"), frozenset({(0, 1), (0, 2)}), frozenset({(0, 1)})
+    guard.deaths = Crashes([both, both, alone])
     assert [type(result) for result in run(guard, predict, 3)] == [Ok] * 3
     assert calls == [[1], [2], [0]]
-    guard.deaths = Deaths([both, both, alone, alone])
+    guard.deaths = Crashes([both, both, alone, alone])
     results = run(guard, predict, 3)
     assert [type(result) for result in results] == [Ok, Failed, Ok]
     assert results[1].reason == reasons.MODEL_DIED

@@ -15,7 +15,7 @@ from spillway.agents.core.request import Loss, Request
 from spillway.agents.core.workers import Batch
 from spillway.agents.live.gate.metrics import GateMetrics
 from spillway.agents.live.registry import LOOPBACK, Address, MetricsServer, Registration, turns
-from spillway.agents.metrics import BELIEVED_SECONDS, Distribution, StageMetrics, StateFigures, WaitsTold
+from spillway.agents.metrics import BELIEVED_SECONDS, Distribution, StageMetrics, StateMetrics, WaitsTold
 from spillway.agents.run.tally import Tally
 from spillway.agents.supervise.registry import Entry
 from spillway.agents.supervise.scrape import figures
@@ -286,6 +286,6 @@ def test_the_watchdog_reads_it_of_stages_and_gate():
 def test_it_reads_the_bytes_that_a_member_has_moved():
     metrics = StageMetrics("p", "learn", 0)
     assert told(metrics).moved == 0
-    metrics.state = StateFigures()
+    metrics.state = StateMetrics()
     metrics.state.moved = 5_000
     assert told(metrics).moved == 5_000

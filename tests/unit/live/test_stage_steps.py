@@ -6,9 +6,9 @@ import pytest
 
 from spillway import Pipeline
 from spillway.agents.core.cache import CacheStep
-from spillway.agents.core.deadlines import DefaultAnswer, LastMoments
+from spillway.agents.core.deadlines import Deadlines, DefaultAnswer
 from spillway.agents.core.dispatch import Dispatch
-from spillway.agents.core.token_wait import Holding
+from spillway.agents.core.token_wait import TokenWait
 from spillway.agents.live.stage.build import Known
 from spillway.agents.live.stage.driver import build_steps
 from spillway.agents.metrics import StageMetrics
@@ -32,10 +32,10 @@ def test_a_plain_stage_has_none():
 
 
 def test_each_section_brings_its_step_in_order_and_its_figures():
-    late = LastMoments()
+    late = Deadlines()
     dispatch = Dispatch(width=2, release=late)
     steps, metrics = steps_of(", cache: {bytes: 1MB}, default: {y: 0}", dispatch=dispatch, lookups=object())
-    assert [type(step) for step in steps] == [LastMoments, DefaultAnswer, Holding, CacheStep, Dispatch]
+    assert [type(step) for step in steps] == [Deadlines, DefaultAnswer, TokenWait, CacheStep, Dispatch]
     assert (steps[0], steps[-1]) == (late, dispatch)
     assert (metrics.cache, metrics.dispatch) == (steps[3].cache, dispatch)
     steps[1].given = 3

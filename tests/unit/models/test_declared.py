@@ -8,7 +8,7 @@ import pytest
 from spillway.agents.models import slow
 from spillway.agents.models.declared import UndeclaredError, load_declared, try_model
 from spillway.agents.models.loading import load_function
-from spillway.agents.models.model_check import Trial, Verdict, verdicts
+from spillway.agents.models.model_check import ModelCheck, Verdict, verdicts
 from spillway.lineage.errors import ModelError
 from tests.unit.models import stateful_models
 from tests.waiting import PATIENT_SECONDS, until
@@ -75,7 +75,7 @@ def test_a_model_that_is_at_fault(name, declared, message):
 
 
 def test_a_constructor_that_hangs_is_bounded_and_the_next_model_is_tried():
-    hangs, half = Trial("a", f"{HERE}:Hangs", {}, None), Trial("b", f"{HERE}:Half", {}, "shared")
+    hangs, half = ModelCheck("a", f"{HERE}:Hangs", {}, None), ModelCheck("b", f"{HERE}:Half", {}, "shared")
     found = list(verdicts([hangs, half], within=5.0))
     assert [verdict.stage for verdict in found] == ["a", "b"]
     assert f"model '{HERE}:Hangs': it was not constructed within 5 s" in found[0].text
@@ -101,13 +101,13 @@ def test_models_are_tried_in_a_process_of_their_own(capfd):
     found = list(
         verdicts(
             [
-                Trial("a", f"{THERE}:Total", {}, "shared"),
-                Trial("b", f"{THERE}:Total", {}, "keyed"),
-                Trial("c", f"{HERE}:Dies", {}, "shared"),
-                Trial("f", f"{THERE}:Sums", {}, "keyed", publishes=True),
-                Trial("g", f"{THERE}:Pooled", {}, "keyed", publishes=True),
-                Trial("d", f"{HERE}:Half", {}, "shared"),
-                Trial("e", f"{HERE}:Plain", {"says": "hello"}, None),
+                ModelCheck("a", f"{THERE}:Total", {}, "shared"),
+                ModelCheck("b", f"{THERE}:Total", {}, "keyed"),
+                ModelCheck("c", f"{HERE}:Dies", {}, "shared"),
+                ModelCheck("f", f"{THERE}:Sums", {}, "keyed", publishes=True),
+                ModelCheck("g", f"{THERE}:Pooled", {}, "keyed", publishes=True),
+                ModelCheck("d", f"{HERE}:Half", {}, "shared"),
+                ModelCheck("e", f"{HERE}:Plain", {"says": "hello"}, None),
             ]
         )
     )
@@ -124,8 +124,8 @@ def test_models_are_tried_in_a_process_of_their_own(capfd):
 @pytest.mark.parametrize(("name", "died"), [("Threads", False), ("Leaves", False), ("DiesBesideIt", True)])
 def test_what_a_model_leaves_behind_is_not_waited_for_and_ends(tmp_path, name, died, last):
     file = tmp_path / "pid"
-    tried = Trial("a", f"{HERE}:{name}", {} if name == "Threads" else {"file": str(file)}, None)
-    next_one = Trial("b", f"{HERE}:Half", {}, "shared", section=("ensemble", "members", "m"))
+    tried = ModelCheck("a", f"{HERE}:{name}", {} if name == "Threads" else {"file": str(file)}, None)
+    next_one = ModelCheck("b", f"{HERE}:Half", {}, "shared", section=("ensemble", "members", "m"))
     found = list(verdicts([next_one, tried] if last else [tried, next_one], within=PATIENT_SECONDS))
     assert sorted((each.stage, each.section) for each in found) == [
         *([("a", ())] if died else []),

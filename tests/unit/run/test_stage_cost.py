@@ -11,7 +11,7 @@ from spillway import Pipeline
 from spillway.agents.live.clock import Clock
 from spillway.agents.live.stage.build import build_core, build_work, known_of
 from spillway.agents.live.stage.config import StageConfig
-from spillway.agents.live.stage.crash_watch import Guard
+from spillway.agents.live.stage.crash_watch import CrashWatch
 from spillway.agents.metrics import StageMetrics
 from spillway.agents.run.emission import Emission
 from spillway.agents.run.inputs import OF_STATES, Inputs
@@ -88,7 +88,7 @@ class Counter:
 def build(ports):
     limits, model, clock = PIPELINE.spec.limits.merged(), Echo(), Clock()
     config = StageConfig(pipeline=PIPELINE, stage="b", replica=0, policy="naive", plan_period=1.0)
-    guard, metrics = Guard("b"), StageMetrics("p", "b", 0)
+    guard, metrics = CrashWatch("b"), StageMetrics("p", "b", 0)
     ports.work = build_work(config, {0: model}, known_of(model), guard)
     intake = Intake(predecessors=("a",), decoder=Decoder(limits), signature=None, slo=0.5, metrics=metrics)
     context = Context(

@@ -149,7 +149,7 @@ def test_a_full_disk_ends_nothing_and_is_written_to_later(tmp_path, caplog):
 def test_a_tuner_whose_cluster_is_away_tries_again(tmp_path, monkeypatch):
     monkeypatch.setattr(tuner, "_AGAIN", 0.0)
     stop, tried = threading.Event(), []
-    made = object.__new__(tuner.Tuning)
+    made = object.__new__(tuner.TunerLoop)
     made._config = SimpleNamespace(run_dir=tmp_path, metrics=None, form="envelope", settings=NOWHERE)
     made._name, made._stop, made._stages, made._metrics = "p", stop, ("a",), None
 

@@ -23,7 +23,7 @@ from spillway.agents.core.policy import StageFacts
 from spillway.agents.core.routes.ensemble import Shares
 from spillway.agents.live.gate.metrics import GateMetrics
 from spillway.agents.live.registry import Address, MetricsServer, samples_of
-from spillway.agents.live.stage.member_metrics import MemberFigures
+from spillway.agents.live.stage.member_metrics import MemberMetrics
 from spillway.agents.metrics import StageMetrics
 from spillway.agents.supervise import table as tables
 from spillway.agents.supervise.registry import Entry, ServeEntry, entries, with_learners
@@ -132,7 +132,7 @@ def test_what_members_caches_answered_is_shown():
     lanes = SimpleNamespace(ready=dict, refused={}, caches=lambda: caches)
     metrics = a_stage()
     members = SimpleNamespace(wanted=dict, troubles={}, record=None)
-    metrics.lanes = MemberFigures(lanes, Shares(asked={"forest": 8}), members)
+    metrics.lanes = MemberMetrics(lanes, Shares(asked={"forest": 8}), members)
     shown = figures(STAGE, reading(metrics, 1.0), None)
     assert asdict(shown)["caches"] == {"forest": {"hits": 6, "misses": 2}, "linear": {"hits": 0, "misses": 0}}
     assert "detect.0: forest's cache: 6 hits, 2 misses" in details(shown)
@@ -153,7 +153,7 @@ def test_members_are_shown_with_who_changed_them_and_why_one_does_not_serve():
     wanted = {"linear": 1, "forest": 2, "cnn": 1}
     members = SimpleNamespace(wanted=lambda: wanted, troubles={"cnn": 'no "file"\nthere'}, record=record)
     metrics = a_stage()
-    metrics.lanes = MemberFigures(lanes, Shares(), members)
+    metrics.lanes = MemberMetrics(lanes, Shares(), members)
     snapshot = reading(metrics, 1.0)
     assert snapshot.ensemble.at == record.at
     told = details(figures(STAGE, snapshot, None))
@@ -173,7 +173,7 @@ def test_what_was_aborted_defaulted_and_combined_in_part_is_counted():
     metrics.defaults = lambda: 3
     lanes = SimpleNamespace(ready=dict, refused={}, caches=dict)
     members = SimpleNamespace(wanted=dict, troubles={}, record=None)
-    metrics.lanes = MemberFigures(lanes, Shares(combined=9, partial=4), members)
+    metrics.lanes = MemberMetrics(lanes, Shares(combined=9, partial=4), members)
     shown = figures(STAGE, reading(metrics, 1.0), None)
     assert "detect.0: 3 queries got the default outputs" in details(shown)
     assert "detect.0: 4 of 9 combined without all members" in details(shown)

@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 
 from spillway.agents.live.gate.metrics import GateMetrics
-from spillway.agents.metrics import Distribution, DurableLag, StageMetrics, StateFigures, marks_histogram
+from spillway.agents.metrics import Distribution, DurableLag, StageMetrics, StateMetrics, marks_histogram
 from spillway.agents.supervise.registry import Entry
 from spillway.agents.supervise.scrape import figures
 from spillway.agents.supervise.table import details, state_rows, state_table
@@ -19,7 +19,7 @@ from tests.unit.supervise.test_readings import reading
 
 def member(role, **numbers):
     metrics = StageMetrics("p", "learn", 1)
-    metrics.state = StateFigures()
+    metrics.state = StateMetrics()
     metrics.state.role = role
     for name, value in numbers.items():
         setattr(metrics.state, name, value)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from spillway.agents.live.stateful import publishing
 from spillway.agents.live.stateful.publishing import Publishing, Where
 from spillway.agents.live.stateful.threads import Thread
-from spillway.agents.metrics import StateFigures
+from spillway.agents.metrics import StateMetrics
 from spillway.agents.models.execution import Runner
 from spillway.agents.models.stateful import SHARED, Machine
 from spillway.lineage.keys import partition_for
@@ -92,7 +92,7 @@ class Reign:
             output=SimpleNamespace(send=lambda record, _token: log.append(*record[1:4]), room=True),
             models=SimpleNamespace(call=at_once),
             crashed=lambda error: pytest.fail(repr(error)),
-            metrics=SimpleNamespace(state=StateFigures()),
+            metrics=SimpleNamespace(state=StateMetrics()),
             kafka=None,
         )
         self.figures = means.metrics.state

@@ -9,7 +9,7 @@ from spillway.agents.core.request import Delivery
 from spillway.agents.live.stage.batch_work import UserFunctions
 from spillway.agents.live.stateful import build_reign
 from spillway.agents.live.stateful.build_reign import Reigns
-from spillway.agents.live.stateful.replaying import Rehearsal
+from spillway.agents.live.stateful.replaying import WarmUp
 from spillway.agents.live.stateful.work import StatefulWork
 from spillway.agents.run.emission import Carried
 from spillway.agents.run.intake import PoisonError
@@ -70,7 +70,7 @@ def make():
         )  # fmt: skip
         model = Counts()
         means = SimpleNamespace(intake=SimpleNamespace(delivery=delivered), models=Thread(), work=work)
-        return Rehearsal("s", model, means, parts=parts), model
+        return WarmUp("s", model, means, parts=parts), model
 
     return made
 

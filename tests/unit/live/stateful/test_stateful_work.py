@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from spillway.agents.core.actions import Failed, Ok
-from spillway.agents.core.crash_suspects import Deaths
+from spillway.agents.core.crash_suspects import Crashes
 from spillway.agents.core.request import Delivery, Request
 from spillway.agents.live.stage.batch_work import UserFunctions
 from spillway.agents.live.stateful.work import StatefulWork, UpdateError
@@ -194,7 +194,7 @@ def test_a_bare_model_computes_and_updates():
 
 def test_a_query_that_members_died_of_while_it_was_alone_never_gets_near_the_state(made):
     alone = frozenset({(0, 2)})
-    made[0].guard.deaths = Deaths([alone] * 4)
+    made[0].guard.deaths = Crashes([alone] * 4)
     done = compute(made, request(1), request(2), request(3))
     assert [type(result) for result in done.results] == [Ok, Failed, Ok]
     assert done.results[1].reason == reasons.MODEL_DIED
@@ -206,7 +206,7 @@ def test_a_query_that_members_died_of_while_it_was_alone_never_gets_near_the_sta
 
 def test_a_backup_rehearses_with_no_query_that_a_member_may_have_died_of(made):
     work, machine, model = made
-    work.guard.deaths = Deaths([frozenset({(0, 2), (0, 1)})] * 2)
+    work.guard.deaths = Crashes([frozenset({(0, 2), (0, 1)})] * 2)
     work.rehearse(machine, request(2))
     assert model.computed == []
     work.rehearse(machine, request(3))
