@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +16,7 @@ from spillway.agents.whatif.assumptions import assume
 from spillway.agents.whatif.traffic import resized
 from spillway.producers.load import traces
 from spillway.producers.load.generator import recorded
-from spillway.producers.recording import is_recording, read_recording
+from spillway.producers.recording import read_recording
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -34,8 +35,8 @@ def run(loaded: Pipeline, trace: str, wanted: Alternative, options: Mapping[str,
     loaded = resized(loaded, wanted.sizes)
     require_policies(loaded, wanted.policy)
     drawn = {name: options[name] for name in ("seed", "scale", "speed", "duration")}
-    if is_recording(Path(trace)):
-        arrivals = recorded(read_recording(Path(trace)), **drawn).due
+    if Path(trace).is_dir():
+        arrivals = recorded(read_recording(Path(trace), partial(click.echo, err=True)), **drawn).due
     else:
         arrivals = traces.arrivals(trace, **drawn)
     assumed = assume(loaded, trace, options["recording"], options["hop"], options["choose"])

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 from spillway.agents.whatif.traffic import read_traffic
 from spillway.lineage.errors import UsageError
-from spillway.producers.recording import is_recording
 from spillway.topology.quantities import show_duration
 from spillway.topology.sizing import HOP_SECONDS
 
@@ -45,7 +44,7 @@ def assume(
     Raises UsageError where `recording` is none of this pipeline's.
     """
     source = recording
-    if source is None and is_recording(Path(trace)):
+    if source is None and Path(trace).is_dir():
         source = Path(trace)
     seen = None
     told: list[str] = []

@@ -11,7 +11,7 @@ import numpy as np
 
 from spillway.lineage.errors import SpecError, UsageError
 from spillway.producers.load import traces
-from spillway.producers.recording import is_recording, read_recording
+from spillway.producers.recording import read_recording
 from spillway.producers.recording.history import History, history
 from spillway.producers.report import FAILED, MISSING
 from spillway.topology.load import parse
@@ -226,10 +226,8 @@ def read_traffic(
     `hop` stands in for what the recording shows of one, `choices` for how often it shows stages to choose what.
     Raises `UsageError` for what cannot be read, or is another pipeline's.
     """
-    if is_recording(Path(source)):
-        return _of_recording(pipeline, read_recording(Path(source)), source, duration, hop, choices or {})
     if Path(source).is_dir():
-        read_recording(Path(source))  # says what the directory lacks
+        return _of_recording(pipeline, source, duration, hop, choices or {})
     due = traces.arrivals(source, seed=seed, duration=duration)
     notes = ["a trace holds no outcomes: nothing shows how far to trust these predictions (use a recording)"]
     notes += [_USUAL_HOP] if hop is None else []
@@ -242,12 +240,13 @@ def read_traffic(
 
 def _of_recording(
     pipeline: Pipeline,
-    recording: Recording,
     name: str,
     duration: float | None,
     hop: float | None,
     told: Mapping[str, Mapping[str, float]],
 ) -> Traffic:
+    torn: list[str] = []
+    recording = read_recording(Path(name), torn.append)
     about, spec = recording.about, pipeline.spec
     if about.pipeline != spec.name:
         raise UsageError(f"{name} is a recording of pipeline {about.pipeline!r}, and {pipeline.path} is {spec.name!r}")
@@ -257,7 +256,6 @@ def _of_recording(
     past = history(recording, before, spec.limits.merged())
     if duration is not None:
         past = past.until(duration)
-    torn = f"the recording was cut off while it was written: its last {recording.torn_bytes} bytes are left out"
     choices, notes = _choices(pipeline, past, told)
     hops = filled(past.due, past.hop) if hop is None else None
     if recorded.digest != pipeline.digest:
@@ -278,7 +276,7 @@ def _of_recording(
         hops=hops,
         period=about.period,
         notes=(
-            *([torn] if recording.torn_bytes else ()),
+            *torn,
             *_doubts(past, name),
             *([_USUAL_HOP] if hop is None and hops is None else ()),
             *notes,

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
 
 from confluent_kafka import KafkaError, KafkaException
 
-from spillway.lineage.errors import BrokerError, SpillwayError, UsageError, WireError
+from spillway.lineage.errors import BrokerError, SpillwayError, TopicError, UsageError, WireError
 from spillway.lineage.headers import REQUEST_ID
 from spillway.lineage.limits import DEFAULT_LIMITS, Limits
 from spillway.lineage.values.codec import Decoder, decoded
@@ -169,9 +169,15 @@ class Exchange:
         }
         reader = Reader(self._settings, options)
         try:
-            self.partitions = reader.partitions(topic, timeout)
+            self.partitions, asked = (reader.partitions(name, timeout) for name in (topic, self._ingress))
+            if asked != self.partitions:  # nobody may read the others
+                raise TopicError(
+                    f"{topic} has {self.partitions} partitions and {self._ingress} {asked}: a query keeps its "
+                    "partition, so they need the same number; delete the pipeline's topics, with all that is in them "
+                    "('spillway broker topics delete'), or serve it under another name"
+                )
             if replies == SHARED:
-                self._shared = SharedReplies(self._settings, pipeline, reader, timeout)
+                self._shared = SharedReplies(self._settings, pipeline, reader, self.partitions)
             else:
                 reader.assign(reader.ends(topic, self.partitions, timeout))
         except SpillwayError:

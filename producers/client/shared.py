@@ -14,10 +14,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from confluent_kafka import Consumer, TopicPartition
 
-from spillway.lineage.errors import TopicError
 from spillway.lineage.keys import partition_for
 from spillway.producers.client.partitions import Partitions
-from spillway.topology.topics import egress, ingress, replies
+from spillway.topology.topics import egress, replies
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
@@ -103,15 +102,9 @@ class GroupMember:
 class SharedReplies:
     """What one client reads of the egress. `turn` and `close` are for the reply thread, the rest for any."""
 
-    def __init__(self, settings: ClientSettings, pipeline: str, reader: Reader, timeout: float) -> None:
-        """Join the group. Raises BrokerError, TopicError."""
+    def __init__(self, settings: ClientSettings, pipeline: str, reader: Reader, count: int) -> None:
+        """Join the group of the readers of an egress of `count` partitions. Raises BrokerError."""
         self._topic = egress(pipeline)
-        count, asked = (reader.partitions(topic, timeout) for topic in (self._topic, ingress(pipeline)))
-        if count != asked:
-            raise TopicError(
-                f"{self._topic} has {count} partitions and {ingress(pipeline)} {asked}: a query keeps its partition, "
-                "so they need the same number; 'spillway broker topics check' names what is wrong"
-            )
         self._reader = reader
         self._lock = threading.Lock()
         self._partitions = Partitions(count)

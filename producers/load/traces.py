@@ -72,7 +72,11 @@ def read_trace(file: Path) -> Counts | NDArray[np.float64]:
                 return np.sort(np.array(times))
     except FileNotFoundError as error:
         raise UsageError(f"there is no trace or recording {file}") from error
-    except (OSError, EOFError, UnicodeDecodeError, csv.Error) as error:
+    except UnicodeDecodeError as error:
+        raise UsageError(
+            f"{file} is no text: a trace is CSV, in gzip if its name ends in .gz; a recording is named by its folder"
+        ) from error
+    except (OSError, EOFError, csv.Error) as error:
         raise UsageError(f"cannot read trace {file}: {error}") from error
     found = ",".join(header) or "nothing"
     raise UsageError(f"{file}:1: a trace starts with 'second,requests' or 't,...', this one with {found!r:.80}")

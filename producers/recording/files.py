@@ -23,7 +23,7 @@ from spillway.lineage.errors import UsageError
 from spillway.producers.closing import Closing
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 
 BLOCK_SECONDS = 1.0
@@ -191,15 +191,10 @@ class Recording:
         return sorted(found, key=lambda each: (each.timestamp, each.partition, each.offset))
 
 
-def is_recording(path: Path) -> bool:
-    """Whether `path` is a directory that holds a recording, so that it can be told from a trace file."""
-    return path.is_dir() and any(path.glob(_PATTERN))
-
-
-def read_recording(directory: Path) -> Recording:
+def read_recording(directory: Path, say: Callable[[str], object] = lambda _text: None) -> Recording:
     """Open a recording. `UsageError` names the file that is missing, foreign or damaged.
 
-    An incomplete end is accepted of the last file alone, as that is what a killed recorder leaves.
+    An incomplete end is accepted of the last file alone, as that is what a killed recorder leaves; `say` is told.
     """
     paths = sorted(directory.glob(_PATTERN)) if directory.is_dir() else []
     if not paths:
@@ -214,7 +209,10 @@ def read_recording(directory: Path) -> Recording:
         files.pop()  # killed while it began a new file
     if files[0].metadata is None:
         raise UsageError(f"{files[0].path} ends within its header: nothing was recorded")
-    return Recording(directory, _about(files[0].path, files[0].metadata), files)
+    recording = Recording(directory, _about(files[0].path, files[0].metadata), files)
+    if recording.torn_bytes:
+        say(f"{directory} was cut off while it was written: its last {recording.torn_bytes} bytes are left out")
+    return recording
 
 
 def _recorded(record: dict[str, Any]) -> Recorded:

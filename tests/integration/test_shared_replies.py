@@ -122,7 +122,8 @@ def test_more_clients_than_partitions_borrow(echo_pipeline, broker):
     asyncio.run(scenario())
 
 
-def test_topics_that_differ_in_partitions_are_named(broker, unique_name):
-    make_topics(broker, {f"{unique_name}.ingress": 2, f"{unique_name}.egress": 3, f"{unique_name}.schemas": 1})
-    with pytest.raises(TopicError, match=r"egress has 3 partitions and .*ingress 2: .*same number"):
-        Client(unique_name, ClientSettings.load(broker), **SHARED)
+@pytest.mark.parametrize("how", ["all", "shared"])
+def test_topics_that_differ_in_partitions_are_named(broker, unique_name, how):
+    make_topics(broker, {f"{unique_name}.ingress": 4, f"{unique_name}.egress": 3, f"{unique_name}.schemas": 1})
+    with pytest.raises(TopicError, match=r"egress has 3 partitions and .*ingress 4: .*'spillway broker topics delete'"):
+        Client(unique_name, ClientSettings.load(broker), **SHARED | {"replies": how})

@@ -22,7 +22,7 @@ from spillway.lineage.errors import SpecError, UsageError, WireError
 from spillway.lineage.limits import DEFAULT_LIMITS
 from spillway.lineage.values.json_text import read_inputs
 from spillway.producers.load.payloads import find_payload
-from spillway.producers.recording import is_recording, read_recording
+from spillway.producers.recording import read_recording
 from spillway.producers.recording.history import inputs
 from spillway.topology.load import load
 from spillway.topology.profiles import read_profile_file, write_profiles
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 def given_samples(source: str, seed: int) -> list[Sample]:
     """The first queries of a recording's folder, of a file of JSON objects, or of a `module:function`."""
     path = Path(source)
-    if is_recording(path):
+    if path.is_dir():
         found = [dict(each) for each in islice(inputs(read_recording(path), DEFAULT_LIMITS), SAMPLES)]
     elif path.is_file():
         found = list(_listed(path))

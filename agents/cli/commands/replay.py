@@ -45,7 +45,7 @@ from spillway.producers.load import traces
 from spillway.producers.load.generator import Pace, run_load
 from spillway.producers.load.payloads import find_payload, signature_payload
 from spillway.producers.load.tally import Witness
-from spillway.producers.recording import is_recording, read_recording
+from spillway.producers.recording import read_recording
 from spillway.producers.report import Report
 
 if TYPE_CHECKING:
@@ -146,12 +146,15 @@ def replay(pipeline: Path, trace: str, **options: Any) -> int:
 
 def _load(pipeline: Pipeline, trace: str, chosen: SimpleNamespace) -> Load:
     drawn: Any = {name: getattr(chosen, name) for name in ("seed", "scale", "speed", "duration")}
-    if is_recording(Path(trace)):
+    if Path(trace).is_dir():
         if chosen.payload is not None:
             raise UsageError("--payload cannot be used with a recording, which has its own inputs")
         if chosen.key is not None:
             raise UsageError("--key cannot be used with a recording, whose queries have keys")
-        return loads.recorded(read_recording(Path(trace)), budgets=chosen.slo is None, **drawn)
+        recording = read_recording(Path(trace), _say)
+        if recording.about.pipeline != pipeline.spec.name:
+            _say(f"{trace} is a recording of pipeline {recording.about.pipeline!r}, not of {pipeline.spec.name!r}")
+        return loads.recorded(recording, budgets=chosen.slo is None, **drawn)
     due = traces.arrivals(trace, **drawn)
     payload = signature_payload(pipeline.spec) if chosen.payload is None else find_payload(chosen.payload)
     return loads.generated(due, payload, seed=chosen.seed, limits=pipeline.spec.limits.merged(), key=chosen.key)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +18,7 @@ from spillway.lineage.errors import UsageError
 from spillway.producers.load import foreign, recipes, traces
 from spillway.producers.load.generator import recorded
 from spillway.producers.load.statistics import Statistics, statistics
-from spillway.producers.recording import is_recording, read_recording
+from spillway.producers.recording import read_recording
 from spillway.topology.quantities import show_duration
 
 if TYPE_CHECKING:
@@ -162,8 +163,8 @@ def plot(source: str, *, duration: float | None, service: float, seed: int, outp
 
 
 def _arrivals(source: str, seed: int, duration: float | None) -> NDArray[np.float64]:
-    if is_recording(Path(source)):
-        return recorded(read_recording(Path(source)), duration=duration).due
+    if Path(source).is_dir():
+        return recorded(read_recording(Path(source), partial(click.echo, err=True)), duration=duration).due
     return traces.arrivals(source, seed=seed, duration=duration)
 
 

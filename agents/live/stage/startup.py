@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
+import logging
 import os
 import signal
 import threading
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
     from spillway.agents.live.consumer.app import StageApp
     from spillway.agents.live.stage.config import StageProcessConfig
 
+
+log = logging.getLogger(__name__)
 
 POLL: Final = 0.02  # seconds between two looks at what is left
 _LAST_COMMIT: Final = 5.0
@@ -54,7 +57,19 @@ class Serving:
         self._bounded = False
 
     def _membership(self, group: str, instance: str, reads: Callable[[int], bool] | None = None) -> Membership:
-        config = self._config
+        config, count = self._config, self._config.pipeline.spec.partitions
+
+        def reads_planned(partition: int) -> bool:
+            """Whether it is to be read: what came by a partition that was added since could be sent nowhere."""
+            if partition < count:
+                return reads is None or reads(partition)
+            log.error(
+                "%s[%d] is not read: the pipeline has %d partitions; delete its topics, with all that is in them "
+                "('spillway broker topics delete'), or serve it under another name",
+                *(config.topic, partition, count),
+            )
+            return False
+
         return Membership(
             group=group,
             instance=instance,
@@ -62,7 +77,7 @@ class Serving:
             committed_alone=transacted(config),
             session=config.session,
             heartbeat=config.heartbeat,
-            reads=reads,
+            reads=reads_planned,
         )
 
     def _bound(self) -> None:

@@ -11,6 +11,7 @@ import pytest
 
 from spillway.agents.cli.main import run
 from spillway.agents.supervise.serving import NotServedError
+from tests.unit.whatif.recordings import Taken, served
 
 PIPELINE = str(Path("examples/hello/pipeline.yaml").absolute())
 
@@ -40,6 +41,7 @@ PIPELINE = str(Path("examples/hello/pipeline.yaml").absolute())
         (["predict", PIPELINE, "--offline"], "give PIPELINE FILE OUTPUTS with --offline"),
         (["predict", PIPELINE, "out", "--offline", "--key", "k"], "--key is for one query"),
         (["broker", "topics", "delete", PIPELINE], "no Kafka broker is named"),
+        (["serve", PIPELINE, "--tune-form", "paper"], "--tune-form says how a tuner computes sizes: give --tune"),
         (["serve", PIPELINE, "--replica", "2"], "--replica says which one of a --stage, or of the --gate"),
         (["serve", PIPELINE, "--broker-dir", "nowhere", "--bootstrap", "b:1"], "exclude each other"),
         (["predict", PIPELINE, "--timeout", "soon"], "must be a duration, such as 0.4, '400ms'"),
@@ -59,6 +61,17 @@ def test_a_mistake_is_named(capsys, monkeypatch, tmp_path, words, said):
         words = [*words[:2], "q.json", *words[2:]]
     assert run(words) == 2
     assert said in capsys.readouterr().err
+
+
+def test_a_replay_says_what_a_recording_lacks_and_whose_it_is(capsys, tmp_path):
+    with Taken(tmp_path / "r", "") as taken:
+        served(taken, [0.0], 0.01, 1.0)
+    with (tmp_path / "r" / "recording-00001.avro").open("ab") as more:
+        more.write(b"\x02\x64half a block")
+    assert run(["replay", PIPELINE, str(tmp_path / "r"), "--attach", "--bootstrap", "127.0.0.1:1"]) != 0
+    said = capsys.readouterr().err
+    assert "r was cut off while it was written: its last 14 bytes are left out" in said
+    assert "r is a recording of pipeline 'small', not of 'hello'" in said
 
 
 def test_a_letter_is_not_retried_where_nobody_serves(capsys, monkeypatch):

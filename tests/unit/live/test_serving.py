@@ -48,3 +48,15 @@ def test_a_process_ends_in_order_though_nobody_answers_its_last_commit(monkeypat
 
     assert asyncio.run(main()) is settled
     assert asked == ["stop", "close", "commit"]
+
+
+def test_a_partition_that_was_added_meanwhile_is_named_and_not_read(caplog, monkeypatch):
+    monkeypatch.setattr(startup, "transacted", lambda _config: True)
+    spec = SimpleNamespace(partitions=4)
+    config = SimpleNamespace(
+        pipeline=SimpleNamespace(spec=spec), topic="p.ingress", settings=None, session=10.0, heartbeat=0.3
+    )
+    reads = Serving(config)._membership("g", "g.0").reads
+    assert [reads(partition) for partition in (0, 3, 4)] == [True, True, False]
+    assert "p.ingress[4] is not read: the pipeline has 4 partitions" in caplog.text
+    assert not Serving(config)._membership("g", "g.0", lambda partition: partition == 1).reads(0)

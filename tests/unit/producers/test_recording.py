@@ -13,7 +13,7 @@ from avro.datafile import DataFileReader
 from avro.io import DatumReader
 
 from spillway.lineage.errors import UsageError
-from spillway.producers.recording import About, Recorded, RecordingWriter, is_recording, read_recording, tap
+from spillway.producers.recording import About, Recorded, RecordingWriter, read_recording, tap
 
 ABOUT = About(
     pipeline="p",
@@ -156,7 +156,6 @@ def test_a_foreign_file_is_refused_by_name(tmp_path):
 
 
 def test_a_directory_without_recordings_is_refused(tmp_path):
-    assert not is_recording(tmp_path)
     with pytest.raises(UsageError, match="holds no recording"):
         read_recording(tmp_path)
     with pytest.raises(UsageError, match="holds no recording"):

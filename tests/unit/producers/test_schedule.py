@@ -161,7 +161,7 @@ def test_files_that_cannot_be_read_are_named(tmp_path, trace):
         with pytest.raises(UsageError, match="cannot read trace"):
             traces.arrivals(packed)
     broken.write_bytes(b"t\n\xff\xfe\n")
-    with pytest.raises(UsageError, match="cannot read trace"):
+    with pytest.raises(UsageError, match="is no text: a trace is CSV"):
         traces.arrivals(broken)
 
 

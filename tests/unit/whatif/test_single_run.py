@@ -41,6 +41,23 @@ def test_it_prints_a_summary_and_writes_the_report(files, capsys):
     assert list(report.stages) == ["a", "b"]
 
 
+def test_a_recording_that_was_cut_off_says_so(files, capsys):
+    with Taken(files / "r", document(CHAIN)) as taken:
+        served(taken, [0.0, 0.1], 0.01, 1.0)
+    with (files / "r" / "recording-00001.avro").open("ab") as more:
+        more.write(b"\x02\x64half a block")
+    code, _, err = spillway(capsys, "small.yaml", "r")
+    assert (code, err.splitlines()[0]) == (0, "r was cut off while it was written: its last 14 bytes are left out")
+
+
+def test_what_is_no_trace_and_no_recording_is_named(files, capsys):
+    (files / "empty").mkdir()
+    (files / "recording-00001.avro").write_bytes(b"Obj\x01\xff")
+    assert "empty holds no recording: no file is named recording-*.avro" in spillway(capsys, "small.yaml", "empty")[2]
+    said = spillway(capsys, "small.yaml", "recording-00001.avro")[2]
+    assert "recording-00001.avro is no text: a trace is CSV" in said
+
+
 def test_workers_may_be_said_of_some_stages(files, capsys):
     _, by_name, _ = spillway(capsys, "small.yaml", "counts.csv", "--json", "--workers", "a=2")
     _, as_written, _ = spillway(capsys, "small.yaml", "counts.csv", "--json")
