@@ -120,6 +120,11 @@ def present(settings: ClientSettings, names: Iterable[str]) -> list[str]:
     return [name for name in names if _usable(listed.get(name))]
 
 
+def described(settings: ClientSettings, names: Iterable[str]) -> dict[str, ActualTopic]:
+    """Those of the topics that the cluster has, as they are. Raises BrokerError."""
+    return actual(AdminClient(settings.confluent(), logger=log), settings, names)
+
+
 def written(settings: ClientSettings, topic: str, partitions: int) -> bool:
     """Whether anything was ever written to a topic. Raises BrokerError."""
     admin = Admin(settings.confluent())

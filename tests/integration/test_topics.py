@@ -3,9 +3,11 @@
 import threading
 
 import pytest
+from click.testing import CliRunner
 from confluent_kafka import OFFSET_INVALID, Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from spillway.agents.cli.commands.topics import topics
 from spillway.agents.live.leftovers import Left, left
 from spillway.agents.live.topics import actual, delete, ensure, present, written
 from spillway.lineage.errors import BrokerError, TopicError, UsageError
@@ -120,6 +122,19 @@ def test_another_topic_of_that_name_is_refused_with_key_actual_and_required_valu
     assert f"topic '{topic}' has cleanup.policy = compact, required delete" in text
     assert f"topic '{topic}' has max.message.bytes = 1000, required at least 2000" in text
     assert actual(admin, settings, [topic])[topic].partitions == 2  # nothing was altered
+
+
+def test_the_list_of_topics_says_what_is_wrong_with_them(settings, unique_name, tmp_path):
+    file = tmp_path / "pipeline.yaml"
+    file.write_text(f"name: {unique_name}\nslo: 1s\npartitions: 3\nstages: [{{name: a, model: 'm:M'}}]\n")
+    topic = f"{unique_name}.egress"
+    admin = AdminClient(settings.confluent())
+    admin.create_topics([NewTopic(topic, 2)])[topic].result()
+    listed = CliRunner().invoke(topics, ["list", str(file), "--bootstrap", settings.bootstrap])
+    assert listed.exit_code == 0, listed.output
+    assert f"topic '{topic}' has 2 partitions, required 3" in listed.stderr
+    (line,) = (line for line in listed.stdout.splitlines() if line.startswith(topic))
+    assert "there" in line
 
 
 def test_a_setting_that_the_cluster_does_not_take_is_refused_by_name(settings, unique_name):

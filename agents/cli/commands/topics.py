@@ -15,7 +15,7 @@ from spillway.agents.live.groups import group_ids
 from spillway.agents.supervise.registry import ServeEntry
 from spillway.lineage.errors import UsageError
 from spillway.topology.acls import grants
-from spillway.topology.topics import topic_plan
+from spillway.topology.topics import mismatches, topic_plan
 
 
 @click.group(cls=LazyGroup)
@@ -31,12 +31,14 @@ def topics() -> None:
 @from_source
 @json_option
 def list_topics(source: Source, *, as_json: bool) -> None:
-    """List the topics that a pipeline needs, and whether the cluster has them.
+    """List the topics that a pipeline needs, whether the cluster has them, and what is wrong with them.
 
     Below are the inputs of stages that the file has no more, where records lie unread; in JSON, with how many.
     """
     plan = topic_plan(source.spec)
-    there = live_topics.present(source.settings, [topic.name for topic in plan])
+    there = live_topics.described(source.settings, [topic.name for topic in plan])
+    for wrong in mismatches([topic for topic in plan if topic.name in there], there):
+        click.echo(wrong, err=True)
     left = [each for each in leftovers.left(source.settings, source.spec) if each.unread]
     if as_json:
         told: dict[str, int] = {topic.name: topic.name in there for topic in plan}
