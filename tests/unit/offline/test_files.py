@@ -47,6 +47,18 @@ def test_arrays_of_different_lengths_and_what_is_no_archive_are_refused(tmp_path
         Inputs(path)
 
 
+def test_lines_that_are_added_while_a_job_runs_are_not_its_rows_and_lost_ones_end_it(inputs):
+    rows = Inputs(inputs).rows(0)
+    with inputs.open("a") as file:
+        file.write('{"x": 4}\n')
+    assert [number for number, _ in rows] == [0, 1, 2]
+    rows = Inputs(inputs).rows(0)
+    inputs.write_text('{"x": 1}\n')
+    assert next(rows) == (0, {"x": 1})
+    with pytest.raises(UsageError, match="has lost lines since the job began: name another file for outputs"):
+        next(rows)
+
+
 def test_it_goes_on_behind_the_last_whole_row(inputs, tmp_path):
     out = tmp_path / "out.jsonl"
     with Outputs(out, inputs, ASKS) as first:
@@ -69,8 +81,8 @@ def test_another_job_s_file_somebody_s_file_and_one_that_is_being_written_are_re
             Outputs(out, inputs, ASKS)
     with pytest.raises(UsageError, match="another parameters"):
         Outputs(out, inputs, ASKS | {"parameters": {"app": "a"}})
-    inputs.write_text("more and other inputs\n")
-    with pytest.raises(UsageError, match="another bytes"):
+    inputs.write_text(inputs.read_text().replace("3", "4"))  # of the same size
+    with pytest.raises(UsageError, match="another content"):
         Outputs(out, inputs, ASKS)
     mine = tmp_path / "mine"
     mine.write_text("precious\n")
