@@ -110,6 +110,8 @@ class Outputs(Closing):
         with inputs.open("rb") as stream:
             content = hashlib.file_digest(stream, "sha256").hexdigest()
         self._frame = {"inputs": str(inputs.resolve()), "content": content, **asks}
+        if path.exists() and not path.is_file():
+            raise UsageError(f"{path} is not a file that a job can go on with; name another for outputs")
         self._file = path.open("ab")
         try:
             self._begin()

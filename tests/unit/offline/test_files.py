@@ -2,6 +2,7 @@
 
 import json
 from contextlib import nullcontext
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -89,6 +90,11 @@ def test_another_job_s_file_somebody_s_file_and_one_that_is_being_written_are_re
     with pytest.raises(UsageError, match="no offline job's"):
         Outputs(mine, inputs, ASKS)
     assert mine.read_text() == "precious\n"
+
+
+def test_a_device_is_no_file_for_outputs(inputs):
+    with pytest.raises(UsageError, match="/dev/null is not a file that a job can go on with"):
+        Outputs(Path("/dev/null"), inputs, ASKS)
 
 
 @pytest.mark.parametrize("text", ["{}", "[]", '"text"', '{"of": 1}', "nonsense"])
