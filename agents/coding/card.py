@@ -16,6 +16,7 @@ from pydantic import ValidationError
 from spillway.agents.models.adapters import named_file
 from spillway.agents.workers.identity import model_hash
 from spillway.lineage.errors import ModelError
+from spillway.lineage.values.npz import read_npz
 from spillway.topology.sections import Section
 
 if TYPE_CHECKING:
@@ -141,9 +142,8 @@ def read_weights(folder: Path, card: Card) -> dict[str, Any]:
 
 def _arrays(file: Path) -> dict[str, Any]:
     try:
-        with np.load(file, allow_pickle=False) as arrays:
-            return {name: arrays[name] for name in arrays.files}
-    except (OSError, ValueError, KeyError) as error:
+        return read_npz(file)
+    except (OSError, ValueError) as error:
         raise ModelError(f"{file} cannot be read: {error}; {ANEW}") from error
 
 

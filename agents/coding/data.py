@@ -13,6 +13,7 @@ from spillway.agents.coding.card import Tensor
 from spillway.agents.coding.codes import Sum
 from spillway.agents.models.inputs import Inputs
 from spillway.lineage.errors import ModelError, UsageError
+from spillway.lineage.values.npz import read_npz
 from spillway.producers.recording import read_recording
 from spillway.producers.recording.history import inputs
 
@@ -117,9 +118,8 @@ def _check(source: str, arrays: Arrays, label: NDArray[Any] | None, stage: Stage
 def _arrays(source: str) -> dict[str, NDArray[Any]]:
     if ":" not in source:
         try:
-            with np.load(Path(source), allow_pickle=False) as found:
-                return {name: found[name] for name in found.files}
-        except (OSError, ValueError, AttributeError) as error:
+            return read_npz(Path(source))
+        except (OSError, ValueError) as error:
             raise UsageError(f"{source} is neither an .npz file of arrays nor a module:function: {error}") from error
     module, _, name = source.partition(":")
     try:

@@ -60,6 +60,7 @@ if TYPE_CHECKING:
 QUEUE_LIMIT = 1_024
 DEATHS = 3  # workers that may end with a query before it fails
 UNSERVED_SECONDS = 20.0  # after its deadline, for which a query waits where there is no worker
+_UNDER_ANY_POLICY = {reasons.LANE_FULL, reasons.NO_SPARE_TIME, reasons.NO_VARIANT, reasons.NO_WORKER}
 _LOOK_SECONDS = 1.0
 
 
@@ -368,7 +369,9 @@ class StageCore(Intake):
 
 
 def _dropped(refusal: Refusal, policy: str) -> Loss:
-    text = f"{refusal.text} (dropped by policy {policy}; 'policy: naive' drops nothing)" if policy else refusal.text
+    text = refusal.text
+    if policy and refusal.reason not in _UNDER_ANY_POLICY:
+        text += f" (dropped by policy {policy}; 'policy: naive' drops nothing)"
     short = refusal.now + refusal.remaining - refusal.deadline if isinstance(refusal, Shortfall) else 0.0
     return Loss(DROPPED, refusal.reason, text, short)
 

@@ -41,6 +41,7 @@ _JSON: Final = "application/json"
 _JSON_UTF8: Final = f"{_JSON}; charset=utf-8"
 _OF_A_QUERY: Final = frozenset({"inputs", "key", "timeout_ms", "after", "priority", "parameters", "id"})
 _OF_A_TRUTH: Final = frozenset({"feedback", "learner", "truth", "inputs"})
+_OF_THE_ANSWER: Final = frozenset({"outputs", "flags", "truth"})
 _OF_MANY_TRUTHS: Final = frozenset({"learner", "truths"})
 
 
@@ -157,7 +158,10 @@ class Plain:
             raise bad("send the learner's name, the truth, and as 'feedback' the text that came with the answer")
         outcome = self._signer.outcome_of(served.name, text, served.limits)
         truth = read_value(told["truth"], "truth", served.limits)
-        return Truth(outcome, truth, _values(told, "inputs", served) if told.get("inputs") else None)
+        inputs = None if told.get("inputs") is None else _values(told, "inputs", served)
+        if own := sorted(_OF_THE_ANSWER & (inputs or {}).keys()):
+            raise bad(f"inputs.{own[0]}: a learner gets what was signed with the answer; send other inputs")
+        return Truth(outcome, truth, inputs)
 
 
 def _query(request: web.Request, served: Served, told: dict[str, Any]) -> Asked:

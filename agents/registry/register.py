@@ -14,6 +14,8 @@ from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from pydantic import TypeAdapter, ValidationError
+
 from spillway.agents.live.sizes import writer
 from spillway.agents.live.topics import ensure
 from spillway.agents.models.inputs import Inputs
@@ -21,6 +23,7 @@ from spillway.agents.models.loading import is_torch_module
 from spillway.agents.profiling.conditions import conditions_now
 from spillway.agents.profiling.process import Effort, Memory, measure
 from spillway.agents.registry.generator import HARDWARE, generate
+from spillway.agents.registry.served import read_registered
 from spillway.agents.registry.validation import read_model, read_validation
 from spillway.agents.workers.single import SingleWorker
 from spillway.lineage.errors import BrokerError, ModelError, UsageError
@@ -29,6 +32,7 @@ from spillway.topology.profiles import StageProfile
 from spillway.topology.sections import WorkersSpec
 from spillway.topology.spec import StageSpec
 from spillway.topology.topics import models_topic
+from spillway.topology.variant_sections import Text
 from spillway.topology.variants.manifest import (
     SERVED,
     Generated,
@@ -47,6 +51,7 @@ if TYPE_CHECKING:
     from spillway.producers.connection import ClientSettings
 
 SIZES: Final = (1, 2, 4, 8, 16, 32, 64)
+_TEXT: Final = TypeAdapter[str](Text)  # of a manifest
 QUICK: Final = Effort(warm_up=2, runs=20, least=3, seconds=1.0)
 
 
@@ -78,6 +83,7 @@ def register_model(
     queries, trained = read_validation(validation), read_model(model)
     _check_fit(trained, queries, validation)
     folder = Path(repository).absolute()
+    _check_texts(app=app, model=model, validation=validation, repository=str(folder))
     folder.mkdir(parents=True, exist_ok=True)
     ensure(settings, [models_topic()])
     with tempfile.TemporaryDirectory(prefix="spillway-register-") as work:
@@ -105,8 +111,25 @@ def _check_fit(trained: Any, queries: Validation, source: str) -> None:
             raise UsageError(
                 f"validation set {source}: a torch module's labels are the places of its scores, 0, 1, ..."
             )
-    elif len(queries.inputs) > 1:
+        return
+    if len(queries.inputs) > 1:
         raise UsageError(f"validation set {source}: an estimator takes one input, not {', '.join(queries.inputs)}")
+    ((name, x),) = queries.inputs.items()
+    takes = getattr(trained, "n_features_in_", None)
+    if takes is not None and x.shape[1:2] != (takes,):
+        raise UsageError(
+            f"validation set {source}: the estimator takes {takes} features, and a query's {name!r} has the shape "
+            f"{list(x.shape[1:])}"
+        )
+
+
+def _check_texts(**texts: str) -> None:
+    """Raise UsageError for what no manifest can hold."""
+    for what, text in texts.items():
+        try:
+            _TEXT.validate_python(text)
+        except ValidationError as error:
+            raise UsageError(f"the {what} {text!r:.300}: {error.errors()[0]['msg']}") from error
 
 
 def check_hardware(hardware: Sequence[str]) -> None:
@@ -145,14 +168,19 @@ def _measured(built: Built, queries: Validation, folder: Path, sizes: Sequence[i
 
 
 def store(file: Path, folder: Path) -> Path:
-    """Have a file in the repository, by the hash of what is in it; whole or not at all."""
+    """Put a file into the repository, by the hash of what is in it, whole or not at all; replace a damaged one."""
     with file.open("rb") as stream:
         name = hashlib.file_digest(stream, "sha256").hexdigest() + file.suffix
     target = folder / name
-    if not target.exists():
+    try:
+        read_registered(folder, name)
+    except ModelError:
         part = folder / f".{name}.{os.getpid()}"
-        shutil.copyfile(file, part)
-        part.replace(target)
+        try:
+            shutil.copyfile(file, part)
+            part.replace(target)
+        finally:
+            part.unlink(missing_ok=True)
     return target
 
 

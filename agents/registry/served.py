@@ -80,7 +80,9 @@ def read_registered(repository: Path, file: str) -> bytes:
             "FOLDER' in the stage's variants"
         ) from error
     if (found := hashlib.sha256(data).hexdigest()) != path.stem:
-        raise ModelError(f"{path} is not the file that was registered: its SHA-256 is {found}")
+        raise ModelError(
+            f"{path} is not the file that was registered: its SHA-256 is {found}; register the model again"
+        )
     return data
 
 

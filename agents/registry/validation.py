@@ -10,6 +10,7 @@ import numpy as np
 
 from spillway.agents.models.loading import construct, find_function, is_torch_module
 from spillway.lineage.errors import ModelError, UsageError
+from spillway.lineage.values.npz import read_npz
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -69,8 +70,7 @@ def read_validation(source: str) -> Validation:
 
 def _npz(file: Path) -> dict[str, Any]:
     try:
-        with np.load(file, allow_pickle=False) as found:
-            return {name: found[name] for name in found.files}
+        return read_npz(file)
     except (OSError, ValueError) as error:
         raise UsageError(f"validation set {file} cannot be read: {error}") from error
 

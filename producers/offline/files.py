@@ -9,22 +9,24 @@ queries have been asked; it is written anew as a whole, before anything is sent 
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import json
 import os
-import zipfile
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
-
-import numpy as np
 
 from spillway.lineage.errors import UsageError, WireError
 from spillway.lineage.message import FAILED
 from spillway.lineage.reasons import BAD_INPUT, BAD_RESULT
 from spillway.lineage.values.json_text import read_inputs
+from spillway.lineage.values.npz import read_npz
 from spillway.producers.closing import Closing
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
+
+    from numpy.typing import NDArray
 
 Row = dict[str, Any] | WireError
 """The inputs of a query, or what is wrong with them."""
@@ -39,13 +41,12 @@ class Inputs:
     def __init__(self, path: Path) -> None:
         """Raises UsageError for what cannot be read."""
         self.path = path
-        self._arrays: dict[str, np.ndarray[Any, Any]] | None = None
+        self._arrays: dict[str, NDArray[Any]] | None = None
         try:
             if path.suffix == ".npz":
-                with np.load(path, allow_pickle=False) as arrays:
-                    self._arrays = dict(arrays)
+                self._arrays = read_npz(path)
             self.count = self._counted()
-        except (OSError, ValueError, zipfile.BadZipFile) as error:
+        except (OSError, ValueError) as error:
             raise UsageError(f"{path}: cannot be read: {error}") from error
 
     def _counted(self) -> int:
@@ -63,10 +64,13 @@ class Inputs:
             for number in range(start, self.count):
                 yield number, {name: array[number] for name, array in self._arrays.items()}
             return
+        number = -1
         with self.path.open("rb") as lines:
-            for number, line in enumerate(lines):
+            for number, line in enumerate(islice(lines, self.count)):
                 if number >= start:
                     yield number, _read(line, number)
+        if number + 1 < self.count:
+            raise UsageError(f"{self.path} has lost lines since the job began: name another file for outputs")
 
 
 def _read(line: bytes, number: int) -> Row:
@@ -103,7 +107,11 @@ class Outputs(Closing):
     def __init__(self, path: Path, inputs: Path, asks: Mapping[str, Any]) -> None:
         """`asks`: the pipeline, and what is asked of it. Raises UsageError where the outputs are another job's."""
         self.path, self._job_file = path, path.with_name(path.name + ".job")
-        self._frame = {"inputs": str(inputs.resolve()), "bytes": inputs.stat().st_size, **asks}
+        with inputs.open("rb") as stream:
+            content = hashlib.file_digest(stream, "sha256").hexdigest()
+        self._frame = {"inputs": str(inputs.resolve()), "content": content, **asks}
+        if path.exists() and not path.is_file():
+            raise UsageError(f"{path} is not a file that a job can go on with; name another for outputs")
         self._file = path.open("ab")
         try:
             self._begin()

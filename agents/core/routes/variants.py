@@ -294,7 +294,9 @@ class Variants:
 
     @staticmethod
     def _words(needs: Needs, choice: Choice) -> str:
-        asked = ", ".join(f"{key} {value}" for key, value in named(needs).items()) or "nothing in particular"
+        asked = ", ".join(f"{key} {value}" for key, value in named(needs).items())
+        if not asked:
+            return f"no variant of {needs.app!r} runs"
         hint = "" if choice.suggestion is None else f"; {choice.suggestion!r} comes closest"
         return f"no running variant of {needs.app!r} has {asked}{hint}"
 

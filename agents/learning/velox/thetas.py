@@ -13,7 +13,6 @@ import os
 import re
 import threading
 import time
-import zipfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -23,6 +22,7 @@ from spillway.agents.learning.velox.model import Features
 from spillway.agents.learning.velox.prior import Prior, plain
 from spillway.agents.models.model_errors import words_of
 from spillway.lineage.errors import ModelError
+from spillway.lineage.values.npz import read_npz
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -74,9 +74,8 @@ def read_theta(folder: Path, theta: str) -> tuple[Parameters, Prior]:
     """Parameters and prior. Raises ModelError where the file is not there, or not what it is called."""
     file = _file(folder, theta)
     try:
-        with np.load(file, allow_pickle=False) as stored:
-            arrays = dict(stored)
-    except (OSError, ValueError, zipfile.BadZipFile) as error:
+        arrays = read_npz(file)
+    except (OSError, ValueError) as error:
         raise ModelError(f"{file} cannot be read: {error}; all hosts must see the same folder") from error
     if theta_of(arrays) != theta:
         raise ModelError(f"{file} is damaged: its contents do not match the hash in its name")

@@ -171,6 +171,7 @@ def test_who_cannot_be_answered_is_refused_where_misses_fail():
     told = stage.answer()
     assert told[refused].reason == "no-variant"
     assert "accuracy 0.8" in told[refused].text
+    assert "policy" not in told[refused].text  # under naive as well, which drops nothing by itself
     answered = stage.ask(accuracy=0.6)
     assert flags(stage.answer()[answered])["variant"] == "small"
 
@@ -300,6 +301,12 @@ def test_a_new_version_takes_what_waits_and_the_old_one_answers_what_it_runs():
     assert stage.core.drain(NOW + 1, number_of(0, 0))
     stage.lanes.forget(0)
     assert set(stage.lanes.ready()) == {"small-2", "large-2"}
+
+
+def test_a_query_that_asks_nothing_is_told_that_no_variant_runs():
+    stage = Stage(workers=(), on_miss="fail")
+    refused = stage.ask()
+    assert dict(stage.told)[refused].text == "no variant of 'x' runs"
 
 
 def test_a_query_that_waits_for_what_was_taken_back_is_refused():

@@ -2,6 +2,7 @@
 
 import json
 from contextlib import nullcontext
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -47,6 +48,18 @@ def test_arrays_of_different_lengths_and_what_is_no_archive_are_refused(tmp_path
         Inputs(path)
 
 
+def test_lines_that_are_added_while_a_job_runs_are_not_its_rows_and_lost_ones_end_it(inputs):
+    rows = Inputs(inputs).rows(0)
+    with inputs.open("a") as file:
+        file.write('{"x": 4}\n')
+    assert [number for number, _ in rows] == [0, 1, 2]
+    rows = Inputs(inputs).rows(0)
+    inputs.write_text('{"x": 1}\n')
+    assert next(rows) == (0, {"x": 1})
+    with pytest.raises(UsageError, match="has lost lines since the job began: name another file for outputs"):
+        next(rows)
+
+
 def test_it_goes_on_behind_the_last_whole_row(inputs, tmp_path):
     out = tmp_path / "out.jsonl"
     with Outputs(out, inputs, ASKS) as first:
@@ -69,14 +82,19 @@ def test_another_job_s_file_somebody_s_file_and_one_that_is_being_written_are_re
             Outputs(out, inputs, ASKS)
     with pytest.raises(UsageError, match="another parameters"):
         Outputs(out, inputs, ASKS | {"parameters": {"app": "a"}})
-    inputs.write_text("more and other inputs\n")
-    with pytest.raises(UsageError, match="another bytes"):
+    inputs.write_text(inputs.read_text().replace("3", "4"))  # of the same size
+    with pytest.raises(UsageError, match="another content"):
         Outputs(out, inputs, ASKS)
     mine = tmp_path / "mine"
     mine.write_text("precious\n")
     with pytest.raises(UsageError, match="no offline job's"):
         Outputs(mine, inputs, ASKS)
     assert mine.read_text() == "precious\n"
+
+
+def test_a_device_is_no_file_for_outputs(inputs):
+    with pytest.raises(UsageError, match="/dev/null is not a file that a job can go on with"):
+        Outputs(Path("/dev/null"), inputs, ASKS)
 
 
 @pytest.mark.parametrize("text", ["{}", "[]", '"text"', '{"of": 1}', "nonsense"])

@@ -74,8 +74,10 @@ def test_a_file_is_called_by_its_hash_and_another_is_not_served(generated, tmp_p
     assert store(generated.built[1].file, tmp_path) == file
     assert [each.name for each in tmp_path.iterdir()] == [file.name]
     file.write_bytes(file.read_bytes() + b"x")
-    with pytest.raises(ModelError, match="is not the file that was registered"):
+    with pytest.raises(ModelError, match=r"is not the file that was registered.*register the model again"):
         Registered(str(tmp_path), file.name, HELD.signature)
+    store(generated.built[1].file, tmp_path)
+    assert file.read_bytes() == generated.built[1].file.read_bytes()
     with pytest.raises(ModelError, match="if the repository is elsewhere on this host"):
         Registered(str(tmp_path / "elsewhere"), file.name, HELD.signature)
 
@@ -177,11 +179,13 @@ def test_a_validation_set_is_arrays_with_a_label_for_each_query(tmp_path):
     assert list(read_validation(str(tmp_path / "set.npz")).inputs) == ["pixels"]
     np.savez(tmp_path / "odd.npz", pixels=PIXELS[:3], label=LABELS[:2])
     np.savez(tmp_path / "pickled.npz", pixels=np.array([{}]), label=np.array([1]))
+    (tmp_path / "torn.npz").write_bytes((tmp_path / "set.npz").read_bytes()[:-9])
     for source, why in {
         f"{__name__}:tree": r"give \(inputs, labels\)",
         str(tmp_path / "odd.npz"): "one label per query",
         str(tmp_path / "pickled.npz"): "cannot be read",
         str(tmp_path / "none.npz"): "cannot be read",
+        str(tmp_path / "torn.npz"): "cannot be read: it is not a whole .npz",
     }.items():
         with pytest.raises(UsageError, match=why):
             read_validation(source)
@@ -194,12 +198,19 @@ def two():
     return {"a": PIXELS[:3], "b": PIXELS[:3], "label": LABELS[:3]}
 
 
+def narrow():
+    return PIXELS[:3, :63], LABELS[:3]
+
+
 def test_what_cannot_be_registered_is_refused_before_anything_is_built(tmp_path):
     nowhere = ClientSettings(bootstrap="127.0.0.1:1")
     for name, validation, more, why in (
         ("a/b", "data", {}, "the model's name: 'a/b'"),
         ("tree", "two", {}, "an estimator takes one input, not a, b"),
         ("tree", "data", {"hardware": ["tpu"]}, "there is no kind of hardware 'tpu'"),
+        ("tree", "narrow", {}, r"takes 64 features, and a query's 'x' has the shape \[63\]"),
+        ("tree", "data", {"app": ""}, "the app '': String should have at least 1 character"),
+        ("tree", "data", {"repository": tmp_path / ("a" * 200)}, "the repository .* at most 200 characters"),
     ):
         told = {"app": "x", "validation": f"{__name__}:{validation}", "repository": tmp_path} | more
         with pytest.raises(UsageError, match=why):
