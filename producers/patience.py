@@ -58,6 +58,14 @@ UNKNOWN_TOPIC: Final = frozenset(
 )  # of a topic that is gone, or of a broker that has just started
 
 
+def gone(topic: str, error: str) -> str:
+    """Return what to tell an operator whose topic the cluster does not know any more."""
+    return (
+        f"{topic} is not there any more ({error}): it was deleted, or the cluster is another one. Stop the pipeline, "
+        "delete its other topics and its consumer groups ('spillway broker topics delete'), and serve it again"
+    )
+
+
 class AnswerTime:
     """How long to wait for the next answer: `seconds`.
 

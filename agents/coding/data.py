@@ -108,11 +108,12 @@ def _check(source: str, arrays: Arrays, label: NDArray[Any] | None, stage: Stage
             raise UsageError(
                 f"{source}: {name!r} is {value.dtype.name}; stage {stage.name!r} declares {said.dtype}: convert it"
             )
-        if value.dtype.kind != "f" or not np.isfinite(value).all():
+        if value.dtype.kind != "f":
             raise UsageError(
-                f"{source}: {name!r} is {value.dtype.name}, or not finite; only floats can be summed without "
-                "overflow: send float32"
+                f"{source}: {name!r} is {value.dtype.name}; only floats can be summed without overflow: send float32"
             )
+        if not np.isfinite(value).all():
+            raise UsageError(f"{source}: {name!r} has values that are not finite: leave out their queries")
 
 
 def _arrays(source: str) -> dict[str, NDArray[Any]]:

@@ -11,10 +11,11 @@ import logging
 from collections import deque
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from confluent_kafka import KafkaException, Producer
+from confluent_kafka import KafkaError, KafkaException, Producer
 
 from spillway.lineage import ports
 from spillway.producers.cluster import ID_SECONDS, ProducerLog
+from spillway.producers.patience import UNKNOWN_TOPIC, gone
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -154,7 +155,7 @@ class Output(ports.Output):
         except BufferError:
             return False
         except KafkaException as error:
-            self._failed(message, error)
+            self._failed(message, error.args[0])
         return True
 
     def _collect(self) -> None:
@@ -169,8 +170,11 @@ class Output(ports.Output):
         if stored:
             self._on_stored(stored)
 
-    def _failed(self, message: _Message, error: object) -> None:
-        text = f"A message could not be delivered to {message.record.topic}: {error}"
+    def _failed(self, message: _Message, error: KafkaError) -> None:
+        topic = message.record.topic
+        text = f"A message could not be delivered to {topic}: {error}"
+        if error.code() in UNKNOWN_TOPIC:
+            text = gone(topic, error.str())
         if message.vital:
             self._on_lost(text)
             return

@@ -54,17 +54,35 @@ def ensure(
     admin = AdminClient({**settings.confluent(), "log_level": 2, "error_cb": noting(trouble)}, logger=log)
     deadline = time.monotonic() + timeout
     there = _present(admin, settings, deadline, trouble, say, stopping)
-    created = _create(admin, [topic for topic in plan if topic.name not in there], settings)
+    missing = [topic for topic in plan if topic.name not in there]
+    gap = _gap(settings, plan, missing)
+    created = _create(admin, missing, settings)
     _await_leaders(admin, plan, settings, deadline)
     found = _described(admin, settings, [topic.name for topic in plan], deadline)
     wrong = mismatches(plan, found)
     if wrong:
-        fix = "delete or correct them, or run the pipeline under another name"
+        fix = (
+            "correct them, or delete all that the pipeline has, with 'spillway broker topics delete', or run it under "
+            "another name"
+        )
         raise TopicError(f"topics on {settings.bootstrap} do not match the pipeline ({fix}):\n  " + "\n  ".join(wrong))
-    durable = durability(plan, found)
-    if durable is not None:
-        say(durable)
+    for told in (gap, durability(plan, found)):
+        if told is not None:
+            say(told)
     return created
+
+
+def _gap(settings: ClientSettings, plan: Sequence[TopicRequirement], missing: Sequence[TopicRequirement]) -> str | None:
+    """What to tell the operator where some topics of queries are missing, and others were written to by now."""
+    gone = [topic.name for topic in missing if topic.config["cleanup.policy"] == "delete"]
+    kept = [topic for topic in plan if topic not in missing and topic.config["cleanup.policy"] == "delete"]
+    if not gone or not any(written(settings, topic.name, topic.partitions) for topic in kept):
+        return None
+    return (
+        f"warning: the pipeline was served before, and has no {', '.join(gone)} now. Unless that is new in its file, "
+        "queries will be lost: offsets begin anew in it, and later stages and the gate take them for done. Then stop "
+        "the pipeline, delete its topics ('spillway broker topics delete'), and serve it again"
+    )
 
 
 def actual(admin: AdminClient, settings: ClientSettings, names: Iterable[str]) -> dict[str, ActualTopic]:

@@ -30,6 +30,7 @@ from spillway.agents.live.consumer.lenient import LenientReader
 from spillway.lineage.errors import BrokerError
 from spillway.lineage.ports import Bounds, Commit, Record
 from spillway.producers.kafka.records import header_pairs, record_of
+from spillway.producers.patience import UNKNOWN_TOPIC, gone
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
@@ -179,7 +180,7 @@ class GroupReader:
         """Commit; False where it did not come about, or the offsets are not ours to commit any more."""
         error: KafkaError | None = await self._done(partial(self._commit, offsets))
         if error is not None:
-            self._refuse(error)
+            self._refuse(error, *UNKNOWN_TOPIC)
             log.info("%s: the offsets were not committed: %s", self._membership.group, error.str())
         return error is None
 
@@ -329,7 +330,7 @@ class GroupReader:
 
     def _heed(self, error: KafkaError, partition: int = -1) -> None:
         code = error.code()
-        if error.fatal() or code in _REFUSED:
+        if error.fatal() or code in _REFUSED or code in UNKNOWN_TOPIC:
             self._broken = error
         elif code in _OUT_OF_RANGE and partition in self._next:
             self._post(self._receiver.out_of_range, self._epoch, partition, self._next.pop(partition))
@@ -337,6 +338,9 @@ class GroupReader:
             log.info("%s: %s", self._membership.group, error.str())
 
     def _lost(self, error: KafkaError) -> BrokerError:
+        """The error that ends the stage; read on, it would skip as much of a new topic as it has read of one gone."""
+        if error.code() in UNKNOWN_TOPIC:
+            return BrokerError(gone(self._topic, error.str()))
         return BrokerError(f"{self._membership.group}: cannot join the group: {error.str()}")
 
     # Assignments ----------------------------------------------------------------------------------------------------

@@ -22,7 +22,7 @@ from spillway.lineage.errors import BrokerError
 from spillway.lineage.metric_names import GATE
 from spillway.lineage.ports import UNREADABLE, Commit, PulledInput
 from spillway.producers.kafka.records import header_pairs, record_of
-from spillway.producers.patience import UnansweredError, passes, patiently
+from spillway.producers.patience import UNKNOWN_TOPIC, UnansweredError, gone, passes, patiently
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -168,6 +168,8 @@ class KafkaPulledInput(PulledInput):
     def _failure(self, error: KafkaError) -> BrokerError:
         if is_fencing(error):
             return ousted(self._name, error)
+        if error.code() in UNKNOWN_TOPIC:
+            return BrokerError(gone(self._topic, error.str()))
         return BrokerError(f"gate {self._name} cannot read {self._topic}: {error.str()} ({error.name()})")
 
     def _record(self, message: Any) -> Record | None:

@@ -262,3 +262,11 @@ def test_a_shared_worker_answers_queries_by_the_model_and_parity_queries_by_thei
     (sums,) = worker.predict([Inputs(query, {PARITY: 0}, "")])
     assert own["label"] == 3
     assert sums["y"].shape == (6,)
+
+
+@pytest.mark.parametrize(("value", "words"), [(np.nan, "has values that are not finite"), (7, "is int64; only floats")])
+def test_queries_that_cannot_be_coded_are_told_why(tmp_path, value, words):
+    spec = parse("{name: p, slo: 1, stages: [{name: a, model: 'm:M'}]}").spec
+    np.savez(tmp_path / "q.npz", x=np.full((4, 2), value))
+    with pytest.raises(UsageError, match=f"q.npz: 'x' {words}"):
+        read_data(str(tmp_path / "q.npz"), spec.stages[0])

@@ -339,6 +339,22 @@ def test_what_time_does_not_heal_ends_the_stage(run, code):
     assert "g: cannot join the group" in str(error)
 
 
+@pytest.mark.parametrize("heard", ["commit", "poll"])
+def test_a_topic_that_is_gone_ends_the_stage_lest_it_skip_what_a_new_one_has(run, heard):
+    async def scenario(one):
+        await begin(one, {0: 4})
+        if heard == "commit":
+            one.broker.commit_error = KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART)
+            with pytest.raises(BrokerError, match=r"t is not there any more .*'spillway broker topics delete'"):
+                await one.reader.commit({0: Commit(5, "")})
+            return
+        one.broker.lay(Message(0, 0, KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART)))
+        await until(lambda: one.receiver.errors)
+        assert "t is not there any more" in str(one.receiver.errors[0])
+
+    run(scenario)
+
+
 def test_nobody_waits_for_a_reader_that_has_ended(run):
     async def scenario(one):
         await begin(one, {0: 4})

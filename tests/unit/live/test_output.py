@@ -29,7 +29,7 @@ class FakeProducer:
 
     def produce(self, topic, value, key, partition, on_delivery, headers=None):
         if self.refuse:
-            raise KafkaException("no")
+            raise KafkaException(KafkaError(KafkaError.MSG_SIZE_TOO_LARGE))
         if len(self.sent) >= self.room:
             raise BufferError
         self.sent.append((topic, value, on_delivery))
@@ -96,12 +96,23 @@ def test_tokens_come_back_once_their_messages_are_stored(scene):
 def test_a_failed_delivery_is_told_and_its_token_never_comes_back(scene):
     async def script(output, producer, turns):
         send(output, "a")
-        producer.deliver(1, error="MSG_TIMED_OUT")
+        producer.deliver(1, error=KafkaError(KafkaError._MSG_TIMED_OUT))
         await turns()
 
     stored, lost = scene(script)
     assert stored == []
     assert "MSG_TIMED_OUT" in lost[0]
+
+
+def test_a_topic_that_is_gone_is_named_with_the_way_out(scene):
+    async def script(output, producer, turns):
+        send(output, "a")
+        producer.deliver(1, error=KafkaError(KafkaError._UNKNOWN_PARTITION))
+        await turns()
+
+    (lost,) = scene(script)[1]
+    assert lost.startswith("t is not there any more")
+    assert "'spillway broker topics delete'" in lost
 
 
 def test_what_librdkafka_has_no_room_for_waits_its_turn(scene):
@@ -155,7 +166,7 @@ def test_a_message_that_is_not_vital_may_get_lost(scene, how):
         output.send(Outgoing("t", 0, b"k", b"value"), "word", vital=False)
         producer.refuse = False
         send(output, "message")
-        producer.deliver(1, error="gone" if how == "delivery" else None)
+        producer.deliver(1, error=KafkaError(KafkaError._MSG_TIMED_OUT) if how == "delivery" else None)
         await turns()
         if how == "delivery":
             producer.deliver(1)

@@ -85,3 +85,30 @@ def test_two_disks_are_told(monkeypatch):
 def test_a_leader_that_may_lag_is_refused(monkeypatch):
     with pytest.raises(TopicError, match=rf"topic 'p.a.state' has {UNCLEAN} = true, required false"):
         ensured(monkeypatch, Cluster([3] * 12, **{UNCLEAN: "true"}))
+
+
+class Torn(Cluster):
+    """One that has lost a topic until it is made again."""
+
+    lost: tuple[str, ...] = ("p.outcomes",)
+
+    def list_topics(self, **_named):
+        listed = super().list_topics()
+        for name in self.lost:
+            del listed.topics[name]
+        return listed
+
+    def create_topics(self, new, **_named):
+        self.lost = ()
+        return {topic.topic: SimpleNamespace(result=lambda: None) for topic in new}
+
+
+@pytest.mark.parametrize("served", [True, False])
+def test_a_topic_that_is_missing_of_a_pipeline_that_was_served_is_told_with_what_it_costs(monkeypatch, served):
+    said = []
+    monkeypatch.setattr(topics, "AdminClient", Torn([3] * 12, min_insync_replicas="2"))
+    monkeypatch.setattr(topics, "written", lambda _settings, topic, _partitions: served and topic == "p.ingress")
+    assert topics.ensure(ClientSettings(bootstrap="b:1"), PLAN, say=said.append) == ("p.outcomes",)
+    warned = [each for each in said if "has no p.outcomes now" in each]
+    assert len(warned) == served
+    assert all("'spillway broker topics delete'" in each for each in warned)
