@@ -132,7 +132,7 @@ def test_a_query_is_found_whatever_became_of_it(asked, capsys):
     assert told("nobody", "--at", began)["state"] == "not-found"
     foreign = asked.inspect("nobody")
     assert foreign.returncode == 2
-    assert "--at TIME" in foreign.stderr
+    assert "(--at, or at= by HTTP)" in foreign.stderr
 
 
 def test_a_prediction_that_its_caller_records_and_every_loss_are_traced(asked):

@@ -221,8 +221,8 @@ def _refuse_contradictions(
         raise UsageError("--bootstrap and --broker-dir exclude each other: each names a cluster")
     if (tuner or tune) and plan is None:
         raise UsageError("a tuner goes by a plan: name it with --sizes PLAN ('spillway plan provision' makes one)")
-    if given("tune_form") and not (tuner or tune):
-        raise UsageError("--tune-form says how a tuner computes sizes: give --tune, or --tuner, as well")
+    if not (alone or tune) and given("tune_form"):
+        raise UsageError("--tune-form says how a tuner computes sizes: give --tune as well")
 
 
 def _tuned(pipeline: Pipeline, planned: Mapping[str, object]) -> str:
