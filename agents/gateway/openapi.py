@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from spillway.agents.gateway.bodies import MAX_ID
+from spillway.agents.gateway.parameters import OFFLINE
 from spillway.agents.gateway.tensors import BYTES, DTYPE_OF
 from spillway.lineage.values.tensors import DTYPE_NAMES, DTYPES
 
@@ -135,7 +137,9 @@ def _plain_paths(name: str) -> Schema:
         key={"type": "string", "description": "Queries of one key stay in order and meet the same state."},
         timeout_ms={"type": "number", "exclusiveMinimum": 0, "description": "Default: the pipeline's SLO."},
         after={"type": "string", "description": "A token of feedback that the answer must rest on."},
+        priority={"enum": [OFFLINE], "description": "Answered where those with a deadline leave room."},
         parameters=_OBJECT,
+        id={"type": "string", "maxLength": MAX_ID, "description": "A name of the client's own, for logs."},
     )
     many = _object(["queries"], queries={"type": "array", "items": query, "minItems": 1})
     answer = _object(

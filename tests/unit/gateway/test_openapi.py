@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from spillway.agents.gateway import statuses
+from spillway.agents.gateway import plain, statuses
 from spillway.agents.gateway.openapi import document, value_schema
 from spillway.agents.gateway.signature import Signature
 from spillway.lineage.values.json_text import show_value
@@ -50,6 +50,9 @@ def test_a_query_is_held_to_what_its_pipeline_declares():
     inputs = {"x": [[1, 2, "NaN"], [3, 4, 5]], "name": "ada", "more": {"a": None}, "beyond": 1}
     assert fits(schema, {"inputs": inputs, "timeout_ms": 50, "parameters": {"a": 1}})
     assert fits(schema, {"queries": [{"inputs": inputs}]})
+    assert fits(schema, {"inputs": inputs, "priority": "offline", "id": "mine"})
+    (described,) = (each["properties"].keys() for each in schema["oneOf"] if "inputs" in each["properties"])
+    assert described == plain._OF_A_QUERY
     assert not fits(schema, {"inputs": {**inputs, "x": [[1, 2, 3]]}})
     assert not fits(schema, {"inputs": {**inputs, "name": 5}})
     assert not fits(schema, {"inputs": {"x": inputs["x"]}})
