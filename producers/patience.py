@@ -61,8 +61,9 @@ UNKNOWN_TOPIC: Final = frozenset(
 def gone(topic: str, error: str) -> str:
     """Return what to tell an operator whose topic the cluster does not know any more."""
     return (
-        f"{topic} is not there any more ({error}): it was deleted, or the cluster is another one. Stop the pipeline, "
-        "delete its other topics and its consumer groups ('spillway broker topics delete'), and serve it again"
+        f"{topic} is not there any more ({error}), or its broker has just started: 'spillway broker topics list' shows "
+        "which. If it was deleted, or the cluster is another one, stop the pipeline, delete its other topics and its "
+        "consumer groups ('spillway broker topics delete'), and serve it again"
     )
 
 
