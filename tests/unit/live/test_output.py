@@ -61,9 +61,7 @@ def scene(monkeypatch):
     def play(script, collect=None):
         async def run():
             loop = asyncio.get_running_loop()
-            output = Output(
-                {}, loop, on_stored=stored.extend, on_lost=lost.append, in_flight_limit=3, collect=collect
-            )
+            output = Output({}, loop, on_stored=stored.extend, on_lost=lost.append, in_flight_limit=3, collect=collect)
 
             async def turns():
                 for _ in range(5):

@@ -27,7 +27,7 @@ def test_a_queue_that_is_full_of_what_was_sent_takes_more_at_once():
             await stage.accept({0: [record(number, clock)]})
             while stage._core.stats.emitted <= number:  # noqa: ASYNC110 - nor has its core
                 await asyncio.sleep(0)
-        while stage.commits().get(0, (0,))[0] < 50:
+        while stage.commits().get(0, (0,))[0] < 50:  # noqa: ASYNC110 - nor have commits
             await asyncio.sleep(0)
         return stage
 
