@@ -12,7 +12,7 @@ import contextlib
 import selectors
 import signal
 import threading
-from typing import TYPE_CHECKING, Any, Final, TypeVar, TypeVarTuple, Unpack
+from typing import TYPE_CHECKING, Any, Final, TypeVar, TypeVarTuple
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Mapping
@@ -68,7 +68,7 @@ class ThreadLoop(asyncio.SelectorEventLoop):
     def _write_to_self(self) -> None:
         self._waits.wake()
 
-    def add_signal_handler(self, sig: int, callback: Callable[[Unpack[_Ts]], object], *args: Unpack[_Ts]) -> None:
+    def add_signal_handler(self, sig: int, callback: Callable[[*_Ts], object], *args: *_Ts) -> None:
         """Have a callback run on the loop at a signal, of which asyncio would hear by the socket.
 
         Python calls a handler in the main thread, where the loop is; the kernel interrupts its wait for that.
