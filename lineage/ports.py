@@ -227,6 +227,10 @@ class Output(Protocol):
         """
         ...
 
+    def hurry(self) -> None:
+        """Have `stored` called for what the broker has by now, and for more as soon as it has it: somebody waits."""
+        ...
+
     async def close(self) -> None:
         """Wait for what is under way."""
         ...

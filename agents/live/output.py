@@ -1,7 +1,8 @@
 """What a stage produces: a librdkafka producer whose delivery reports come back to the loop in bunches.
 
 librdkafka sends on threads of its own, at once. Its delivery reports only move offsets on, so the loop collects them
-every few milliseconds while there are any to come: waking it for each would cost more than the message does.
+from time to time while there are any to come: a wakeup for each would cost a tenth of what the message does. Whoever
+waits for them asks (`hurry`): then the loop looks every few milliseconds until some have come.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _ROOM_BYTES = 64 * 1024 * 1024  # in flight; librdkafka's own queue holds four times as much
-_COLLECT = 0.005
+_COLLECT = 0.1
+_SOON = 0.005
 _LOOK_UP = 2.0  # seconds
 _LOOK_UP_EVERY = 300.0
 _CLOSE_SECONDS = 1.0
@@ -61,7 +63,8 @@ class Output(ports.Output):
         self._on_stored = on_stored
         self._on_lost = on_lost
         self._limit = in_flight_limit
-        self._collect_after = _COLLECT if collect is None else collect
+        self._collect_within = _COLLECT if collect is None else collect
+        self._next_collection = self._collect_within
         self._stored: list[Any] = []
         self._timer: asyncio.TimerHandle | None = None
         self._known: tuple[str, ...] = ()
@@ -134,7 +137,7 @@ class Output(ports.Output):
         self.in_flight += 1
         self._bytes += len(record.value or b"")
         if self._timer is None:
-            self._timer = self._loop.call_later(self._collect_after, self._collect)
+            self._timer = self._loop.call_later(self._next_collection, self._collect)
         message = _Message(record, token, vital)
         if self._waiting or not self._produce(message):
             self._waiting.append(message)
@@ -158,6 +161,12 @@ class Output(ports.Output):
             self._failed(message, error.args[0])
         return True
 
+    def hurry(self) -> None:
+        self._next_collection = min(_SOON, self._collect_within)
+        if self._timer is not None:
+            self._timer.cancel()
+            self._collect()
+
     def _collect(self) -> None:
         self._timer = None
         self._producer.poll(0)
@@ -165,8 +174,10 @@ class Output(ports.Output):
             self._waiting.popleft()
         stored, self._stored = self._stored, []
         self.in_flight -= len(stored)
+        if stored:
+            self._next_collection = self._collect_within
         if self.in_flight:
-            self._timer = self._loop.call_later(self._collect_after, self._collect)
+            self._timer = self._loop.call_later(self._next_collection, self._collect)
         if stored:
             self._on_stored(stored)
 

@@ -85,6 +85,9 @@ class MemoryOutput(Output):
         stored = self._world.as_stored(record)
         self._process.reach(lambda: self._wire.send(place, stored, partial(self._acknowledged, place, sent)))
 
+    def hurry(self) -> None:
+        """Nothing: what is stored is reported at once."""
+
     def _acknowledged(self, place: Slot, sent: list[Any]) -> None:
         """Report a token once all before it in its partition were reported."""
         sent[1] = True

@@ -129,6 +129,7 @@ class Stage(Owner):
         while at < len(records):
             if not self._may_accept:
                 self._room.clear()
+                self._look_for_room()
                 await self._room.wait()
             if self._stopping or assignment != self._assignment:
                 return False
@@ -216,6 +217,8 @@ class Stage(Owner):
     def _look_for_room(self) -> None:
         if self._may_accept or self._stopping:
             self._room.set()
+        elif self._output is not None:
+            self._output.hurry()
 
     def _emit(self, now: float, output: Output, emit: Emit) -> bool:
         self._tally.emitted(now, emit)
@@ -307,6 +310,8 @@ class Stage(Owner):
                 *(each.busy for each in (self._workers, self.extras) if each is not None)
             )
             self._metrics.waits.say(self._core.waits(busy))
+        if self._output is not None:
+            self._output.hurry()
         return self._core.commits()
 
     def committed(self, offsets: Mapping[int, Commit]) -> None:

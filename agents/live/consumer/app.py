@@ -76,7 +76,7 @@ class FaustInput(Input):
 
 
 def build(topic: str, membership: Membership, owner: Owner | None, commit_interval: float) -> StageApp:
-    """Build the app whose one agent hands each chunk of `topic` to the owner, one after another.
+    """Build the app whose one agent hands the records of `topic` to the owner, one list after another.
 
     `owner` is None for an app that is never started.
     """
@@ -110,10 +110,7 @@ def build(topic: str, membership: Membership, owner: Owner | None, commit_interv
     @app.agent(channel, name=f"stage:{topic}")  # type: ignore[untyped-decorator]
     async def stage(stream: Any) -> None:
         async for event in stream.noack().events():
-            chunk, consumer = event.value, app.stage_consumer
-            consumer.picked_up(chunk)  # the next chunk may come while this one is worked on
-            if chunk.epoch == consumer.epoch:
-                await consumer.owner.accept(dict(chunk.parts))
+            await app.stage_consumer.serve(event.value)
 
     return app
 

@@ -19,6 +19,7 @@ from spillway.agents.core.pool import Pool
 from spillway.agents.live.clock import Clock, since_boot
 from spillway.agents.live.consumer.app import FaustInput, StageApp, build, rehearse
 from spillway.agents.live.groups import group_id, instance_id
+from spillway.agents.live.loop import run_loop
 from spillway.agents.live.output import Output
 from spillway.agents.live.registry import Registration, turns
 from spillway.agents.live.sizes import Sizes
@@ -121,7 +122,7 @@ def run(config: StageProcessConfig) -> int:
                 copies += load_copies(config.spec, range(1, config.workers), config.torch_threads)
             if lookups is not None:
                 lookups.read()
-            return ending(asyncio.run(_serve(config, copies, schemas, kafka, sizes, lookups, registry)))
+            return ending(run_loop(_serve(config, copies, schemas, kafka, sizes, lookups, registry)))
     except SpillwayError as error:
         print(f"spillway: {config.pipeline.spec.name}/{config.stage}.{config.replica}: {error}", file=sys.stderr)
         return ending(error.exit_code)

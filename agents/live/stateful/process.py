@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from spillway.agents.live.consumer.app import FaustInput, StageApp, build
 from spillway.agents.live.groups import group_id, member_label, member_of
+from spillway.agents.live.loop import run_loop
 from spillway.agents.live.registry import Registration, turns
 from spillway.agents.live.stage import process as stage_process
 from spillway.agents.live.stage.startup import Serving, ending, look_through_rarely, nothing_taken
@@ -50,7 +51,7 @@ def run(config: StageProcessConfig) -> int:
         schemas = SchemaLog(config.settings, config.pipeline.spec.name)
         schemas.open()
         with KafkaLog(config.settings) as kafka:
-            return ending(asyncio.run(MemberProcess(config, runner, model, schemas, kafka).serve()))
+            return ending(run_loop(MemberProcess(config, runner, model, schemas, kafka).serve()))
     except SpillwayError as error:
         label = member_label(config.spec, config.replica)
         print(f"spillway: {config.pipeline.spec.name}/{label}: {error}", file=sys.stderr)

@@ -58,10 +58,10 @@ def scene(monkeypatch):
     monkeypatch.setattr(module, "_COLLECT", 0.0)
     stored, lost = [], []
 
-    def play(script):
+    def play(script, collect=None):
         async def run():
             loop = asyncio.get_running_loop()
-            output = Output({}, loop, on_stored=stored.extend, on_lost=lost.append, in_flight_limit=3)
+            output = Output({}, loop, on_stored=stored.extend, on_lost=lost.append, in_flight_limit=3, collect=collect)
 
             async def turns():
                 for _ in range(5):
@@ -91,6 +91,25 @@ def test_tokens_come_back_once_their_messages_are_stored(scene):
         assert output.in_flight == 1
 
     assert scene(script) == (["a", "b"], [])
+
+
+def test_whoever_waits_has_reports_looked_for_until_some_have_come(scene, monkeypatch):
+    monkeypatch.setattr(module, "_SOON", 0.0)
+
+    async def script(output, producer, turns):
+        send(output, "a")
+        send(output, "b")
+        producer.deliver(1)
+        await turns()
+        assert output.in_flight == 2, "nobody waits, and the time of the next look has not come"
+        output.hurry()
+        assert output.in_flight == 1
+        output.hurry()
+        producer.deliver(1)
+        await turns()
+        assert output.in_flight == 0
+
+    assert scene(script, collect=60.0) == (["a", "b"], [])
 
 
 def test_a_failed_delivery_is_told_and_its_token_never_comes_back(scene):

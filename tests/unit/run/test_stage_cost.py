@@ -58,6 +58,9 @@ class Ports:
     def send(self, _record, token):
         self.sent.append(token)
 
+    def hurry(self):
+        pass
+
     def submit(self, worker, batch):
         asyncio.get_running_loop().call_soon(lambda: self.stage.executed(batch, self.work.run(worker, batch)))
 
