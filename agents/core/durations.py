@@ -43,7 +43,7 @@ class Estimate:
         self._profile = profile
         self._means: dict[int, float] = {}
         self._lately: dict[int, deque[float]] = {}  # by size: its last batches
-        self._last: dict[int, int] = {}  # by size: the number of its last batch
+        self._last: dict[int, int] = {}  # by size: the number of its last batch, in order
         self._batches = 0
         self._expected: dict[int, float] = {}  # what was asked for since the last batch
         self._ratio = 1.0  # of measured to profiled, over all sizes
@@ -60,8 +60,10 @@ class Estimate:
             expected = self._line.at(count)
         else:
             expected = self._profile(count) * self._ratio
-        for size, at in self._last.items():
-            if size < count and at > last:
+        for size in reversed(self._last):  # the newest first
+            if self._last[size] <= last:
+                break
+            if size < count:
                 expected = min(expected, -(-count // size) * self._means[size])
         self._expected[count] = expected
         return expected
@@ -84,6 +86,7 @@ class Estimate:
         lately.append(seconds)
         self._expected.clear()
         self._batches += 1
+        self._last.pop(count, None)
         self._last[count] = self._batches
         self._means[count] = min(expected + _WEIGHT * (counted - expected), max(lately))
 

@@ -40,7 +40,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_POLL: Final = 0.05
+_POLL: Final = 0.05  # seconds of a wait
+_REST: Final = 0.5  # seconds of one while nothing is under way: words that come, and calls, end it
 _PATIENT: Final = 2.0  # who is there answers sooner
 _AGAIN: Final = 1.0  # after the log could not be read or written
 _LEAVE_SECONDS: Final = 5.0
@@ -149,9 +150,11 @@ class Ownership:
     def confirm(self, then: Callable[[], object]) -> None:
         """Have `then` called, in the thread that keeps, when it is known that nobody has taken over until now."""
         self._wishes.append(_Wish(then))
+        self._inbox.post(bool)  # ends its rest
 
     def leave(self) -> None:
         self._ended.set()
+        self._inbox.post(bool)
         if self._thread is not None:
             self._thread.join()
         try:
@@ -193,7 +196,7 @@ class Ownership:
     def _round(self, stopping: Callable[[], bool]) -> None:
         tenure = self._tenure
         assert tenure is not None  # it was claimed
-        self._rest = self._rest or self._read()
+        self._rest = self._rest or self._read(_POLL if self._wishes or self._sending.in_flight else _REST)
         tenure.leaving = tenure.leaving or stopping()  # as it is now: reading has waited
         while self._rest:  # what comes behind an answer that cannot be written is taken in the next round
             self._append(tenure.take(self._rest.pop(0)))
@@ -215,9 +218,9 @@ class Ownership:
     def _successor(self) -> Owner | None:
         return None if self._tenure is None else self._tenure.lost_to or self._tenure.asked_by
 
-    def _read(self) -> list[Word]:
+    def _read(self, within: float = _POLL) -> list[Word]:
         """Return the words that have come, after a while."""
-        self._inbox.deliver(_POLL)
+        self._inbox.deliver(within)
         came, self._came = self._came, []
         self._position = max(self._position, self._following.position)
         return came

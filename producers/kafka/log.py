@@ -3,7 +3,7 @@
 Rules:
 
 * Only the thread calls the consumer: confluent-kafka (2.16) deadlocks where two threads do. Calls from elsewhere wait
-  in a queue for the next round, at most `_POLL` seconds.
+  in a queue for the next round, at most `_POLL` seconds, or `_CALM` where nothing was asked for a while.
 * A partition is paused while many of its records wait to be accepted, and read on from there afterwards. So a long
   replay fills neither the consumer's queue nor the driver's loop, and delays no other partition.
 * librdkafka reports the end of a partition once, when it is reached. The end as of now is asked for.
@@ -43,6 +43,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _POLL: Final = 0.05  # seconds that one wait for records lasts
+_CALM: Final = 0.25  # seconds that it lasts where nothing was asked for `_SETTLES`: each wakeup costs something
+_SETTLES: Final = 5.0  # seconds
 _REST: Final = 0.5  # seconds that one wait for a call lasts, where no record may come
 _AT_ONCE: Final = 200  # records that are handed over together
 _AHEAD: Final = 3 * _AT_ONCE  # `weight` of a partition's records that may wait to be accepted
@@ -168,6 +170,7 @@ class _Thread:
         self._followed: dict[Slot, KafkaFollowing] = {}
         self._counts: dict[str, int] = {}  # partitions of the topics that were asked for
         self._calls: deque[Callable[[], object]] = deque()
+        self._asked = 0.0  # when somebody last asked for something
         self._questions: deque[tuple[float, Callable[[], bool]]] = deque()  # when to ask, each until it returns True
         self._given = AnswerTime()
         self._asked_since = 0.0  # when the cluster was first asked in vain
@@ -278,11 +281,17 @@ class _Thread:
         if not self._reads:
             return
         bunches: dict[Slot, _Bunch] = {}
-        for message in self._reader.read(self._poll if self._awaits else 0.0, _AT_ONCE):
+        for message in self._reader.read(self._within(now) if self._awaits else 0.0, _AT_ONCE):
             self._take(message, bunches)
         for slot, bunch in bunches.items():
             self._hand_over(self._followed[slot], bunch)
         self._reader.heed(_QUIET, self._given.seconds)
+
+    def _within(self, now: float) -> float:
+        """Seconds that a wait for records lasts, and so how long a call may have to wait."""
+        if self._questions or now - self._asked < _SETTLES or any(each.t_held for each in self._followed.values()):
+            return self._poll
+        return max(self._poll, _CALM)
 
     def _take(self, message: Any, bunches: dict[Slot, _Bunch]) -> None:
         slot = message.topic(), message.partition()
@@ -354,7 +363,8 @@ class _Thread:
     # Questions -------------------------------------------------------------------------------------------------
 
     def _ask(self, question: Callable[[], bool], later: float = 0.0) -> None:
-        self._questions.append((time.monotonic() + later if later else 0.0, question))
+        self._asked = time.monotonic()
+        self._questions.append((self._asked + later if later else 0.0, question))
 
     def _open(self, following: KafkaFollowing) -> bool:
         """Begin to read a partition, once its topic is known."""

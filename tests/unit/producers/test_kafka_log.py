@@ -42,7 +42,7 @@ class Message:
 class Reader:
     """A cluster that says of each read what it is told to, and of a log's bounds nothing until it is told them."""
 
-    said, bounds_of, asked, there, started = [], {}, set(), True, set()
+    said, bounds_of, asked, there, started, within = [], {}, set(), True, set(), []
     error = KafkaError.UNKNOWN_TOPIC_OR_PART  # of a topic that is not there
 
     def __init__(self, _settings, _options):
@@ -66,7 +66,8 @@ class Reader:
     def answered(self):
         pass
 
-    def read(self, _seconds, _most):
+    def read(self, seconds, _most):
+        Reader.within.append(seconds)
         return [Message(Reader.said.pop())] if Reader.said and SLOT in Reader.started else []
 
     def bounds(self, place, _within):
@@ -84,7 +85,7 @@ class Reader:
 @pytest.fixture
 def cluster(monkeypatch):
     monkeypatch.setattr(log, "Reader", Reader)
-    Reader.said, Reader.bounds_of, Reader.asked, Reader.started = [], {}, set(), set()
+    Reader.said, Reader.bounds_of, Reader.asked, Reader.started, Reader.within = [], {}, set(), set(), []
     Reader.there, Reader.error = True, KafkaError.UNKNOWN_TOPIC_OR_PART
     return Reader
 
@@ -143,6 +144,19 @@ def test_a_partition_that_cannot_be_read_says_so_and_calls_nobody_who_waits_for_
     assert [str(each) for each in told] == [str(told[0])]
     assert "cannot read t[0]" in str(told[0])
     assert ends == []
+
+
+@pytest.mark.parametrize(("settles", "within"), [(60.0, log._POLL), (0.0, log._CALM)])
+def test_reads_wait_longer_where_nothing_was_asked_for_a_while(cluster, monkeypatch, settles, within):
+    monkeypatch.setattr(log, "_SETTLES", settles)
+
+    async def main(opened):
+        opened.follow(SLOT, 0, accepted_nothing)
+        while len(cluster.within) < 5:  # noqa: ASYNC110 - another thread reads
+            await asyncio.sleep(0)
+
+    run(main)
+    assert set(cluster.within[1:]) == {within}
 
 
 def test_a_following_that_is_stopped_keeps_nobody_waiting(cluster):
