@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from spillway.agents.core.gate import GateCore, GateShare
+from spillway.agents.core.gate import GateCore
 from spillway.agents.core.join_rules import Rule
 from spillway.agents.core.joins import JoinTable
 from spillway.agents.core.outbox import Outbox, StatefulOutbox
@@ -17,30 +17,7 @@ from spillway.checkpoint.dedup import HopLane, PartitionMemory, said_by
 from spillway.checkpoint.logs import Logs
 from spillway.lineage.hops import Hop
 from spillway.lineage.marks import Mark, merged
-
-
-def made(base, **parts):
-    return type(base.__name__, (base,), {"__slots__": (), **parts})
-
-
-def everywhere(**parts):
-    """Guards whose stages and gate have these parts of a share."""
-    core = {"share_type": made(Share, **parts)}
-    stateful = {"share_type": made(StatefulShare, **parts)}
-    gate = {"share_type": made(GateShare, **parts)}
-    return Guards(stage=made(StageCore, **core), stateful=made(StatefulCore, **stateful), gate=made(GateCore, **gate))
-
-
-def joining(joins):
-    """Guards whose stages and gate have these joins."""
-    parts = {"joins_type": joins}
-    return Guards(stage=made(StageCore, **parts), stateful=made(StatefulCore, **parts), gate=made(GateCore, **parts))
-
-
-def sending(outbox):
-    """Guards whose stateful stages have this outbox."""
-    return Guards(stateful=made(StatefulCore, outbox_type=outbox))
-
+from tests.unit.proof.shards.parts import everywhere, joining, made, sending
 
 # What rests on what ----------------------------------------------------------------------------------------------
 
@@ -104,11 +81,6 @@ class DeadIsRemembered(HopLane):
 
     def forget(self, said, hop):
         pass
-
-
-class DeadIsRememberedThere(PartitionMemory):
-    __slots__ = ()
-    lane_type = DeadIsRemembered
 
 
 class NothingKept(JoinTable):
@@ -224,7 +196,7 @@ MUTATIONS = {
         stage=made(StageCore, share_type=made(Share, speculation_type=ResultsTellAll))
     ),
     "an outcome rests on one report alone": Guards(gate=SourceAlone),
-    "a dead copy is remembered": everywhere(memory_type=DeadIsRememberedThere),
+    "a dead copy is remembered": everywhere(memory_type=made(PartitionMemory, lane_type=DeadIsRemembered)),
     "late parts are not kept": joining(NothingKept),
     "a dead outcome stays decided": Guards(gate=made(GateCore, released_type=DecidedForGood)),
     "coverage is a position": Guards(stateful=made(StatefulCore, share_type=UncoveredAbove)),

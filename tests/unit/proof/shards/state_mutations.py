@@ -15,6 +15,7 @@ from spillway.checkpoint.reign import Reign
 from spillway.checkpoint.versions import INITIAL
 from spillway.lineage.errors import CheckpointError
 from spillway.lineage.replication import Fence, Manifest
+from tests.unit.proof.shards.parts import made
 
 
 class HastyGate(GateCore):
@@ -96,20 +97,6 @@ class ShortLane(HopLane):
         return fresh
 
 
-class ShortMemory(PartitionMemory):
-    __slots__ = ()
-    lane_type = ShortLane
-
-
-class ForgetfulShare(StatefulShare):
-    __slots__ = ()
-    memory_type = ShortMemory
-
-
-class Forgetful(StatefulCore):
-    share_type = ForgetfulShare
-
-
 def newest_complete(logs, place):
     """What two slots would keep: the version that is captured, and the one that is complete."""
     try:
@@ -127,7 +114,11 @@ MUTATIONS = {
     "manifest before outputs": Guards(reign=ManifestFirst),
     "dead is old epoch": Guards(stage_logs=OldEpochIsDead, gate_logs=OldEpochIsDead),
     "commit before durable": Guards(stage=CommitsEarly),
-    "forget by the clock": Guards(stateful=Forgetful),
+    "forget by the clock": Guards(
+        stateful=made(
+            StatefulCore, share_type=made(StatefulShare, memory_type=made(PartitionMemory, lane_type=ShortLane))
+        )
+    ),
     "two slots": Guards(keeps=newest_complete),
 }
 

@@ -9,6 +9,7 @@ from spillway.agents.core.stage import StageCore
 from spillway.agents.proof.shards.schedule.scenario import Guards
 from spillway.checkpoint.dedup import PartitionMemory
 from spillway.checkpoint.offsets import PartitionOffsets
+from tests.unit.proof.shards.parts import made
 
 
 class TakesEverything(PartitionMemory):
@@ -61,24 +62,17 @@ class ReadsNoEgress(ReleasedMemory):
         self.egress_next = max(self.egress_next, offset + 1)
 
 
-class RemembersNoRecord(Share):
-    __slots__ = ()
-
-    def remember(self, delivery):
-        pass
-
-
 def stage(**parts):
-    return Guards(stage=type("MutatedStage", (StageCore,), parts))
+    return Guards(stage=made(StageCore, **parts))
 
 
 def share(**parts):
     """Guards whose stages have these parts of a share."""
-    return stage(share_type=type("MutatedShare", (Share,), {"__slots__": (), **parts}))
+    return stage(share_type=made(Share, **parts))
 
 
 def gate(released):
-    return Guards(gate=type("MutatedGate", (GateCore,), {"released_type": released}))
+    return Guards(gate=made(GateCore, released_type=released))
 
 
 MUTATIONS = {
@@ -88,7 +82,5 @@ MUTATIONS = {
     "a join forgets what is closed": stage(joins_type=ForgetsClosed),
     "the gate forgets what it has released": gate(RemembersNothing),
     "a new gate reads no egress": gate(ReadsNoEgress),
-    "a new owner reads nothing again": Guards(
-        stage=type("MutatedStage", (StageCore,), {"share_type": RemembersNoRecord})
-    ),
+    "a new owner reads nothing again": share(remember=lambda _share, _delivery: None),
 }
