@@ -14,6 +14,7 @@ from spillway.checkpoint.promotion import Member
 from spillway.checkpoint.reign import Reign
 from spillway.checkpoint.versions import INITIAL
 from spillway.lineage.errors import CheckpointError
+from spillway.lineage.ports import Commit
 from spillway.lineage.replication import Fence, Manifest
 from tests.unit.proof.shards.parts import made
 
@@ -21,8 +22,8 @@ from tests.unit.proof.shards.parts import made
 class HastyGate(GateCore):
     """A gate that waits for nothing."""
 
-    def __init__(self, graph, *, sinks, durability):
-        super().__init__(graph, sinks=sinks, durability=Stateless())
+    def __init__(self, graph, **options):
+        super().__init__(graph, **options | {"durability": Stateless()})
 
 
 class OutOfOrder(Logs):
@@ -77,7 +78,7 @@ class CommitsEarly(StageCore):
         for partition, share in self._shares.items():
             offset = share.offsets._last + 1
             if offset > share.committed:
-                found[partition] = (offset, "")
+                found[partition] = Commit(offset, "")
         return found
 
 
