@@ -16,7 +16,7 @@ from spillway.checkpoint.dedup import HopLane, PartitionMemory
 from spillway.checkpoint.logs import Logs
 from spillway.checkpoint.notes import Note
 from spillway.lineage.ports import Commit
-from tests.unit.proof.shards.parts import everywhere, made
+from tests.unit.proof.shards.parts import everywhere, made, nothing
 
 
 class ShortTail(InputTail):
@@ -41,13 +41,6 @@ class Unrecalled(ReleasedMemory):
     @property
     def egress(self):
         return self.egress_next
-
-
-class Stubborn(StatefulCore):
-    """It makes no version for what leads to none, however long reading waits for it."""
-
-    def cover(self):
-        pass
 
 
 def remember_the_dead(share, delivery):
@@ -79,11 +72,7 @@ class ForgetsWhenRead(HopLane):
         return fresh
 
 
-class NeverBehind(Logs):
-    """It judges on after it was away for so long that the log may have been compacted meanwhile."""
-
-    def fell_behind(self, place):
-        pass
+NeverBehind = made(Logs, fell_behind=nothing)
 
 
 class Unwatched(HopLane):
@@ -136,12 +125,14 @@ MUTATIONS = {
     "a tail that forgets what is not durable": Guards(tail=ShortTail),
     "a new owner remembers nothing": Guards(stage=made(StageCore, share_type=Unnoted)),
     "a new gate does not know what was released": Guards(gate=made(GateCore, released_type=Unrecalled)),
-    "reading waits for a version that nobody makes": Guards(stateful=Stubborn),
+    # It makes no version for what leads to none, however long reading waits for it.
+    "reading waits for a version that nobody makes": Guards(stateful=made(StatefulCore, cover=nothing)),
     "a new owner takes the dead for taken": Guards(
         stage=made(StageCore, share_type=made(Share, remember=remember_the_dead)),
         gate=made(GateCore, share_type=made(GateShare, remember=remember_the_dead)),
     ),
     "a new owner judges by logs read before": Guards(feed=ReadAtStart),
+    # It judges on after it was away for so long that the log may have been compacted meanwhile.
     "a reader never says that it fell behind": Guards(
         member_logs=NeverBehind, stage_logs=NeverBehind, gate_logs=NeverBehind
     ),

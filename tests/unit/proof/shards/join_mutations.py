@@ -17,7 +17,7 @@ from spillway.checkpoint.dedup import HopLane, PartitionMemory, said_by
 from spillway.checkpoint.logs import Logs
 from spillway.lineage.hops import Hop
 from spillway.lineage.marks import Mark, merged
-from tests.unit.proof.shards.parts import everywhere, joining, made, sending
+from tests.unit.proof.shards.parts import everywhere, joining, made, nothing, sending
 
 # What rests on what ----------------------------------------------------------------------------------------------
 
@@ -74,29 +74,6 @@ class LaterCopiesRepeat(Speculation):
             self._memory.opened(delivery.predecessor).rise(delivery.offset, hop)
             return Taken.REPEATED
         return super().take(delivery)
-
-
-class DeadIsRemembered(HopLane):
-    """A copy that turned out dead is still the one that was taken."""
-
-    def forget(self, said, hop):
-        pass
-
-
-class NothingKept(JoinTable):
-    """A part that comes too late for a request is done, also while that request may still die."""
-
-    __slots__ = ()
-
-    def superfluous(self, delivery):
-        return None
-
-
-class DecidedForGood(ReleasedMemory):
-    """A query whose held outcome dies stays decided."""
-
-    def undecide(self, request_id, sent):
-        pass
 
 
 class UncoveredAbove(StatefulShare):
@@ -196,9 +173,12 @@ MUTATIONS = {
         stage=made(StageCore, share_type=made(Share, speculation_type=ResultsTellAll))
     ),
     "an outcome rests on one report alone": Guards(gate=SourceAlone),
-    "a dead copy is remembered": everywhere(memory_type=made(PartitionMemory, lane_type=DeadIsRemembered)),
-    "late parts are not kept": joining(NothingKept),
-    "a dead outcome stays decided": Guards(gate=made(GateCore, released_type=DecidedForGood)),
+    # A copy that turned out dead is still the one that was taken.
+    "a dead copy is remembered": everywhere(memory_type=made(PartitionMemory, lane_type=made(HopLane, forget=nothing))),
+    # A part that comes too late for a request is done, also while that request may still die.
+    "late parts are not kept": joining(made(JoinTable, superfluous=nothing)),
+    # A query whose held outcome dies stays decided.
+    "a dead outcome stays decided": Guards(gate=made(GateCore, released_type=made(ReleasedMemory, undecide=nothing))),
     "coverage is a position": Guards(stateful=made(StatefulCore, share_type=UncoveredAbove)),
     "hops tell what is recorded": sending(RecordedIsTold),
     "a partial join drops": joining(PartialIsDrop),

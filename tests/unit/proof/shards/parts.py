@@ -11,6 +11,10 @@ def made(base, **parts):
     return type(base.__name__, (base,), {"__slots__": (), **parts})
 
 
+def nothing(*_given):
+    """What a mutation leaves out."""
+
+
 def everywhere(**parts):
     """Guards whose stages and gate have these parts of a share."""
     core = {"share_type": made(Share, **parts)}

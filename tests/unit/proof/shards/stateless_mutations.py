@@ -9,7 +9,7 @@ from spillway.agents.core.stage import StageCore
 from spillway.agents.proof.shards.schedule.scenario import Guards
 from spillway.checkpoint.dedup import PartitionMemory
 from spillway.checkpoint.offsets import PartitionOffsets
-from tests.unit.proof.shards.parts import made
+from tests.unit.proof.shards.parts import made, nothing
 
 
 class TakesEverything(PartitionMemory):
@@ -48,13 +48,6 @@ class ForgetsClosed(JoinTable):
         return verdict, entry
 
 
-class RemembersNothing(ReleasedMemory):
-    __slots__ = ()
-
-    def knows(self, *query):
-        return False
-
-
 class ReadsNoEgress(ReleasedMemory):
     __slots__ = ()
 
@@ -80,7 +73,7 @@ MUTATIONS = {
     "a commit passes what is not done": share(offsets_type=CommitsPastHoles),
     "a join is deaf to tombstones": stage(joins_type=DeafToTombstones),
     "a join forgets what is closed": stage(joins_type=ForgetsClosed),
-    "the gate forgets what it has released": gate(RemembersNothing),
+    "the gate forgets what it has released": gate(made(ReleasedMemory, knows=lambda *_: False)),
     "a new gate reads no egress": gate(ReadsNoEgress),
-    "a new owner reads nothing again": share(remember=lambda _share, _delivery: None),
+    "a new owner reads nothing again": share(remember=nothing),
 }
