@@ -11,16 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spillway.agents.learning.chosen import POLICIES
-from spillway.agents.learning.selection import (
-    Exp3,
-    Exp4,
-    Observed,
-    Static,
-    Thompson,
-    absolute,
-    combine,
-    zero_one,
-)
+from spillway.agents.learning.selection import Exp3, Exp4, Observed, Static, Thompson, absolute, combine, zero_one
 from spillway.lineage.errors import UsageError
 
 MEMBERS = ["a", "b", "c", "d", "e"]
