@@ -58,7 +58,6 @@ class Producer(Generic[R]):
     """A transactional producer; void once another one has its id."""
 
     transactional_id: str
-    epoch: int
     open: list[tuple[Place, R]] = field(default_factory=list)
 
 
@@ -81,7 +80,6 @@ class Broker(Generic[R]):
         self._ends: dict[Place, int] = {}
         self._committed: dict[tuple[str, int], tuple[int, str]] = {}
         self._owners: dict[tuple[str, int], int] = {}
-        self._epochs: dict[str, int] = {}
         self._producers: dict[str, Producer[R]] = {}
 
     # Logs ------------------------------------------------------------------------------------------------------
@@ -162,8 +160,7 @@ class Broker(Generic[R]):
         before = self._producers.get(transactional_id)
         if before is not None:
             self._settle(before, Standing.ABORTED)
-        epoch = self._epochs[transactional_id] = self._epochs.get(transactional_id, 0) + 1
-        made = self._producers[transactional_id] = Producer[R](transactional_id, epoch)
+        made = self._producers[transactional_id] = Producer[R](transactional_id)
         return made
 
     def produce(self, producer: Producer[R], place: Place, record: R) -> int:
@@ -185,7 +182,7 @@ class Broker(Generic[R]):
         return any(where == place for producer in self._producers.values() for where, _ in producer.open)
 
     def _check(self, producer: Producer[R]) -> None:
-        if self._epochs[producer.transactional_id] != producer.epoch:
+        if self._producers[producer.transactional_id] is not producer:
             raise FencedError
 
     def _settle(self, producer: Producer[R], standing: Standing) -> None:

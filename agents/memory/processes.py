@@ -47,7 +47,8 @@ class Process:
         self._ahead = ahead
         self._context = Context()
         self._context.run(PROCESS.set, self)
-        self.strikes: Callable[[Process], str] = _never
+        self.strikes: Callable[[Process], str] = lambda _process: ""
+        """Whether it dies at this call of a port: `BEFORE` its effect, `AFTER` it, or "" for not."""
 
     @property
     def now(self) -> float:
@@ -98,8 +99,3 @@ class Process:
         if not self.alive:
             raise KilledError
         return result
-
-
-def _never(_process: Process) -> str:
-    """Return whether a process dies at this call of a port: `BEFORE` its effect, `AFTER` it, or "" for not."""
-    return ""

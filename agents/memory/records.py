@@ -25,17 +25,12 @@ class Kept:
     appended: float = 0.0
     standing: Standing = Standing.COMMITTED
 
-    @property
-    def timestamp(self) -> int:
-        """Unix milliseconds of its append."""
-        return int(self.appended * 1000)
-
     def record(self, *, values: bool = True) -> Record:
         return Record(
             self.topic,
             self.partition,
             self.offset,
-            self.timestamp,
+            int(self.appended * 1000),
             log_append=True,
             key=self.key,
             value=self.value if values else None,

@@ -32,10 +32,6 @@ class Flight(Generic[R]):
     flown: int = 0  # how often it has left
 
 
-def _nothing() -> None:
-    """Nothing follows from it."""
-
-
 class Wire(Generic[R]):
     """One process's producer."""
 
@@ -47,7 +43,7 @@ class Wire(Generic[R]):
         self._lands: dict[Place, float] = {}
         self.slow = 0.0  # seconds that every message takes longer
 
-    def send(self, place: Place, record: R, acked: Callable[[], None] = _nothing, takes: float = 0.0) -> None:
+    def send(self, place: Place, record: R, acked: Callable[[], None] = lambda: None, takes: float = 0.0) -> None:
         """Send a record; `acked` is called when the broker has it. `takes`: seconds beside the network's."""
         self.send_together(((place, record),), acked, takes)
 

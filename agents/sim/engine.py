@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from array import array
 from dataclasses import replace
+from functools import partial
 from heapq import heappop, heappush
 from itertools import chain, cycle
 from random import Random
@@ -25,13 +26,13 @@ from spillway.lineage.metric_names import GATE
 from spillway.producers.report import DROPPED, PREDICTION
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     import numpy as np
     from numpy.typing import NDArray
 
     from spillway.agents.core.batching import Batch
-    from spillway.agents.core.policy import Policy, StageFacts
+    from spillway.agents.core.policy import Policy, StageView
     from spillway.agents.sim.observe import Observer
     from spillway.agents.sim.plan import Plan, StagePlan
 
@@ -72,23 +73,12 @@ class Station(Batcher):
 class StageRun:
     """One stage: its stations, where its results go, and what it did so far."""
 
-    def __init__(
-        self,
-        plan: StagePlan,
-        whole: Plan,
-        facts: Mapping[str, StageFacts],
-        shared: dict[Any, Any],
-        foresight: Mapping[str, Callable[[Request, float], Path]],
-    ) -> None:
-        """`facts` are what the stage's policies see of all stages; they may change while it runs.
-
-        `shared` is common to the policies of all stages, and so is `foresight`.
-        """
+    def __init__(self, plan: StagePlan, views: Iterable[StageView]) -> None:
+        """`views`: what the policy of each queue sees."""
         self.plan = plan
         self.name = plan.name
         self.durations = [0.0, *(plan.duration(n) for n in range(1, plan.batch + 1))]
         self.shares = [0.0, *(seconds / n for n, seconds in enumerate(self.durations[1:], start=1))]
-        views = (whole.view(plan, number, facts, shared, foresight) for number in range(plan.queues))
         self.stations = [Station(self, make(plan.policy, view)) for view in views]
         self.next: Callable[[], Station] = cycle(self.stations).__next__  # round-robin
         # By partition, the station that owns it; None where requests are dispatched in another way.
@@ -175,7 +165,8 @@ class Engine:
         shared: dict[Any, Any] = {}
         choosers = {stage.name: stage.choose for stage in plan.stages if stage.choose is not None}
         self._crossroads = roads = Crossroads(choosers, len(arrivals), plan.seed, chosen)
-        self.stages = {stage.name: StageRun(stage, plan, facts, shared, roads.foresight) for stage in plan.stages}
+        views = partial(plan.views, facts=facts, shared=shared, foresight=roads.foresight)
+        self.stages = {stage.name: StageRun(stage, views(stage)) for stage in plan.stages}
         for run in self.stages.values():
             run.successors = {name: self.stages[name] for name in plan.graph.successors[run.name]}
             run.single = self._single(run)

@@ -60,30 +60,33 @@ class Plan:
     def facts(self) -> dict[str, StageFacts]:
         return {each.name: StageFacts(each.batch, each.duration, each.queues * each.instances) for each in self.stages}
 
-    def view(
+    def views(
         self,
         stage: StagePlan,
-        queue: int,
         facts: Mapping[str, StageFacts],
         shared: dict[Any, Any],
         foresight: Mapping[str, Callable[[Request, float], Path]],
-    ) -> StageView:
-        """Say where the policy of queue number `queue` of `stage` stands, and give it `facts` to look at.
+    ) -> list[StageView]:
+        """Say where the policies of `stage` stand, queue by queue.
 
-        `shared` is common to all policies of one run, and so is `foresight`, what can be told of requests' choices.
+        `facts` are what they see of all stages, which may change while these run. `shared` is common to all policies of
+        one run, and so is `foresight`, what can be told of requests' choices.
         """
-        return StageView(
-            stage=stage.name,
-            replica=queue,
-            instances=stage.instances,
-            slo=self.slo,
-            facts=facts,
-            successors={each.name: tuple(self.graph.successors[each.name]) for each in self.stages},
-            seed=self.seed,
-            period=self.period,
-            shared=shared,
-            foresight=foresight,
-        )
+        return [
+            StageView(
+                stage=stage.name,
+                replica=queue,
+                instances=stage.instances,
+                slo=self.slo,
+                facts=facts,
+                successors={each.name: tuple(self.graph.successors[each.name]) for each in self.stages},
+                seed=self.seed,
+                period=self.period,
+                shared=shared,
+                foresight=foresight,
+            )
+            for queue in range(stage.queues)
+        ]
 
 
 def plan_of(

@@ -189,9 +189,7 @@ class Learning:
         """The state of a user with the generations that are held, and no other."""
         if state[HELD].keys() == shared[HELD].keys():
             return dict(state)
-        made = {}
-        for number, each in shared[HELD].items():
-            made[number] = state[HELD].get(number) or self._anew(state, each)
+        made = {number: state[HELD].get(number) or self._anew(state, each) for number, each in shared[HELD].items()}
         return {**state, HELD: made}
 
     def _anew(self, state: State, of_shard: dict[str, Any]) -> dict[str, Any]:

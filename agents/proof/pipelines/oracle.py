@@ -16,10 +16,10 @@ from spillway.agents.memory.broker import Standing
 from spillway.agents.proof.pipelines.drawing import drawn
 from spillway.agents.proof.pipelines.models import VALUE
 from spillway.agents.proof.pipelines.play import Play
-from spillway.agents.proof.pipelines.semantics import Lost, Semantics, lost_of, text_of
+from spillway.agents.proof.pipelines.semantics import Semantics, said_of, text_of
 from spillway.agents.proof.verdict import Proof, crash
 from spillway.lineage import headers
-from spillway.lineage.message import PREDICTION, Outcome
+from spillway.lineage.message import Outcome
 from spillway.lineage.metric_names import GATE
 from spillway.lineage.values.codec import Decoder
 from spillway.topology import topics
@@ -83,10 +83,7 @@ class Judge:
         assert known.hop is not None  # a stage has sent it
         stage, request = known.hop.stage, known.request_id
         told = self._decoder.message(record.value or b"")
-        if isinstance(told, Outcome):
-            said: str | Lost = text_of(told.outputs) if told.kind == PREDICTION else lost_of(told)
-        else:
-            said = text_of(told.inputs)
+        said = said_of(told) if isinstance(told, Outcome) else text_of(told.inputs)
         may = self._meaning.of(request, unreadable=request in self._play.unreadable)
         if isinstance(said, str) and not _is_of(told.flags.get(stage, {}), said):
             self.problems.append(f"(b) {request}: {stage} says {told.flags[stage]} of {said}")
@@ -136,8 +133,7 @@ class Judge:
             if request not in self._play.asked:
                 self.problems.append(f"(a) {request}: nobody asked")
                 continue
-            told = self._decoder.released(record.value or b"")
-            said = text_of(told.outputs) if told.kind == PREDICTION else lost_of(told)
+            said = said_of(self._decoder.released(record.value or b""))
             may = self._meaning.of(request, unreadable=request in self._play.unreadable)
             if said not in self._meaning.outcomes(may):
                 self.problems.append(f"(b) {request}: its outcome {said} does not follow")

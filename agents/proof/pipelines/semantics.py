@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from spillway.agents.core.joins import MIN_WAIT_SECONDS
 from spillway.agents.proof.pipelines.models import VALUE, RefusedError, answer_of, number_of, share, vector_of
 from spillway.lineage import reasons
-from spillway.lineage.message import DROPPED, FAILED
+from spillway.lineage.message import DROPPED, FAILED, PREDICTION
 from spillway.lineage.metric_names import GATE
 from spillway.topology.spec import JoinSpec
 
@@ -55,7 +55,9 @@ def text_of(outputs: Mapping[str, Any]) -> str:
     return json.dumps(outputs, sort_keys=True, default=lambda array: array.tolist())
 
 
-def lost_of(outcome: Outcome) -> Lost:
+def said_of(outcome: Outcome) -> str | Lost:
+    if outcome.kind == PREDICTION:
+        return text_of(outcome.outputs)
     return Lost(outcome.stage, outcome.kind, outcome.reason)
 
 

@@ -323,7 +323,3 @@ class Play(StateWorld):
                 result.stuck.append(f"{place[0]}.{place[1]} has {len(reigns)} primaries")
             for reigning in reigns:
                 result.final[place] = reigning.recorded, reigning.machine.state.now.digest
-
-
-def run(scenario: Scenario, seed: int) -> Play:
-    return Play(scenario, seed).run()

@@ -54,11 +54,20 @@ def row(model, state, version=(1, 1), **inputs):
     return Inputs(query, {}, f"request-{inputs.pop('request', 0)}", "ada")
 
 
-def learned(model, observations, key="ada"):
+def taken(machine, *queries):
+    outputs = machine.compute(list(queries))
+    machine.update()
+    return outputs
+
+
+def users_of(machine):
+    return {key: state for key, state in machine.state.items() if key != SHARED}
+
+
+def learned(model, observations):
     machine = Machine("here", model, verify=True)
     for item, value in observations:
-        machine.compute([told(key, item, value)])
-        machine.update()
+        taken(machine, told("ada", item, value))
     return machine.state
 
 
@@ -109,20 +118,18 @@ def test_users_begin_with_the_mean_of_all_weights_and_it_stays_their_prior():
     priors = {}
     for turn in range(9):
         batch = [told(user, *each[turn]) for user, each in given.items()]
-        machine.compute(batch[:2])  # both new at once
-        machine.update()
+        taken(machine, *batch[:2])  # both new at once
         for query in batch[2:]:
-            known = [of(state)["w"] for key, state in machine.state.items() if key != SHARED]
+            known = [of(state)["w"] for state in users_of(machine).values()]
             priors.setdefault(query.key, np.mean(known, axis=0))
-            machine.compute([query])
-            machine.update()
+            taken(machine, query)
     table = Table()
     for user, each in given.items():
         state = of(machine.state[user])
         assert np.allclose(state["prior"], priors.get(user, 0))
         rows = table.table[[table.items.index(item) for item, _ in each]]
         assert np.allclose(state["w"], naive(rows, np.array([value for _, value in each]), 0.5, state["prior"]))
-    weights = [of(state)["w"] for key, state in machine.state.items() if key != SHARED]
+    weights = [of(state)["w"] for state in users_of(machine).values()]
     ((_, shared),) = machine.published([SHARED])
     assert np.allclose(of(shared)["w"], np.mean(weights, axis=0))
     assert (shared["n"], of(shared)["error"]) == (0, None)
@@ -130,14 +137,12 @@ def test_users_begin_with_the_mean_of_all_weights_and_it_stays_their_prior():
 
 
 def test_the_running_error_is_of_predictions_before_they_were_learned_and_the_pool_of_what_was_drawn():
-    model = Served(Table, {})
-    machine = Machine("here", model)
+    machine = Machine("here", Served(Table, {}))
     losses, pool = [], []
     for turn in range(12):
         outcome = {"outputs": {"items": ["i1", "i2"]}, "flags": {"rank": {"random": [[1, 0.01]]}, "x": {}}}
         item = "i1" if turn % 3 else "i2"
-        ((answer,),) = (machine.compute([told("ada", item, float(turn), **outcome)]),)
-        machine.update()
+        (answer,) = taken(machine, told("ada", item, float(turn), **outcome))
         losses.append(answer["loss"])
         assert answer["loss"] == pytest.approx((turn - answer["predicted"]) ** 2)
         if item == "i2":
@@ -175,10 +180,9 @@ def test_what_is_no_observation_is_refused_before_the_state_changes(truth, words
 
 @pytest.mark.parametrize("loss", [math.nan, math.inf, -math.inf, 1e300])
 def test_a_loss_that_would_ruin_the_running_error_is_refused_before_the_state_changes(loss):
-    model = Served(type("Odd", (Table,), {"loss": lambda *_: loss}), {})
-    machine = Machine("here", model)
+    machine = Machine("here", Served(type("Odd", (Table,), {"loss": lambda *_: loss}), {}))
     with pytest.raises(ModelError, match=r"Odd.loss of 'i1' returned .*: return a number of at most"):
-        machine.compute([Inputs({"truth": {"item": "i1", "value": 1.0}}, {}, "id", "ada")])
+        machine.compute([told("ada", "i1", 1.0)])
     assert not machine.pending
 
 
@@ -292,8 +296,7 @@ def test_computed_features_are_made_once_and_mix_with_the_catalogue():
 
 def test_of_nobody_all_is_unknown():
     model = Served(Table, {"topk": {"policy": "linucb"}})
-    nothing = Machine("here", model)
-    ((_, shared),) = nothing.published([SHARED])
+    ((_, shared),) = Machine("here", model).published([SHARED])
     for user in (None, shared):
         (answer,) = model.predict([Inputs({"user": user, "user.version": [1, 0], "k": 3}, {}, "id", "ada")])
         assert answer["scores"] == [0, 0, 0]

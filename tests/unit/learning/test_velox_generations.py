@@ -22,20 +22,25 @@ from spillway.agents.models.stateful import SHARED, Machine, fingerprints
 from spillway.agents.models.warm_up import rehearse
 from spillway.checkpoint.state import flatten, unflatten
 from spillway.lineage.errors import ModelError, UsageError
-from tests.unit.learning.test_velox import D, Table, told
+from tests.unit.learning.test_velox import D, Table, taken, told, users_of
 
+OWN = Served(Table, {}).thetas.own.theta
 OFF = np.array([[2.0, 0.5, 0.0, 0.0], [0.0, 1.0, 0.0, 0.2], [0.1, 0.0, 3.0, 0.0], [0.0, 0.0, 0.0, 0.4]])
 PRIOR = Prior(np.full(D, 0.25), OFF @ OFF.T, np.linalg.inv(OFF @ OFF.T))
 
 
-def asked(key, **held):
+def follows(key, **held):
     return Inputs({"follow": True}, {}, "id", key, {name[1:]: theta for name, theta in held.items()})
 
 
-def taken(machine, *queries):
-    outputs = machine.compute(list(queries))
-    machine.update()
-    return outputs
+def switches(key, new):
+    """From the class's own features to new ones."""
+    return follows(key, g0=OWN, g1=new)
+
+
+def tell(machine, observations):
+    for each in observations:
+        taken(machine, told(*each))
 
 
 @pytest.fixture
@@ -43,8 +48,13 @@ def folder(tmp_path):
     return tmp_path / "thetas"
 
 
-def served(folder, **arguments):
-    return Served(Table, {"folder": str(folder), **arguments})
+@pytest.fixture
+def machine(folder):
+    return Machine("here", served(folder))
+
+
+def served(folder):
+    return Served(Table, {"folder": str(folder)})
 
 
 def theta(folder, seed=8):
@@ -201,17 +211,13 @@ def test_both_generations_learn_all_so_a_rollback_loses_nothing(folder):
     machine, alone = Machine("here", served(folder), verify=True), Machine("here", served(folder))
     before, after = observations(40), observations(40, users=4, seed=1)
     new = theta(folder)
-    for each in before:
-        taken(machine, told(*each))
-        taken(alone, told(*each))
-    taken(machine, asked("~0", g0=Table_theta(), g1=new))
+    for each in (machine, alone):
+        tell(each, before)
+    taken(machine, switches("~0", new))
     for user in ("u0", "u1", "u2"):
-        assert taken(machine, asked(user, g0=Table_theta(), g1=new)) == [
-            {"generations": {"0": Table_theta(), "1": new}}
-        ]
-    for each in after:
-        taken(machine, told(*each))
-        taken(alone, told(*each))
+        assert taken(machine, switches(user, new)) == [{"generations": {"0": OWN, "1": new}}]
+    for each in (machine, alone):
+        tell(each, after)
     tables = {"0": Table().table, "1": Table(seed=8).table}
     for user in ("u0", "u1", "u2", "u3"):
         state = machine.state[user]
@@ -234,41 +240,32 @@ def test_both_generations_learn_all_so_a_rollback_loses_nothing(folder):
     assert shared["1"]["errors"][0][0] == 40
 
 
-def Table_theta():  # noqa: N802 - the theta of Table
-    return Served(Table, {}).thetas.own.theta
-
-
-def test_a_user_that_nobody_told_is_in_step_when_it_is_touched_and_a_new_one_at_once(folder):
-    machine = Machine("here", served(folder))
-    for each in observations(20, users=2):
-        taken(machine, told(*each))
-    taken(machine, asked("u0", g0=Table_theta(), g1=theta(folder)))
+def test_a_user_that_nobody_told_is_in_step_when_it_is_touched_and_a_new_one_at_once(folder, machine):
+    tell(machine, observations(20, users=2))
+    taken(machine, switches("u0", theta(folder)))
     assert machine.state["u1"]["generations"].keys() == {"0"}
     assert taken(machine, told("u1", "i3", 1.0))[0]["predicted"] is not None
     taken(machine, told("new", "i3", 1.0))
     assert all(machine.state[user]["generations"].keys() == {"0", "1"} for user in ("u0", "u1", "new"))
 
 
-def test_commands_may_come_again_and_out_of_order_and_a_third_generation_drops_the_first(folder):
-    machine = Machine("here", served(folder))
+def test_commands_may_come_again_and_out_of_order_and_a_third_generation_drops_the_first(folder, machine):
     one, two = theta(folder), theta(folder, 9)
-    for each in observations(20, users=1):
-        taken(machine, told(*each))
-    taken(machine, asked("u0", g0=Table_theta(), g1=one))
-    taken(machine, asked("u0", g1=one, g4=two))
+    tell(machine, observations(20, users=1))
+    taken(machine, switches("u0", one))
+    taken(machine, follows("u0", g1=one, g4=two))
     state = machine.state["u0"]
     assert state["generations"].keys() == {"1", "4"}
-    taken(machine, asked("u0", g0=Table_theta(), g1=one), asked("u0", g1=one, g4=two))
+    taken(machine, switches("u0", one), follows("u0", g1=one, g4=two))
     again = machine.state["u0"]["generations"]
     assert again.keys() == {"1", "4"}
     assert all((again[number]["w"] == state["generations"][number]["w"]).all() for number in again)
     assert machine.state[SHARED]["generations"]["4"]["users"] == 1
 
 
-def test_a_command_without_its_file_is_refused_and_changes_nothing(folder):
-    machine = Machine("here", served(folder))
+def test_a_command_without_its_file_is_refused_and_changes_nothing(folder, machine):
     with pytest.raises(ModelError, match="all hosts must see the same folder"):
-        machine.compute([asked("u0", g0="", g1="missing")])
+        machine.compute([follows("u0", g0="", g1="missing")])
     assert not machine.pending
     taken(machine, Inputs({"follow": True}, {}, "id", "u0"))  # while the log is not read
     assert machine.state[SHARED]["newest"] == 0
@@ -286,11 +283,9 @@ def test_a_theta_leads_to_no_file_but_one_of_the_folder_called_by_its_hash(tmp_p
         read_theta(folder, f"../{made}")
 
 
-def test_a_report_reads_and_changes_nothing(folder):
-    machine = Machine("here", served(folder))
-    taken(machine, asked("~0", g0=Table_theta(), g1=theta(folder)))
-    for each in observations(30):
-        taken(machine, told(*each))
+def test_a_report_reads_and_changes_nothing(folder, machine):
+    taken(machine, switches("~0", theta(folder)))
+    tell(machine, observations(30))
     version = machine.version
     (report,) = machine.compute([Inputs({"report": True}, {}, "id", "nobody")])
     assert not machine.update()
@@ -304,29 +299,27 @@ def test_a_report_reads_and_changes_nothing(folder):
 def test_the_learner_with_two_generations_keeps_the_contract_of_stateful_models(folder):
     new = theta(folder)
     batches = [[told(*each) for each in observations(6, seed=seed)] for seed in range(3)]
-    batches.insert(2, [asked("u0", g0=Table_theta(), g1=new), told("u1", "i3", 1.0)])
+    batches.insert(2, [switches("u0", new), told("u1", "i3", 1.0)])
     assert rehearse("velox", lambda: served(folder), batches).repeats
 
 
 # Ranking
 
 
-def ranked(model, machine, current, user="u0", **inputs):
-    ((_, row),) = machine.published([user])
+def ranked(model, machine, current, **inputs):
+    ((_, row),) = machine.published(["u0"])
     query = {"user": row, "user.version": [1, machine.version], "user.generation": current, **inputs}
-    return model.predict([Inputs(query, {}, "request", user)])[0]
+    return model.predict([Inputs(query, {}, "request", "u0")])[0]
 
 
-def test_a_query_is_ranked_by_the_current_generation_or_by_what_the_row_and_the_worker_have(folder):
+def test_a_query_is_ranked_by_the_current_generation_or_by_what_the_row_and_the_worker_have(folder, machine):
     model, new = served(folder), theta(folder)
-    machine = Machine("here", served(folder))
-    for each in observations(20, users=1):
-        taken(machine, told(*each))
+    tell(machine, observations(20, users=1))
     assert ranked(model, machine, 1).flags["generation"] == 0  # its row has no other yet
-    taken(machine, asked("u0", g0=Table_theta(), g1=new))
+    taken(machine, switches("u0", new))
     first = ranked(model, machine, 1)
     model.thetas.wait()
-    assert (first.flags["generation"], first.flags["theta"]) == (0, Table_theta())  # while the features are loaded
+    assert (first.flags["generation"], first.flags["theta"]) == (0, OWN)  # while the features are loaded
     for current, seed in ((1, 8), (0, 3), (None, 3)):
         answer = ranked(model, machine, current, k=40)
         weights = machine.state["u0"]["generations"]["1" if seed == 8 else "0"]["w"]
@@ -339,10 +332,9 @@ def test_a_query_is_ranked_by_the_current_generation_or_by_what_the_row_and_the_
     assert ranked(fresh, machine, 1).flags["generation"] == 1  # nothing is at hand: it waits
 
 
-def test_while_a_row_has_two_generations_the_scores_of_both_are_remembered(folder):
+def test_while_a_row_has_two_generations_the_scores_of_both_are_remembered(folder, machine):
     model, new = served(folder), theta(folder)
-    machine = Machine("here", served(folder))
-    taken(machine, told("u0", "i1", 1.0), asked("u0", g0=Table_theta(), g1=new))
+    taken(machine, told("u0", "i1", 1.0), switches("u0", new))
     ranked(model, machine, 0)
     model.thetas.wait()
     ranked(model, machine, 0)
@@ -383,13 +375,13 @@ def test_computed_features_that_were_asked_for_are_made_of_a_new_theta_before_it
 # The prior
 
 
-def generated(users, each, seed, noise=0.6):
+def generated(users, each, seed):
     """Users whose weights are normal, what is observed of them, and the mean and covariance of the weights."""
     rng = np.random.default_rng(seed)
     root, mean = rng.normal(size=(D, D)) / 2, rng.normal(size=D)
     weights = mean + rng.normal(size=(users, D)) @ root.T
     rows = rng.normal(size=(users, each, D))
-    values = np.einsum("und,ud->un", rows, weights) + noise * rng.normal(size=(users, each))
+    values = np.einsum("und,ud->un", rows, weights) + 0.6 * rng.normal(size=(users, each))
     return rows, values, weights, mean, root @ root.T
 
 
@@ -438,7 +430,7 @@ def learned(machine, worth, users=12, songs=20):
     for user, turn in itertools.product(range(users), range(songs)):
         song = (turn + user) % songs  # so that each song is held out of some users' alone
         taken(machine, told(f"u{user}", f"i{song}", worth(user, song)))
-    return {key: state for key, state in machine.state.items() if key != SHARED}
+    return users_of(machine)
 
 
 def test_features_that_explain_what_is_held_out_are_better_and_those_of_noise_are_not(folder):
@@ -479,18 +471,17 @@ def test_no_training_sees_what_is_held_out(folder):
         assert seen.weights.keys() == set(seen.users)
 
 
-def test_what_features_were_trained_from_does_not_judge_them(folder):
-    machine = Machine("here", served(folder))
+def test_what_features_were_trained_from_does_not_judge_them(folder, machine):
     for user, turn in itertools.product(range(3), range(20)):
         taken(machine, told(f"u{user}", f"i{turn}", float(turn % 3)))
-    users = {key: state for key, state in machine.state.items() if key != SHARED}
+    users = users_of(machine)
     model = served(folder)
     assert retrain(model.thetas.own, "0", users).held == 60  # of the class's own features nobody knows better
     for user in users:
-        taken(machine, asked(user, g0=Table_theta(), g1=theta(folder)))
+        taken(machine, switches(user, theta(folder)))
         for turn in range(10):
             taken(machine, told(user, f"i{turn}", 1.0))
-    users = {key: state for key, state in machine.state.items() if key != SHARED}
+    users = users_of(machine)
     made = retrain(model.thetas.get(theta(folder)), "1", users)
     assert made.held == 3 * (20 // 5 + 10)
 
@@ -579,11 +570,10 @@ def test_features_that_could_not_be_loaded_are_tried_again(folder, monkeypatch):
     assert model.thetas.ready(new)
 
 
-def test_a_failover_in_mid_switch_comes_to_the_same_as_none(folder):
-    machine, new = Machine("here", served(folder)), theta(folder)
-    for each in observations(40):
-        taken(machine, told(*each))
-    commands = [asked(key, g0=Table_theta(), g1=new) for key in ("~0", "u0", "u1", "u2")]
+def test_a_failover_in_mid_switch_comes_to_the_same_as_none(folder, machine):
+    new = theta(folder)
+    tell(machine, observations(40))
+    commands = [switches(key, new) for key in ("~0", "u0", "u1", "u2")]
     taken(machine, commands[0])
     taken(machine, commands[1])
     durable = unflatten_all(machine.state)  # what the next primary reads in the log
@@ -592,9 +582,8 @@ def test_a_failover_in_mid_switch_comes_to_the_same_as_none(folder):
     after = Machine("there", served(folder), durable)
     for each in commands:  # whoever has no acknowledgement says all of it again
         taken(after, each)
-    for each in observations(10, seed=2):
-        taken(machine, told(*each))
-        taken(after, told(*each))
+    for each in (machine, after):
+        tell(each, observations(10, seed=2))
     assert fingerprints("keyed", machine.state) == fingerprints("keyed", after.state)
 
 

@@ -66,13 +66,6 @@ def test_a_quantile_that_covers_all_choices_reckons_with_all():
     assert (found[~PROBES & (np.arange(400) >= 60)] == DROPPED).all()
 
 
-def test_chances_are_those_that_were_given():
-    draws = chooser(PIPELINE.spec.stage("a"), ("slow", "fast"), {"fast": 0.75, "": 0.25})
-    found = draws.draw(np.random.default_rng(0).random(4_000))
-    assert set(found) == {("fast",), ()}
-    assert found.count(()) == pytest.approx(1_000, rel=0.1)
-
-
 @pytest.mark.parametrize(
     ("choices", "text"),
     [
@@ -165,7 +158,7 @@ def test_a_request_that_two_branches_drop_is_dropped_once():
     result, observer = observed(DIAMOND)
     drops = [index for log in observer.stages.values() for index in log.drops]
     assert set(drops) == set(np.flatnonzero(result.kind == DROPPED).tolist())
-    assert len(drops) >= len(set(drops))
+    assert len(drops) > len(set(drops))
 
 
 def test_visits_tell_each_request_s_way():

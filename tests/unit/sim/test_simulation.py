@@ -42,16 +42,6 @@ def test_one_stage_one_worker():
     assert result.spent == pytest.approx([0.012, 0.007, 0.007, 0.012, 0.012])
 
 
-def fork(slow: float):
-    """A fork whose branch c takes `slow` ms, where b takes 5, and a join; batches of one."""
-    return [
-        ("a", 10.0, 0.0, 1, ()),
-        ("b", 5.0, 0.0, 1, ("a",)),
-        ("c", slow, 0.0, 1, ("a",)),
-        ("d", 1.0, 0.0, 1, ("b", "c")),
-    ]
-
-
 def test_hops_take_their_time():
     small = pipeline([("a", 10.0, 0.0, 1, ()), ("b", 5.0, 0.0, 1, ("a",))])
     result = simulate(small, [0.0, 0.100], hop_delay=0.002)

@@ -99,10 +99,6 @@ class Counts:
         return [{"label": f"{query['x']}-{self.ran}"} for query in batch]
 
 
-class Learns:
-    pass
-
-
 def by_sign(outputs):
     return ["left"] if outputs["y"] % 2 else ["right"]
 

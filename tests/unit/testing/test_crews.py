@@ -193,9 +193,6 @@ def test_names_of_workers_are_checked(options, text):
 
 @pytest.mark.parametrize("where", ["thread", "process"])
 def test_models_code_that_cancels_what_runs_it_ends_the_serving(where):
-    pipeline = Pipeline.parse(
-        "name: p\nslo: 1s\nstages:\n"
-        f'  - {{name: a, model: "tests.unit.testing.served_models:CancelsItself", workers: {{where: {where}}}}}\n'
-    )
-    with pytest.raises(BaseException, match="Cancelled"), testing.serve(pipeline):
+    cancels = f'model: "{MODELS}:CancelsItself"\nworkers: {{where: {where}}}'
+    with pytest.raises(BaseException, match="Cancelled"), testing.serve(one(cancels)):
         pass

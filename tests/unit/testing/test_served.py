@@ -26,8 +26,8 @@ stages:
 """
 
 
-def one(stage, more="", slo="500ms"):
-    return Pipeline.parse(f"name: p\nslo: {slo}\npartitions: 2\nstages:\n  - {{name: a, {stage}}}\n{more}")
+def one(stage, slo="500ms"):
+    return Pipeline.parse(f"name: p\nslo: {slo}\npartitions: 2\nstages:\n  - {{name: a, {stage}}}\n")
 
 
 def test_a_whole_pipeline_answers_as_one_that_is_served():
@@ -177,7 +177,7 @@ def test_it_is_used_within_its_block_and_outside_of_loops():
         pipeline.predict({"x": 1})
 
 
-def test_the_page_for_users_holds(tmp_path, monkeypatch):
+def test_the_page_for_users_holds(tmp_path):
     """Its files, run by pytest as a user would."""
     text = (Path(__file__).parents[3] / "docs/testing.md").read_text()
     blocks = [block.partition("\n") for block in text.split("```")[1::2]]

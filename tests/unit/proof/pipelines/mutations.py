@@ -6,8 +6,8 @@
 import json
 import logging
 import sys
-from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from random import Random
 from unittest.mock import patch
@@ -22,8 +22,10 @@ from spillway.agents.proof.pipelines import play
 from spillway.agents.proof.pipelines.case import Fault, Kind
 from spillway.agents.proof.pipelines.drawing import drawn
 from spillway.agents.proof.pipelines.oracle import judged
+from spillway.agents.run import stage as stages
 from spillway.agents.run.alarm import Alarm
 from spillway.agents.run.gate import Gate
+from spillway.agents.run.inputs import Inputs
 from spillway.agents.run.stage import Stage
 from spillway.agents.testing import front, gate
 from spillway.lineage.errors import SilentError
@@ -36,283 +38,221 @@ FILE = Path(__file__).parent / "pins.json"
 MUTATIONS = {}  # by name: a function that returns a context manager which plants it
 
 
-def mutation(function):
-    MUTATIONS[function.__name__.replace("_", " ")] = function
-    return function
+def mutation(name, where=driver, replaced="Stage"):
+    """Return a decorator of what this mutation puts in the place of something."""
+
+    def register(mutant):
+        MUTATIONS[name] = partial(patch.object, where, replaced, mutant)
+        return mutant
+
+    return register
 
 
-def stage(kind):
-    return patch.object(driver, "Stage", kind)
-
-
-def gates(kind):
-    return patch.object(gate, "Gate", kind)
+def gate_mutation(name):
+    return mutation(name, gate, "Gate")
 
 
 # The stage -------------------------------------------------------------------------------------------------------
 
 
-@mutation
-def a_commit_after_revoke():
+@mutation("a commit after revoke")
+class CommitsAfterRevoke(Stage):
     """What it has done of partitions that went stays its own: it commits it when they come back."""
 
-    class Mutant(Stage):
-        def _let_go(self, now, partition):
-            pass
-
-    return stage(Mutant)
+    def _let_go(self, now, partition):
+        pass
 
 
-@mutation
-def a_chunk_of_an_old_assignment_is_delivered():
-    class Mutant(Stage):
-        _assignment = property(lambda self: 0, lambda self, value: None)
-
-    return stage(Mutant)
+@mutation("a chunk of an old assignment is delivered")
+class DeliversOldChunks(Stage):
+    _assignment = property(lambda self: 0, lambda self, value: None)
 
 
-@mutation
-def a_commit_before_send():
+@mutation("a commit before send")
+class CommitsBeforeSend(Stage):
     """A message counts as stored once it is made."""
 
-    class Mutant(Stage):
-        def _emit(self, now, output, emit):
-            self._core.acked_all([emit])
-            return super()._emit(now, output, emit)
-
-    return stage(Mutant)
+    def _emit(self, now, output, emit):
+        self._core.acked_all([emit])
+        return super()._emit(now, output, emit)
 
 
-@mutation
-def a_commit_of_what_was_taken():
-    class Mutant(Stage):
-        def commits(self):
-            found = super().commits()
-            return found | {p: Commit(self._positions[p], found[p].metadata) for p in found if p in self._positions}
-
-    return stage(Mutant)
+@mutation("a commit of what was taken")
+class CommitsWhatWasTaken(Stage):
+    def commits(self):
+        found = super().commits()
+        return found | {p: Commit(self._positions[p], found[p].metadata) for p in found if p in self._positions}
 
 
-@mutation
-def a_hit_settled_twice():
-    class Mutant(Stage):
-        async def _answer(self, hits):
-            await super()._answer(hits)
-            for work, _ in hits:
-                work.settled = False
-
-    return stage(Mutant)
+@mutation("a hit settled twice")
+class SettlesHitsTwice(Stage):
+    async def _answer(self, hits):
+        await super()._answer(hits)
+        for work, _ in hits:
+            work.settled = False
 
 
-@mutation
-def an_alarm_lost():
+@mutation("an alarm lost", stages, "Alarm")
+class Late(Alarm):
     """The moment that is set is kept, though an earlier one is asked for."""
 
-    class Late(Alarm):
-        def within(self, seconds):
-            if self._timer is None:
-                super().within(seconds)
-
-    return patch("spillway.agents.run.stage.Alarm", Late)
+    def within(self, seconds):
+        if self._timer is None:
+            super().within(seconds)
 
 
-@mutation
-def what_is_early_is_forgotten_in_a_take_over():
-    class Mutant(Stage):
-        async def _accept_early(self, partition, early):
-            pass
-
-    return stage(Mutant)
+@mutation("what is early is forgotten in a take over")
+class ForgetsWhatIsEarly(Stage):
+    async def _accept_early(self, partition, early):
+        pass
 
 
-@mutation
-def what_is_early_counts_as_taken_in_a_drain():
-    class Mutant(Stage):
-        def stop_taking(self):
-            for partition, chunks in self._early.items():
-                share = self._core._shares.get(partition)
-                for record in (one for _, some in chunks for one in some):
-                    if share is not None and share.offsets.taken(record.offset):
-                        share.offsets.done(record.offset)
-            super().stop_taking()
-
-    return stage(Mutant)
+@mutation("what is early counts as taken in a drain")
+class DrainsWhatIsEarly(Stage):
+    def stop_taking(self):
+        for partition, chunks in self._early.items():
+            share = self._core._shares.get(partition)
+            for record in (one for _, some in chunks for one in some):
+                if share is not None and share.offsets.taken(record.offset):
+                    share.offsets.done(record.offset)
+        super().stop_taking()
 
 
-@mutation
-def an_acknowledgement_counted_twice():
-    class Mutant(Stage):
-        def stored(self, emits):
-            works = [(emit, emit.work) for emit in emits]
-            self._core.acked_all(emits)
-            for emit, work in works:
-                if work is not None and work.pending:
-                    emit.work = work
-            super().stored(emits)
-
-    return stage(Mutant)
+@mutation("an acknowledgement counted twice")
+class CountsAcknowledgementsTwice(Stage):
+    def stored(self, emits):
+        works = [(emit, emit.work) for emit in emits]
+        self._core.acked_all(emits)
+        for emit, work in works:
+            if work is not None and work.pending:
+                emit.work = work
+        super().stored(emits)
 
 
-@mutation
-def a_workers_answer_after_its_loss_taken_twice():
+@mutation("a workers answer after its loss taken twice")
+class TakesAnswersTwice(Stage):
     """What is run again, as its worker was lost, counts although a copy or a code has answered it meanwhile."""
 
-    class Mutant(Stage):
-        def executed(self, batch, done):
-            for request in batch.requests:
-                if request.deaths and isinstance(request, Work):
-                    request.settled = False
-            super().executed(batch, done)
-
-    return stage(Mutant)
+    def executed(self, batch, done):
+        for request in batch.requests:
+            if request.deaths and isinstance(request, Work):
+                request.settled = False
+        super().executed(batch, done)
 
 
-@mutation
-def an_answer_that_is_made_goes_to_another_query():
-    class Mutant(Extras):
-        def _made(self, made):
-            super()._made([(batch, results[::-1]) for batch, results in made])
-
-    return patch.object(front, "Extras", Mutant)
+@mutation("an answer that is made goes to another query", front, "Extras")
+class MixesUpAnswers(Extras):
+    def _made(self, made):
+        super()._made([(batch, results[::-1]) for batch, results in made])
 
 
-@mutation
-def a_lanes_tickets_leaked_at_retirement():
+@mutation("a lanes tickets leaked at retirement", front, "Members")
+class LeaksTickets(Members):
     """A member that goes is closed and forgotten at once, with what waits there and runs."""
 
-    class Mutant(Members):
-        async def _leave(self, name, crew, lane):
-            crew.close(1.0)
-            self._lanes.forget(lane.number)
-
-    return patch.object(front, "Members", Mutant)
+    async def _leave(self, name, crew, lane):
+        crew.close(1.0)
+        self._lanes.forget(lane.number)
 
 
-@mutation
-def no_memory_is_read_in_a_take_over():
-    class Nothing:
-        async def read(self, partition, spans):
-            return
-            yield
-
-    class Mutant(Stage):
-        def __init__(self, core, clock, context):
-            context.memory = Nothing()
-            super().__init__(core, clock, context)
-
-    return stage(Mutant)
+class Nothing:
+    async def read(self, partition, spans):
+        return
+        yield
 
 
-@mutation
-def a_stage_waits_for_room_for_ever():
-    class Mutant(Stage):
-        def _wake(self):
-            pass
-
-        def stored(self, emits):
-            self._core.acked_all(emits)
-
-    return stage(Mutant)
+@mutation("no memory is read in a take over")
+class ReadsNoMemory(Stage):
+    def __init__(self, core, clock, context):
+        context.memory = Nothing()
+        super().__init__(core, clock, context)
 
 
-@mutation
-def lost_input_is_passed_over():
-    return patch("spillway.agents.run.inputs.Inputs.admits", lambda self, partition, position, bounds: True)
+@mutation("a stage waits for room for ever")
+class WaitsForRoomForEver(Stage):
+    def _wake(self):
+        pass
+
+    def stored(self, emits):
+        self._core.acked_all(emits)
+
+
+@mutation("lost input is passed over", Inputs, "admits")
+def admit_all(inputs, partition, position, bounds):
+    return True
 
 
 # The gate --------------------------------------------------------------------------------------------------------
 
 
-@mutation
-def a_pause_not_asserted_anew():
-    class Mutant(Gate):
-        paused = False
+@gate_mutation("a pause not asserted anew")
+class PausesOnce(Gate):
+    paused = False
 
-        def _heed_room(self):
-            full = not (self._core.room and self._conversions.room)
-            if full != self.paused:
-                self.paused = full
-                super()._heed_room()
-
-    return gates(Mutant)
+    def _heed_room(self):
+        full = not (self._core.room and self._conversions.room)
+        if full != self.paused:
+            self.paused = full
+            super()._heed_room()
 
 
-@mutation
-def offsets_of_another_generation():
+@mutation("offsets of another generation", MemoryPulledInput, "ticket")
+def ticket_of_now(pulled):
     """Offsets go with whatever generation the group has now."""
+    member, broker, group = pulled._member, pulled._world.broker, pulled._group
 
-    def ticket(self):
-        member, broker, group = self._member, self._world.broker, self._group
+    def check(partitions):
+        for partition in partitions:
+            broker.own(group.name, partition, member.number)
 
-        def check(partitions):
-            for partition in partitions:
-                broker.own(group.name, partition, member.number)
-
-        return Ticket(member.number, check)
-
-    return patch.object(MemoryPulledInput, "ticket", ticket)
+    return Ticket(member.number, check)
 
 
-@mutation
-def an_unknown_commit_taken_for_done():
-    class Mutant(Gate):
-        async def start(self):
-            write, open_anew = self._transactions.write, self._transactions.open
+@gate_mutation("an unknown commit taken for done")
+class TakesUnknownForDone(Gate):
+    async def start(self):
+        write, open_anew = self._transactions.write, self._transactions.open
 
-            async def written(records, offsets):
-                try:
-                    return await write(records, offsets)
-                except SilentError:
-                    await open_anew()
-                    return [(1 << 40, 0)] * len(records)
+        async def written(records, offsets):
+            try:
+                return await write(records, offsets)
+            except SilentError:
+                await open_anew()
+                return [(1 << 40, 0)] * len(records)
 
-            self._transactions.write = written
-            await super().start()
-
-    return gates(Mutant)
+        self._transactions.write = written
+        await super().start()
 
 
-@mutation
-def an_unknown_commit_taken_for_nothing():
-    class Mutant(Gate):
-        async def _begin_again(self):
-            self._core.stats.duplicates += 0
-            await self._input.read_on({p: commit.offset for p, commit in self._standing.items()})
-
-    return gates(Mutant)
+@gate_mutation("an unknown commit taken for nothing")
+class TakesUnknownForNothing(Gate):
+    async def _begin_again(self):
+        self._core.stats.duplicates += 0
+        await self._input.read_on({p: commit.offset for p, commit in self._standing.items()})
 
 
-@mutation
-def what_was_released_is_forgotten():
-    class Mutant(Gate):
-        async def start(self):
-            read = self._context.spans.read
-            self._context.spans.read = lambda topic, spans, **options: read(
-                topic, {} if topic == self._topics.egress else spans, **options
-            )
-            await super().start()
-
-    return gates(Mutant)
+@gate_mutation("what was released is forgotten")
+class ForgetsReleases(Gate):
+    async def start(self):
+        read = self._context.spans.read
+        self._context.spans.read = lambda topic, spans, **options: read(
+            topic, {} if topic == self._topics.egress else spans, **options
+        )
+        await super().start()
 
 
-@mutation
-def offsets_are_left_out():
-    class Mutant(Gate):
-        async def start(self):
-            write = self._transactions.write
-            self._transactions.write = lambda records, offsets: write(records, {} if records else offsets)
-            await super().start()
-
-    return gates(Mutant)
+@gate_mutation("offsets are left out")
+class LeavesOffsetsOut(Gate):
+    async def start(self):
+        write = self._transactions.write
+        self._transactions.write = lambda records, offsets: write(records, {} if records else offsets)
+        await super().start()
 
 
-@mutation
-def a_gate_that_is_ousted_keeps_what_it_knows():
-    class Mutant(Gate):
-        async def revoked(self, partitions):
-            pass
-
-    return gates(Mutant)
+@gate_mutation("a gate that is ousted keeps what it knows")
+class KeepsWhatItKnows(Gate):
+    async def revoked(self, partitions):
+        pass
 
 
 def leaving(seed):
@@ -336,12 +276,6 @@ def schedule_of(name):
     return SCHEDULES.get(name, drawn)
 
 
-@contextmanager
-def planted(name):
-    with MUTATIONS[name]():
-        yield
-
-
 def said(schedule, seed):
     """Return what the oracle says of a schedule, which is given up sooner than elsewhere if it does not end."""
     with patch.object(play, "_MOST", SECONDS):
@@ -350,7 +284,7 @@ def said(schedule, seed):
 
 def found(name, seed):
     """Return what the oracle says of a schedule that is played with a mutation."""
-    with planted(name):
+    with MUTATIONS[name]():
         return said(schedule_of(name), seed)
 
 

@@ -8,7 +8,7 @@ from spillway.agents.core.outcomes import ReleasedMemory
 from spillway.agents.core.share import Share
 from spillway.agents.core.speculation import Speculation
 from spillway.agents.core.stage import StageCore
-from spillway.agents.core.stateful_stage import StatefulCore, StatefulShare
+from spillway.agents.core.stateful_stage import StatefulCore
 from spillway.agents.proof.shards.schedule.scenario import TOPOLOGIES, Fault, Guards, Kind, Scenario
 from spillway.agents.run.gate import Gate
 from spillway.agents.run.log_reader import LogsFeed
@@ -16,6 +16,7 @@ from spillway.checkpoint.dedup import HopLane, PartitionMemory
 from spillway.checkpoint.logs import Logs
 from spillway.checkpoint.notes import Note
 from spillway.lineage.ports import Commit
+from tests.unit.proof.shards.parts import everywhere, made, nothing
 
 
 class ShortTail(InputTail):
@@ -23,19 +24,6 @@ class ShortTail(InputTail):
 
     def trim(self, partition, position, note):
         super().trim(partition, position + 2, note)
-
-
-class Uncovered(StatefulShare):
-    """It forgets what the base covers above its position."""
-
-    __slots__ = ()
-
-    def cover(self, offsets):
-        super().cover(())
-
-
-class Uncovering(StatefulCore):
-    share_type = Uncovered
 
 
 class Unnoted(Share):
@@ -47,10 +35,6 @@ class Unnoted(Share):
         return Commit(self.offsets.position, Note((), egress).encode(self.offsets.position))
 
 
-class UnnotedStage(StageCore):
-    share_type = Unnoted
-
-
 class Unrecalled(ReleasedMemory):
     """A new owner reads nothing of what was released."""
 
@@ -59,38 +43,10 @@ class Unrecalled(ReleasedMemory):
         return self.egress_next
 
 
-class UnrecalledGate(GateCore):
-    released_type = Unrecalled
-
-
-class Stubborn(StatefulCore):
-    """It makes no version for what leads to none, however long reading waits for it."""
-
-    def cover(self):
-        pass
-
-
-class Undead(Share):
+def remember_the_dead(share, delivery):
     """What is dead counts as taken, once it lies below the committed offset."""
-
-    __slots__ = ()
-
-    def remember(self, delivery):
-        if self._fresh(delivery) and self.joins is not None:
-            self.joins.remember(delivery)
-
-
-class UndeadAtGate(GateShare):
-    __slots__ = ()
-    remember = Undead.remember
-
-
-class UndeadStage(StageCore):
-    share_type = Undead
-
-
-class UndeadGate(GateCore):
-    share_type = UndeadAtGate
+    if share._fresh(delivery) and share.joins is not None:
+        share.joins.remember(delivery)
 
 
 class ReadAtStart(LogsFeed):
@@ -116,25 +72,7 @@ class ForgetsWhenRead(HopLane):
         return fresh
 
 
-class ForgetfulMemory(PartitionMemory):
-    __slots__ = ()
-    lane_type = ForgetsWhenRead
-
-
-class ForgetfulShare(Share):
-    __slots__ = ()
-    memory_type = ForgetfulMemory
-
-
-class ForgetfulStage(StageCore):
-    share_type = ForgetfulShare
-
-
-class NeverBehind(Logs):
-    """It judges on after it was away for so long that the log may have been compacted meanwhile."""
-
-    def fell_behind(self, place):
-        pass
+NeverBehind = made(Logs, fell_behind=nothing)
 
 
 class Unwatched(HopLane):
@@ -149,29 +87,12 @@ class Unwatched(HopLane):
         return True
 
 
-def lanes(lane):
-    """Guards whose stages and gate have this lane for what comes from a predecessor."""
-    memory = type("MutatedMemory", (PartitionMemory,), {"__slots__": (), "lane_type": lane})
-
-    def core(base, share):
-        mutated = type("MutatedShare", (share,), {"__slots__": (), "memory_type": memory})
-        return type("MutatedCore", (base,), {"share_type": mutated})
-
-    return Guards(
-        stage=core(StageCore, Share), gate=core(GateCore, GateShare), stateful=core(StatefulCore, StatefulShare)
-    )
-
-
 class HoldsNothing(Speculation):
     """It takes every version that is not dead for durable."""
 
     def __init__(self, durability, memory, offsets, joins):
         super().__init__(durability, memory, offsets, joins)
         self._awaited.add = lambda _thing, _marks: None
-
-
-class OpenGate(GateCore):
-    share_type = type("OpenShare", (GateShare,), {"__slots__": (), "speculation_type": HoldsNothing})
 
 
 class GoesOnAfterAnAbort(Gate):
@@ -202,21 +123,29 @@ class HearsNoVersions(Gate):
 
 MUTATIONS = {
     "a tail that forgets what is not durable": Guards(tail=ShortTail),
-    "what a base covers is taken again": Guards(stateful=Uncovering),
-    "a new owner remembers nothing": Guards(stage=UnnotedStage),
-    "a new gate does not know what was released": Guards(gate=UnrecalledGate),
-    "reading waits for a version that nobody makes": Guards(stateful=Stubborn),
-    "a new owner takes the dead for taken": Guards(stage=UndeadStage, gate=UndeadGate),
+    "a new owner remembers nothing": Guards(stage=made(StageCore, share_type=Unnoted)),
+    "a new gate does not know what was released": Guards(gate=made(GateCore, released_type=Unrecalled)),
+    # It makes no version for what leads to none, however long reading waits for it.
+    "reading waits for a version that nobody makes": Guards(stateful=made(StatefulCore, cover=nothing)),
+    "a new owner takes the dead for taken": Guards(
+        stage=made(StageCore, share_type=made(Share, remember=remember_the_dead)),
+        gate=made(GateCore, share_type=made(GateShare, remember=remember_the_dead)),
+    ),
     "a new owner judges by logs read before": Guards(feed=ReadAtStart),
+    # It judges on after it was away for so long that the log may have been compacted meanwhile.
     "a reader never says that it fell behind": Guards(
         member_logs=NeverBehind, stage_logs=NeverBehind, gate_logs=NeverBehind
     ),
-    "a lane asks no watermark": lanes(Unwatched),
-    "the gate releases what is open": Guards(gate=OpenGate),
+    "a lane asks no watermark": everywhere(memory_type=made(PartitionMemory, lane_type=Unwatched)),
+    "the gate releases what is open": Guards(
+        gate=made(GateCore, share_type=made(GateShare, speculation_type=HoldsNothing))
+    ),
     "the gate goes on after an abort": Guards(gate_driver=GoesOnAfterAnAbort),
     "the gate leaves standing offsets out": Guards(gate_driver=LeavesStandingOffsetsOut),
     "the gate hears nothing of versions": Guards(gate_driver=HearsNoVersions),
-    "a lane forgets before its commit": Guards(stage=ForgetfulStage),
+    "a lane forgets before its commit": Guards(
+        stage=made(StageCore, share_type=made(Share, memory_type=made(PartitionMemory, lane_type=ForgetsWhenRead)))
+    ),
     "an input that lost records is read on": Guards(is_lost=lambda _position, _bounds: False),
 }
 # Outcomes wait for versions of their own, and gates die while some wait behind others that have been released; or a

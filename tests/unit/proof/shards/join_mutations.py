@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from spillway.agents.core.gate import GateCore, GateShare
+from spillway.agents.core.gate import GateCore
 from spillway.agents.core.join_rules import Rule
 from spillway.agents.core.joins import JoinTable
 from spillway.agents.core.outbox import Outbox, StatefulOutbox
@@ -17,30 +17,7 @@ from spillway.checkpoint.dedup import HopLane, PartitionMemory, said_by
 from spillway.checkpoint.logs import Logs
 from spillway.lineage.hops import Hop
 from spillway.lineage.marks import Mark, merged
-
-
-def made(base, **parts):
-    return type(base.__name__, (base,), {"__slots__": (), **parts})
-
-
-def everywhere(**parts):
-    """Guards whose stages and gate have these parts of a share."""
-    core = {"share_type": made(Share, **parts)}
-    stateful = {"share_type": made(StatefulShare, **parts)}
-    gate = {"share_type": made(GateShare, **parts)}
-    return Guards(stage=made(StageCore, **core), stateful=made(StatefulCore, **stateful), gate=made(GateCore, **gate))
-
-
-def joining(joins):
-    """Guards whose stages and gate have these joins."""
-    parts = {"joins_type": joins}
-    return Guards(stage=made(StageCore, **parts), stateful=made(StatefulCore, **parts), gate=made(GateCore, **parts))
-
-
-def sending(outbox):
-    """Guards whose stateful stages have this outbox."""
-    return Guards(stateful=made(StatefulCore, outbox_type=outbox))
-
+from tests.unit.proof.shards.parts import everywhere, joining, made, nothing, sending
 
 # What rests on what ----------------------------------------------------------------------------------------------
 
@@ -97,34 +74,6 @@ class LaterCopiesRepeat(Speculation):
             self._memory.opened(delivery.predecessor).rise(delivery.offset, hop)
             return Taken.REPEATED
         return super().take(delivery)
-
-
-class DeadIsRemembered(HopLane):
-    """A copy that turned out dead is still the one that was taken."""
-
-    def forget(self, said, hop):
-        pass
-
-
-class DeadIsRememberedThere(PartitionMemory):
-    __slots__ = ()
-    lane_type = DeadIsRemembered
-
-
-class NothingKept(JoinTable):
-    """A part that comes too late for a request is done, also while that request may still die."""
-
-    __slots__ = ()
-
-    def superfluous(self, delivery):
-        return None
-
-
-class DecidedForGood(ReleasedMemory):
-    """A query whose held outcome dies stays decided."""
-
-    def undecide(self, request_id, sent):
-        pass
 
 
 class UncoveredAbove(StatefulShare):
@@ -224,9 +173,12 @@ MUTATIONS = {
         stage=made(StageCore, share_type=made(Share, speculation_type=ResultsTellAll))
     ),
     "an outcome rests on one report alone": Guards(gate=SourceAlone),
-    "a dead copy is remembered": everywhere(memory_type=DeadIsRememberedThere),
-    "late parts are not kept": joining(NothingKept),
-    "a dead outcome stays decided": Guards(gate=made(GateCore, released_type=DecidedForGood)),
+    # A copy that turned out dead is still the one that was taken.
+    "a dead copy is remembered": everywhere(memory_type=made(PartitionMemory, lane_type=made(HopLane, forget=nothing))),
+    # A part that comes too late for a request is done, also while that request may still die.
+    "late parts are not kept": joining(made(JoinTable, superfluous=nothing)),
+    # A query whose held outcome dies stays decided.
+    "a dead outcome stays decided": Guards(gate=made(GateCore, released_type=made(ReleasedMemory, undecide=nothing))),
     "coverage is a position": Guards(stateful=made(StatefulCore, share_type=UncoveredAbove)),
     "hops tell what is recorded": sending(RecordedIsTold),
     "a partial join drops": joining(PartialIsDrop),

@@ -38,9 +38,8 @@ class Mutation(NamedTuple):
         return replace(whole, most_seconds=whole.most_seconds / 3)
 
     def caught(self, seed):
-        """Whether the oracle says something of the schedule of a seed."""
-        _, found = judged(replace(self.schedule(seed), guards=self.guards), seed)
-        return bool(found)
+        """What the oracle says of the schedule of a seed."""
+        return judged(replace(self.schedule(seed), guards=self.guards), seed)[1]
 
     def first_catch(self):
         return next((seed for seed in range(SEARCHED) if self.caught(seed)), None)

@@ -4,27 +4,7 @@ from spillway.agents.proof.shards.schedule.scenario import Fault, Guards, Kind, 
 from spillway.agents.run.primary import Primary
 from spillway.agents.run.shard_input import ShardInput
 from spillway.agents.run.shard_member import ShardMember
-
-
-class SendsNothingAgain(Primary):
-    """What the base's manifest contains is taken for sent."""
-
-    def resend(self, outputs):
-        pass
-
-
-class GoesOn(Primary):
-    """A reign that has ended goes on with what its threads bring."""
-
-    def close(self):
-        pass
-
-
-class TellsNothing(Primary):
-    """What becomes durable is not told to the core."""
-
-    def durability_changed(self):
-        return {}
+from tests.unit.proof.shards.parts import made, nothing
 
 
 class SealsAtOnce(Primary):
@@ -34,13 +14,6 @@ class SealsAtOnce(Primary):
         super()._obey(order)
         if hasattr(order, "what") and hasattr(order, "version"):
             self._writer.seal(order.version)
-
-
-class BeginsWithNothing(ShardInput):
-    """A reign takes nothing of what was read before it."""
-
-    def _since(self, positions):
-        return []
 
 
 class BeginsAnywhere(ShardInput):
@@ -66,13 +39,6 @@ class TrimsWhatIsBased(ShardInput):
         return taken
 
 
-class LooksForNothingDead(ShardMember):
-    """A reign that rests on something dead goes on."""
-
-    def _look_for_dead(self, primary):
-        pass
-
-
 class KeepsReigning(ShardMember):
     """It does not end its reign when it stands down."""
 
@@ -81,15 +47,17 @@ class KeepsReigning(ShardMember):
 
 
 MUTATIONS = {
-    "a reign sends nothing again": Guards(primary=SendsNothingAgain),
-    "a reign that has ended goes on": Guards(primary=GoesOn),
-    "a reign is not told what is durable": Guards(primary=TellsNothing),
+    # What the base's manifest contains is taken for sent.
+    "a reign sends nothing again": Guards(primary=made(Primary, resend=nothing)),
+    # It goes on with what its threads bring.
+    "a reign that has ended goes on": Guards(primary=made(Primary, close=nothing)),
+    "a reign is not told what is durable": Guards(primary=made(Primary, durability_changed=lambda _self: {})),
     "a version is sealed at once": Guards(primary=SealsAtOnce),
-    "a reign takes nothing of what was read": Guards(shard_input=BeginsWithNothing),
+    "a reign takes nothing of what was read": Guards(shard_input=made(ShardInput, _since=lambda *_: [])),
     "a reign begins where the input does": Guards(shard_input=BeginsAnywhere),
     "what has no room is passed over": Guards(shard_input=ReadsWithoutRoom),
     "a base counts as durable": Guards(shard_input=TrimsWhatIsBased),
-    "a reign that rests on the dead goes on": Guards(shard_member=LooksForNothingDead),
+    "a reign that rests on the dead goes on": Guards(shard_member=made(ShardMember, _look_for_dead=nothing)),
     "a reign outlives its member's standing down": Guards(shard_member=KeepsReigning),
 }
 # A reign begins from a version that rests on an open one, which then dies.

@@ -14,14 +14,16 @@ from spillway.checkpoint.promotion import Member
 from spillway.checkpoint.reign import Reign
 from spillway.checkpoint.versions import INITIAL
 from spillway.lineage.errors import CheckpointError
+from spillway.lineage.ports import Commit
 from spillway.lineage.replication import Fence, Manifest
+from tests.unit.proof.shards.parts import made
 
 
 class HastyGate(GateCore):
     """A gate that waits for nothing."""
 
-    def __init__(self, graph, *, sinks, durability):
-        super().__init__(graph, sinks=sinks, durability=Stateless())
+    def __init__(self, graph, **options):
+        super().__init__(graph, **options | {"durability": Stateless()})
 
 
 class OutOfOrder(Logs):
@@ -59,13 +61,6 @@ def without_epoch(record):
     return f"fence/{record.claimant}" if isinstance(record, Fence) else "base"
 
 
-class ManifestFirst(Reign):
-    """It waits for no output."""
-
-    def sealable(self, version):
-        return True
-
-
 class CommitsEarly(StageCore):
     """What is acknowledged is committed, durable or not."""
 
@@ -76,7 +71,7 @@ class CommitsEarly(StageCore):
         for partition, share in self._shares.items():
             offset = share.offsets._last + 1
             if offset > share.committed:
-                found[partition] = (offset, "")
+                found[partition] = Commit(offset, "")
         return found
 
 
@@ -96,20 +91,6 @@ class ShortLane(HopLane):
         return fresh
 
 
-class ShortMemory(PartitionMemory):
-    __slots__ = ()
-    lane_type = ShortLane
-
-
-class ForgetfulShare(StatefulShare):
-    __slots__ = ()
-    memory_type = ShortMemory
-
-
-class Forgetful(StatefulCore):
-    share_type = ForgetfulShare
-
-
 def newest_complete(logs, place):
     """What two slots would keep: the version that is captured, and the one that is complete."""
     try:
@@ -124,10 +105,14 @@ MUTATIONS = {
     "skip the fence": Guards(member=BaseBeforeFence),
     "no epoch in the chunks' keys": Guards(chunk_epoch=lambda _epoch: 1),
     "no epoch in the versions' keys": Guards(version_key=without_epoch),
-    "manifest before outputs": Guards(reign=ManifestFirst),
+    "manifest before outputs": Guards(reign=made(Reign, sealable=lambda *_: True)),
     "dead is old epoch": Guards(stage_logs=OldEpochIsDead, gate_logs=OldEpochIsDead),
     "commit before durable": Guards(stage=CommitsEarly),
-    "forget by the clock": Guards(stateful=Forgetful),
+    "forget by the clock": Guards(
+        stateful=made(
+            StatefulCore, share_type=made(StatefulShare, memory_type=made(PartitionMemory, lane_type=ShortLane))
+        )
+    ),
     "two slots": Guards(keeps=newest_complete),
 }
 

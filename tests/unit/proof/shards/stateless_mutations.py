@@ -9,6 +9,7 @@ from spillway.agents.core.stage import StageCore
 from spillway.agents.proof.shards.schedule.scenario import Guards
 from spillway.checkpoint.dedup import PartitionMemory
 from spillway.checkpoint.offsets import PartitionOffsets
+from tests.unit.proof.shards.parts import made, nothing
 
 
 class TakesEverything(PartitionMemory):
@@ -47,13 +48,6 @@ class ForgetsClosed(JoinTable):
         return verdict, entry
 
 
-class RemembersNothing(ReleasedMemory):
-    __slots__ = ()
-
-    def knows(self, *query):
-        return False
-
-
 class ReadsNoEgress(ReleasedMemory):
     __slots__ = ()
 
@@ -61,24 +55,17 @@ class ReadsNoEgress(ReleasedMemory):
         self.egress_next = max(self.egress_next, offset + 1)
 
 
-class RemembersNoRecord(Share):
-    __slots__ = ()
-
-    def remember(self, delivery):
-        pass
-
-
 def stage(**parts):
-    return Guards(stage=type("MutatedStage", (StageCore,), parts))
+    return Guards(stage=made(StageCore, **parts))
 
 
 def share(**parts):
     """Guards whose stages have these parts of a share."""
-    return stage(share_type=type("MutatedShare", (Share,), {"__slots__": (), **parts}))
+    return stage(share_type=made(Share, **parts))
 
 
 def gate(released):
-    return Guards(gate=type("MutatedGate", (GateCore,), {"released_type": released}))
+    return Guards(gate=made(GateCore, released_type=released))
 
 
 MUTATIONS = {
@@ -86,9 +73,7 @@ MUTATIONS = {
     "a commit passes what is not done": share(offsets_type=CommitsPastHoles),
     "a join is deaf to tombstones": stage(joins_type=DeafToTombstones),
     "a join forgets what is closed": stage(joins_type=ForgetsClosed),
-    "the gate forgets what it has released": gate(RemembersNothing),
+    "the gate forgets what it has released": gate(made(ReleasedMemory, knows=lambda *_: False)),
     "a new gate reads no egress": gate(ReadsNoEgress),
-    "a new owner reads nothing again": Guards(
-        stage=type("MutatedStage", (StageCore,), {"share_type": RemembersNoRecord})
-    ),
+    "a new owner reads nothing again": share(remember=nothing),
 }

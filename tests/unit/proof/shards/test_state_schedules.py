@@ -9,7 +9,7 @@ from random import Random
 import pytest
 
 from spillway.agents.proof.shards.oracle import Judge, prove
-from spillway.agents.proof.shards.play import run
+from spillway.agents.proof.shards.play import Play
 from spillway.agents.proof.shards.schedule.drawing import DRAWN, drawn, random_topology
 from spillway.agents.proof.shards.schedule.scenario import POINTS, TOPOLOGIES, Fault, Kind, Scenario
 from spillway.checkpoint.modes import MODES
@@ -36,7 +36,7 @@ def test_every_promise_is_kept():
 def test_every_promise_is_kept_without_states(seeds):
     struck = 0
     for seed in range(seeds):
-        play = run(stateless(seed), seed)
+        play = Play(stateless(seed), seed).run()
         assert Judge(play).judge() == [], f"seed {seed}"
         struck += len(play.result.struck)
     assert struck > 3 * seeds
@@ -60,14 +60,14 @@ def test_the_schedules_are_worth_the_name(proof):
 @pytest.mark.parametrize("seed", range(2))
 def test_a_run_follows_from_its_seed(seed):
     scenario = drawn(seed)
-    first, again = run(scenario, seed), run(scenario, seed)
+    first, again = Play(scenario, seed).run(), Play(scenario, seed).run()
     assert first.result == again.result
 
 
 @pytest.mark.parametrize("mode", MODES.values(), ids=list(MODES))
 @pytest.mark.parametrize("topology", TOPOLOGIES.values(), ids=list(TOPOLOGIES))
 def test_without_failures_there_is_one_reign_of_each_shard(topology, mode):
-    play = run(Scenario(topology, mode, deterministic=True), 1)
+    play = Play(Scenario(topology, mode, deterministic=True), 1).run()
     assert Judge(play).judge() == []
     assert play.result.counts["reigns"] == len(topology.states)
 
@@ -83,7 +83,7 @@ def test_figure_6_the_first_state_is_late_and_its_primary_dies(backup):
         faults.append(Fault(Kind.CRASH, "b", "backup", 0.2, seconds=2.0))
     contaminated = alone = 0
     for seed in range(10):
-        play = run(Scenario(TOPOLOGIES["fig6"], faults=tuple(faults)), seed)
+        play = Play(Scenario(TOPOLOGIES["fig6"], faults=tuple(faults)), seed).run()
         assert Judge(play).judge() == []
         contaminated += play.result.counts.get("contaminated", 0)
         alone += play.result.counts.get("goes back itself", 0)
@@ -103,9 +103,9 @@ REPLAYED = Scenario(
 
 def test_replay_diverges_where_the_model_draws():
     """With a log of batches alone, a model with randomness of its own contradicts itself."""
-    assert all(Judge(run(REPLAYED, seed)).judge() == [] for seed in range(8))
+    assert all(Judge(Play(REPLAYED, seed).run()).judge() == [] for seed in range(8))
     drawing = replace(REPLAYED, deterministic=False)
-    broken = [Judge(run(drawing, seed)).judge() for seed in range(8)]
+    broken = [Judge(Play(drawing, seed).run()).judge() for seed in range(8)]
     assert sum(map(bool, broken)) > 4
 
 
