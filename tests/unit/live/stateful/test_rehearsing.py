@@ -2,6 +2,7 @@
 
 import asyncio
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pytest
 
@@ -151,23 +152,21 @@ async def promoted(mode: str) -> None:
     reigns._writer(1, "base", copies, "retention", print)
 
 
-def test_a_reign_finds_its_connection_made(monkeypatch):
+async def test_a_reign_finds_its_connection_made(monkeypatch):
     given = writers(monkeypatch, lambda: "ahead")
-    asyncio.run(promoted("nspb"))
+    await promoted("nspb")
     assert given[0]["sending"] == "ahead"
 
 
-def test_without_one_the_writer_makes_its_own(monkeypatch):
-    def refused():
-        raise BrokerError("away")
-
-    given = writers(monkeypatch, refused)
-    asyncio.run(promoted("nspb"))
+async def test_without_one_the_writer_makes_its_own(monkeypatch):
+    given = writers(monkeypatch, Mock(side_effect=BrokerError("away")))
+    await promoted("nspb")
     assert given[0]["sending"] is None
 
 
-def test_a_transactions_connection_is_never_made_ahead(monkeypatch):
-    calls = []
-    given = writers(monkeypatch, lambda: calls.append("connected"))
-    asyncio.run(promoted("kafka-eos"))
-    assert (given[0]["sending"], calls) == (None, [])
+async def test_a_transactions_connection_is_never_made_ahead(monkeypatch):
+    connect = Mock()
+    given = writers(monkeypatch, connect)
+    await promoted("kafka-eos")
+    assert given[0]["sending"] is None
+    connect.assert_not_called()
