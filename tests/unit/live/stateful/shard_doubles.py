@@ -57,6 +57,13 @@ class Timer:
         return self.due
 
 
+class InLine:
+    """In place of a thread: runs what it is given at once."""
+
+    def submit(self, run, done):
+        done(run())
+
+
 class Doer:
     """What a member does about its role, noted (`Acts`); and its appender, which appends when the shard delivers."""
 

@@ -17,6 +17,7 @@ from spillway.lineage.marks import INITIAL, Version
 from spillway.lineage.replication import Entry, InputPlace
 from tests.unit.checkpoint.imagined_device import Device, on_device
 from tests.unit.checkpoint.test_staging import read_back
+from tests.unit.live.stateful.shard_doubles import InLine
 
 PLACE = ("s", 0)
 CLOCK = SimpleNamespace(now=lambda: 0.0, monotonic=lambda: 0.0)
@@ -90,11 +91,6 @@ def test_a_state_of_the_other_kind_is_refused(keyed):
 
 
 # A reign's updates and copies in their order on a device: through `Primary` itself, with its threads run in line.
-
-
-class InLine:
-    def submit(self, run, done):
-        done(run())
 
 
 class Core:

@@ -7,18 +7,16 @@ from unittest.mock import Mock
 import pytest
 
 from spillway.agents.core.request import Delivery
-from spillway.agents.live.stage.batch_work import UserFunctions
 from spillway.agents.live.stateful import build_reign
 from spillway.agents.live.stateful.build_reign import Reigns
 from spillway.agents.live.stateful.replaying import WarmUp
-from spillway.agents.live.stateful.work import StatefulWork
 from spillway.agents.run.emission import Carried
 from spillway.agents.run.intake import PoisonError
 from spillway.lineage import reasons
 from spillway.lineage.errors import BrokerError, WireError
-from spillway.lineage.limits import Limits
 from spillway.lineage.message import Query
-from tests.unit.live.test_batch_work import stage_spec
+from tests.unit.live.stateful.builders import stateful_work
+from tests.unit.live.stateful.shard_doubles import InLine
 
 
 def one_of(query):
@@ -44,13 +42,6 @@ class Counts:
         return {"sum": 1}
 
 
-class Thread:
-    """Runs what it is given at once."""
-
-    def submit(self, run, done):
-        done(run())
-
-
 def part(request_id, x, *, predecessor="", lost=()):
     carried = Carried(SimpleNamespace(key=b"k"), None, Query({"x": x}, {}))
     return Delivery(request_id, 0, 0, 1.0, 9.0, predecessor, None, lost=lost, payload=carried)
@@ -64,13 +55,10 @@ def delivered(record):
 
 @pytest.fixture
 def make():
-    def made(parts=1, join=None):
-        spec = SimpleNamespace(name="s", coding=None, join=None, split=None, choose=None)
-        work = StatefulWork(
-            stage_spec(), [], UserFunctions(spec, ()), joins=parts > 1, version="1", signature=None, limits=Limits(),
-        )  # fmt: skip
+    def made(parts=1):
+        work = stateful_work(joins=parts > 1)
         model = Counts()
-        means = SimpleNamespace(intake=SimpleNamespace(delivery=delivered), models=Thread(), work=work)
+        means = SimpleNamespace(intake=SimpleNamespace(delivery=delivered), models=InLine(), work=work)
         return WarmUp("s", model, means, parts=parts), model
 
     return made
