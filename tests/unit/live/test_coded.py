@@ -76,6 +76,16 @@ def work_of(k, rows, code=Sum):
     return CodeWork(Work(), Coding(spec, Parities(None, [CARD] * rows, reference), code(k)))
 
 
+def answered(work, group, row, draw=None):
+    """Have the parity model of a row answer what it is asked of a group; with `draw`, nearly all of it."""
+    extra = Extra(group, row)
+    prepared = work.prepare(extra)
+    for place, inputs in enumerate(prepared.inputs):
+        answers = draw is None or draw.random() < 0.95
+        work.result(prepared, place, {"outputs": model(inputs["x"])} if answers else {}, 0.1)
+    group.rows[row] = extra
+
+
 def odd(draw, value):
     """A query that cannot be coded, now and then."""
     kind = draw.randrange(12)
@@ -101,11 +111,7 @@ def test_whatever_is_missing_or_odd_what_is_made_is_exact():
             ]
             group.batches.append(Batch(worker, queries, 0.0, 0.0))
         for row in draw.sample(range(rows), draw.randint(1, rows)):
-            extra = Extra(group, row)
-            prepared = work.prepare(extra)
-            for place, inputs in enumerate(prepared.inputs):
-                work.result(prepared, place, {"outputs": model(inputs["x"])} if draw.random() < 0.95 else {}, 0.1)
-            group.rows[row] = extra
+            answered(work, group, row, draw)
         missing = draw.sample(range(len(group.batches)), min(len(group.batches), draw.randint(1, len(group.rows))))
         for slot, batch in enumerate(group.batches):
             if slot not in missing:
@@ -150,11 +156,7 @@ def test_answers_that_came_first_grade_what_would_have_been_made():
         batch = Batch(slot, [{"x": np.arange(4.0) + slot}, {"x": np.ones(4 + slot % 2)}], 0.0, 0.0)
         batch.outputs = [model(batch.requests[0]["x"]), model(np.ones(4))]
         group.batches.append(batch)
-    extra = Extra(group, 0)
-    prepared = work.prepare(extra)
-    for place, inputs in enumerate(prepared.inputs):
-        work.result(prepared, place, {"outputs": model(inputs["x"])}, 0.1)
-    group.rows[0] = extra
+    answered(work, group, 0)
     assert work.grade(Recovery(group, (0, 1, 2))) == (5, 5)  # one is not coded
 
 
