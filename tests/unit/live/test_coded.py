@@ -28,15 +28,12 @@ from spillway.agents.live.stage.coded import CodeWork, Coding, alike, load_codin
 from spillway.agents.live.stage.redundancy_workers import Beside
 from spillway.agents.metrics import StageMetrics
 from spillway.agents.models.inputs import Inputs
-from spillway.agents.supervise.registry import Entry
-from spillway.agents.supervise.scrape import figures
-from spillway.agents.supervise.table import details
 from spillway.agents.workers.identity import model_hash
 from spillway.lineage.errors import ModelError, UsageError
 from spillway.topology.load import parse
 from spillway.topology.sections import CodingSpec
 from tests.unit.core.builders import NOW, delivery, stage_core
-from tests.unit.supervise.test_readings import reading
+from tests.unit.supervise.test_readings import told
 
 MATRIX = np.arange(12.0).reshape(3, 4) - 5
 CARD = Card(
@@ -331,8 +328,7 @@ def test_another_version_pauses_coding_and_is_not_refused(folder, spoil, said, c
     assert (dispatch.take_extras(NOW), dispatch.stats.paused, core.unsettled) == ([], 1, 2)
     metrics = StageMetrics("p", "f", 0)
     metrics.dispatch = dispatch
-    told = details(figures(Entry("p", "f", 0, 1, 2, 0.0, "stage"), reading(metrics, 0.0), None))
-    assert any("coding is paused: its parity models belong to another version" in line for line in told)
+    assert any("coding is paused: its parity models belong to another version" in line for line in told(metrics))
     file = folder.parent / "p.yaml"
     file.write_text(text())
     assert main.run(["check", str(file), "--json"]) == 0
