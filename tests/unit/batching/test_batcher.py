@@ -75,13 +75,6 @@ def test_a_batching_delay_waits_for_more_until_it_is_over():
     assert made.next_wake(5.0) is None
 
 
-def test_a_full_batch_does_not_wait_for_its_delay():
-    made = batcher(batch=2, delay=5.0)
-    push(made, 0.0, "a")
-    push(made, 1.0, "b")
-    assert drain(made) == [(0, ["a", "b"], 1.0, 13.0)]
-
-
 def test_a_delay_that_is_not_over_when_the_instance_gets_free_is_waited_out():
     made = batcher(delay=5.0)
     push(made, 0.0, "a")
