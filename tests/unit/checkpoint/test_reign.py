@@ -166,15 +166,20 @@ def test_all_that_was_recorded_becomes_durable_once_and_in_order(mode: Mode, see
     assert required == [write.version.n for write in played.manifests], "the newest of each, and none left out"
 
 
+def applied(reign: Reign[str], n: int) -> None:
+    """Have a batch recorded and applied, and the state copied if that is due."""
+    reign.record(Batch(n), (), (), 0)
+    reign.update_begins()
+    reign.updated()
+    for order in reign.take():
+        if isinstance(order, Copy):
+            reign.copied(order.version, f"state {order.version.n}")
+
+
 def test_a_slow_writer_makes_versions_coalesce() -> None:
     reign: Reign[str] = Reign(PLACE, 1, INITIAL)
     for n in range(1, 6):
-        reign.record(Batch(n), (), (), 0)
-        reign.update_begins()
-        reign.updated()
-        for order in reign.take():
-            if isinstance(order, Copy):
-                reign.copied(order.version, f"state {order.version.n}")
+        applied(reign, n)
     assert reign.take() == []
     reign.completed(Version(1, 1))
     assert reign.take() == []
@@ -186,12 +191,7 @@ def test_a_version_may_be_read_as_durable_before_its_acknowledgement_comes() -> 
     """Found by a schedule: the writer waited for ever, as nobody told it again that the version was durable."""
     reign: Reign[str] = Reign(PLACE, 1, INITIAL)
     for n in (1, 2):
-        reign.record(Batch(n), (), (), 0)
-        reign.update_begins()
-        reign.updated()
-        for order in reign.take():
-            if isinstance(order, Copy):
-                reign.copied(order.version, "state")
+        applied(reign, n)
     reign.take()
     assert reign.durable(Version(1, 1)) == ()
     assert reign.take() == []

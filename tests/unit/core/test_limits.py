@@ -154,18 +154,6 @@ def test_a_limit_stays_between_one_and_what_the_model_takes(kind):
     assert min(limit.learn(limit.size, 0.1) for _ in range(300)) == 1
 
 
-def follow(limit, slowness, seconds, chance):
-    """Run full batches of 2 ms + .2 ms each times `slowness`; returns the share of them beyond the objective, late."""
-    now, beyond, late = 0.0, 0, 0
-    while now < seconds:
-        took = slowness * (0.002 + 0.0002 * limit.size) * chance.lognormvariate(0.0, 0.05)
-        now += took
-        if now > seconds / 2:
-            late, beyond = late + 1, beyond + (took > OBJECTIVE)
-        limit.learn(limit.size, took)
-    return beyond / late
-
-
 def work(took, limit, seconds=30.0):
     """Run full batches; return the share beyond the objective, and queries a second, of the last 7 tenths."""
     now, late, beyond, queries, spent = 0.0, 0, 0, 0, 0.0
@@ -203,7 +191,11 @@ def test_a_limit_keeps_its_bound_above_one_query_and_most_of_the_best_fixed_rate
 def test_it_finds_the_size_of_a_model_that_turns_slower_and_faster(kind):
     limit, chance = kind(OBJECTIVE, 4096), random.Random(1)
     for slowness in (1.0, 3.0, 1 / 3):
-        assert follow(limit, slowness, 10.0, chance) <= 0.1
+
+        def took(count, slowness=slowness):
+            return slowness * (0.002 + 0.0002 * count) * chance.lognormvariate(0.0, 0.05)
+
+        assert work(took, limit, 10.0)[0] <= 0.1
         best = (OBJECTIVE / slowness - 0.002) / 0.0002
         assert 0.8 * best <= limit.size <= 1.1 * best
 

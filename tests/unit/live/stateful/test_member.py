@@ -129,9 +129,13 @@ class Bench:
 
     async def begun(self, epoch=2):
         self.member.load(epoch, BASE)
-        await asyncio.sleep(0)
-        await asyncio.sleep(0)
+        await self.turn()
         return self.member.primary
+
+    async def turn(self):
+        """Have the loop do what a load takes."""
+        for _ in range(2):
+            await asyncio.sleep(0)
 
 
 @pytest.fixture
@@ -153,8 +157,7 @@ async def test_who_was_overtaken_while_it_loaded_begins_no_reign(bench, role, ep
     assert await bench.begun() is None
     bench.roles.role, bench.roles.member.epoch = role, epoch
     bench.states.go.set()
-    await asyncio.sleep(0)
-    await asyncio.sleep(0)
+    await bench.turn()
     assert (bench.member.primary, bench.crashes) == (None, [])
 
 
@@ -163,8 +166,7 @@ async def test_who_stands_down_while_it_loads_loads_no_more_and_follows(bench):
     await bench.begun()
     bench.member.stand_down()
     bench.states.go.set()
-    await asyncio.sleep(0)
-    await asyncio.sleep(0)
+    await bench.turn()
     assert (bench.member.primary, bench.states.followed, bench.crashes) == (None, 1, [])
 
 
