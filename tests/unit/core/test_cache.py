@@ -20,10 +20,10 @@ def core_with(max_bytes=10_000, **options):
     return stage_core("chain", "b", steps=[step], **options), cache
 
 
-def send(core, *pairs, now=NOW):
+def send(core, *pairs):
     """Deliver queries as (id, what it asks), from offset `len` of what came before."""
     for name, asked in pairs:
-        core.deliver(now, delivery(name, send.offset, "a", payload=asked))
+        core.deliver(NOW, delivery(name, send.offset, "a", payload=asked))
         send.offset += 1
 
 

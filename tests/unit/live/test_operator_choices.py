@@ -137,8 +137,6 @@ KEPT = Kept(LEARN, Manifest(Version(1, 2), digest=b"d" * 16), Fate.DURABLE)
 
 
 MODELS = """
-import re
-
 import numpy as np
 
 
