@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
@@ -34,6 +34,7 @@ from spillway.lineage.message import PREDICTION, Outcome
 from spillway.lineage.ports import Bounds
 from spillway.producers.kafka.records import record_of
 from tests import mock_cluster
+from tests.modelled_client import Message
 from tests.unit.core.builders import Known
 from tests.unit.core.shapes import SHAPES
 from tests.unit.live.endless_inputs import endless
@@ -91,39 +92,8 @@ class Consumer:
         return []
 
 
-class Message(NamedTuple):
-    """As confluent-kafka's."""
-
-    at: tuple[int, int]
-    failed: Any = None
-
-    def error(self):
-        return self.failed
-
-    def topic(self):
-        return "o"
-
-    def partition(self):
-        return self.at[0]
-
-    def offset(self):
-        return self.at[1]
-
-    def timestamp(self):
-        return 1, int(NOW * 1000)
-
-    def key(self):
-        return b""
-
-    def value(self):
-        return b""
-
-    def headers(self):
-        return []
-
-
 def message(partition, offset, error=None):
-    return Message((partition, offset), error)
+    return Message("o", partition, offset, error=error)
 
 
 @dataclass

@@ -11,18 +11,12 @@ from spillway.agents.live.gate import transaction
 from spillway.agents.live.gate.transaction import Aside, Record, TransactionalWriter, Turn
 from spillway.lineage.errors import AbortedError, FencedError, SilentError
 from spillway.producers.connection import ClientSettings
+from tests.modelled_client import Message
 
 SILENCE = KafkaError(KafkaError._TIMED_OUT, "nothing is heard", retriable=True)
 FENCED = KafkaError(KafkaError.PRODUCER_FENCED, "another one has the id", fatal=True)
+STORED = Message("t", 0, 7, timestamp=(1, 1_700_000_000_250))
 TURN = Turn([Record("t", 0, b"k", b"v")], [TopicPartition("in", 0, 1)])
-
-
-class Stored:
-    def offset(self):
-        return 7
-
-    def timestamp(self):
-        return 1, 1_700_000_000_250
 
 
 class FakeProducer:
@@ -33,7 +27,7 @@ class FakeProducer:
         self.errors = {"init": [], "offsets": [], "commit": []}
         self.calls = []
         self.deliveries = []
-        self.report = (None, Stored())  # None: nobody reports
+        self.report = (None, STORED)  # None: nobody reports
         self.first_reports = []  # before it
         self.unsent = 0
         self.nodes = [{1, 2, 3}]  # as the cluster lists them, time after time; None: no answer

@@ -16,6 +16,7 @@ from spillway.lineage.marks import INITIAL, Mark, Version
 from spillway.lineage.ports import Record
 from spillway.lineage.replication import Base, Beat, ChunkKey, Claim, Fence, Manifest, Report, Yield
 from spillway.lineage.values.replication import ReplicationDecoder, encode
+from tests.modelled_client import Message
 
 PLACE = ("learn", 0)
 VERSIONS, CLAIMS = ("p.learn.versions", 0), ("p.control", 0)
@@ -178,27 +179,8 @@ BEAT = Beat(*PLACE, "m", 1, "primary", 7, 0, INITIAL)
 REPORT = Report(*PLACE, ("m",), 0, "its supervisor saw it end")
 
 
-class Message:
-    """As the client gives it."""
-
-    def __init__(self, key, value):
-        self._key, self._value = key, value
-
-    def topic(self):
-        return "p.beat"
-
-    def offset(self):
-        return 17
-
-    def key(self):
-        return self._key
-
-    def value(self):
-        return self._value
-
-
 def spoken(value):
-    return _spoken(Message(b"learn/0/m", value), PLACE, ReplicationDecoder())
+    return _spoken(Message("p.beat", 0, 17, key=b"learn/0/m", value=value), PLACE, ReplicationDecoder())
 
 
 @pytest.mark.parametrize("record", [BEAT, REPORT])

@@ -20,6 +20,7 @@ from spillway.lineage.replication import Batch, InputRecord
 from spillway.lineage.values.replication import encode
 from spillway.producers.connection import ClientSettings
 from spillway.topology.topics import STATE_BYTES
+from tests.modelled_client import Message
 
 
 class Log:
@@ -109,16 +110,6 @@ async def test_a_version_before_the_first_copy_fits_into_its_topic_however_much_
 SILENCE = KafkaError(KafkaError._TIMED_OUT, "nothing is heard", retriable=True)
 
 
-class Told:
-    """A message in its delivery report."""
-
-    def __init__(self, offset):
-        self.offset = lambda: offset
-
-    def topic(self):
-        return "t"
-
-
 class SilentProducer:
     """Says so many times that it hears nothing, and of each record what it is given."""
 
@@ -172,12 +163,12 @@ def test_a_connection_that_is_lost_for_good_ends_the_process(monkeypatch):
 @pytest.mark.parametrize(
     ("report", "said"),
     [
-        ((KafkaError(KafkaError._MSG_TIMED_OUT, "too late"), Told(-1001)), "2 records: t: .*too late"),
-        ((None, Told(-1001)), "2 records: t: its offset is unknown"),
+        ((KafkaError(KafkaError._MSG_TIMED_OUT, "too late"), Message("t", 0, -1001)), "2 records: t: .*too late"),
+        ((None, Message("t", 0, -1001)), "2 records: t: its offset is unknown"),
     ],
 )
 def test_nothing_is_committed_where_a_record_was_not_stored(monkeypatch, report, said):
-    producer = SilentProducer(0, (None, Told(3)), report, report)
+    producer = SilentProducer(0, (None, Message("t", 0, 3)), report, report)
     made = sending(monkeypatch, producer)
     for _ in range(3):
         made.send("t", 0, b"k", b"v")
