@@ -12,17 +12,13 @@ from tests.unit.core.test_gate import Report
 from tests.unit.core.test_held_outcomes import gate
 
 
-class Payload(Report):
-    """Something that can be seen to go."""
-
-
 @pytest.fixture
 def made():
     """Deliveries' payloads, for which nothing but counting references is to free them."""
     refs = []
 
     def of(message):
-        message.payload = Payload(Outcome(PREDICTION))
+        message.payload = Report(Outcome(PREDICTION))
         refs.append(weakref.ref(message.payload))
         return message
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import AsyncMock, Mock
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
@@ -145,14 +146,6 @@ class Logs:
             yield nothing
 
 
-class Versions:
-    def news(self):
-        return True
-
-    async def read_to_ends(self):
-        pass
-
-
 class Reader:
     def __init__(self):
         self.free, self.error = threading.Event(), None
@@ -189,7 +182,7 @@ class Bench:
             inputs=endless(),
             recorder=GateMetrics("p", 0),
             core=lambda: GateCore(SHAPES["chain"].graph(), sinks=None, durability=self.known, held_limit=10),
-            versions=Versions(),
+            versions=Mock(news=lambda: True, read_to_ends=AsyncMock()),
         )
         self.gate = Gate(context)
         complete(pulled.join(self.gate))

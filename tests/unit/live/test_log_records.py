@@ -1,6 +1,7 @@
 """A bad record in a log is believed by nobody and told of with its place; in a version log it is damage."""
 
 import random
+from contextlib import closing
 from dataclasses import replace
 
 import pytest
@@ -209,12 +210,8 @@ def test_what_is_no_word_of_the_shards_is_told_of(value, why, caplog):
 @pytest.mark.parametrize("key", [None, b"", b"1/2", b"\xff/1/1", b"a chunk"])
 def test_a_chunk_under_no_chunks_key_does_not_end_a_backup(key, caplog):
     where = (lambda _post: None, "p", PLACE)
-    reader = StandbyReader(*where, print, print, pytest.fail, on_missing=pytest.fail)
-    try:
-        own = ChunkKey(1, 1, 0)
-        slot = ("p.learn.state", 0)
+    own, slot = ChunkKey(1, 1, 0), ("p.learn.state", 0)
+    with closing(StandbyReader(*where, print, print, pytest.fail, on_missing=pytest.fail)) as reader:
         reader._take([message(key, b"x", slot), message(encode_key(own), b"y", slot)])
-    finally:
-        reader.close()
     assert reader._standby.held.present == {own}
     assert "p.learn.state[0] offset 17 is ignored" in caplog.text

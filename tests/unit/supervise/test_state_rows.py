@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import asdict, replace
+from types import SimpleNamespace
 
 import pytest
 
@@ -20,13 +21,15 @@ def member(role, **numbers):
     return metrics
 
 
-class Lagging(DurableLag):
-    def seconds(self):
-        return 0.012
-
-
 def test_every_number_of_a_member_is_found_again():
-    primary = member("primary", epoch=3, version=lambda: 120, durable=118, lag=Lagging(), written=5_000_000)
+    primary = member(
+        "primary",
+        epoch=3,
+        version=lambda: 120,
+        durable=118,
+        lag=SimpleNamespace(seconds=lambda: 0.012),
+        written=5_000_000,
+    )
     primary.state.captures.observe(0.004)
     backup = member("backup", epoch=3, version=lambda: 117, durable=118)
     rows = state_rows(
