@@ -6,7 +6,7 @@ from spillway.agents.core.batching import Batcher
 from spillway.agents.core.durations import Estimate
 from spillway.agents.core.policies import make
 from spillway.agents.core.policy import StageFacts, StageView
-from spillway.agents.core.request import Request
+from tests.unit.core.builders import request
 
 
 def seen(estimate, *batches, times):
@@ -94,7 +94,7 @@ def synchronise(batcher, now):
 
 def run_one(batcher, now, takes):
     """Let a request in and its batch take so long; False if it was refused."""
-    batcher.push(now, Request(f"r{now}", 0, now, now + SLO, now, (), {}))
+    batcher.push(now, request(f"r{now}", sent=now, within=SLO))
     if not batcher.starts:
         batcher.drops.clear()
         return False

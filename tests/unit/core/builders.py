@@ -8,7 +8,7 @@ from spillway.agents.core.batching import Batcher
 from spillway.agents.core.deadlines import Deadlines, DefaultAnswer
 from spillway.agents.core.policies import make
 from spillway.agents.core.policy import StageView
-from spillway.agents.core.request import Delivery
+from spillway.agents.core.request import Delivery, Request
 from spillway.agents.core.stage import StageCore
 from spillway.agents.core.step import Step
 from spillway.lineage.hops import Hop
@@ -33,6 +33,11 @@ def delivery(request_id: str, offset: int, sender: str = "", *, sequence: int | 
         "payload": f"{sender}:{request_id}",
     }
     return Delivery(request_id=request_id, offset=offset, predecessor=sender, hop=hop, **{**defaults, **more})
+
+
+def request(name: str = "q", *, sent: float = 0.0, within: float = 1e9, partition: int = 0, **more: Any) -> Request:
+    """A query that arrives as it is sent, with so many seconds to its deadline."""
+    return Request(name, partition, sent, sent + within, sent, (), {}, **more)
 
 
 def stage_core(

@@ -14,10 +14,10 @@ from spillway.agents.core.batching import Batcher
 from spillway.agents.core.limits import Aimd, Quantile, limits
 from spillway.agents.core.policies import make
 from spillway.agents.core.policy import StageView
-from spillway.agents.core.request import Request
 from spillway.agents.sim.simulation import simulate
 from spillway.lineage.errors import UsageError
 from spillway.topology.load import parse
+from tests.unit.core.builders import request
 
 OBJECTIVE = 0.02
 
@@ -133,7 +133,7 @@ def test_a_limit_says_where_one_query_alone_is_beyond(each, unmet):
     made = Batcher(make("naive", StageView("s")), 64, 0.0, 1, None, limits("aimd", OBJECTIVE, 64))
     assert not made.unmet
     for number in range(50):
-        made.push(0.1 * number, Request(str(number), 0, 0.0, 99.0, 0.0, (), {}))
+        made.push(0.1 * number, request(str(number)))
         made.complete(0.1 * number + each, 0, each)
     assert made.unmet == unmet
 
@@ -209,7 +209,7 @@ def test_an_adaptive_limit_needs_an_objective():
 def test_each_worker_has_a_limit_of_its_own_and_what_waits_takes_the_room():
     made = Batcher(make("naive", StageView("s")), 64, 0.0, 2, lambda n: 0.01 * n, limits("aimd", OBJECTIVE, 64))
     for number in range(8):
-        made.push(0.0, Request(str(number), 0, 0.0, 9.0, 0.0, (), {}))
+        made.push(0.0, request(str(number)))
     assert [(batch.worker, len(batch.requests)) for batch in made.starts] == [(0, 1), (1, 1)]
     made.complete(0.01, 0, 0.01)  # worker 0 may have two now
     assert [(batch.worker, len(batch.requests)) for batch in made.starts[2:]] == [(0, 2)]
