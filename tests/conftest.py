@@ -1,6 +1,8 @@
 """What tests of several rooms share: one real broker per run, and names that no other test uses."""
 
+import asyncio
 import gc
+import inspect
 import itertools
 import os
 import re
@@ -19,6 +21,7 @@ settings.load_profile(os.environ.get("SPILLWAY_HYPOTHESIS_PROFILE", "spillway"))
 
 _COUNTER = itertools.count()
 _LINES_OF_A_LOG = 60
+_LOOP_SECONDS = 300.0  # a net: a test on an event loop takes milliseconds
 _REPEATED = re.compile("Connect to .* failed|connection to .* closed")  # what a client says while a broker is away
 
 
@@ -36,6 +39,21 @@ def pytest_collection_finish():
     """Take what was imported, which stays, out of every look for garbage to come."""
     gc.collect()
     gc.freeze()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem):
+    """Run a test that is a coroutine on an event loop of its own."""
+    if not inspect.iscoroutinefunction(pyfuncitem.obj):
+        return None
+    arguments = {name: pyfuncitem.funcargs[name] for name in pyfuncitem._fixtureinfo.argnames}
+
+    async def bounded():
+        async with asyncio.timeout(_LOOP_SECONDS):
+            await pyfuncitem.obj(**arguments)
+
+    asyncio.run(bounded())
+    return True
 
 
 @pytest.hookimpl(wrapper=True)

@@ -5,7 +5,7 @@ no broker then, and every client has to find its way again although no connectio
 """
 
 import time
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 
 from spillway.agents.broker import EmbeddedBroker
 from spillway.agents.broker.ports import free_port
@@ -59,7 +59,7 @@ class FencedBroker:
 def fenced_broker(folder):
     port = free_port()
     controller = free_port(but_not={port})
-    with Throttle(controller) as link:
+    with closing(Throttle(controller)) as link:
         extra = {
             "listeners": f"BROKER://{HOST}:{port},CONTROLLER://{HOST}:{controller}",
             "controller.quorum.voters": f"1@{HOST}:{link.port}",

@@ -17,12 +17,12 @@ class Flow:
         self.held = False
         self._free = float("-inf")  # when all that was let through before has passed
 
-    def due(self, now: float, read_at: float, size: int) -> float:
-        """When `size` bytes that were read at `read_at` may pass: at or before `now`, they may now."""
+    def due(self, read_at: float, size: int) -> float:
+        """When `size` bytes that were read at `read_at` may pass."""
         start = max(self._free, read_at)
         return max(start + (size / self.rate if self.rate else 0.0), read_at + self.delay)
 
-    def passed(self, now: float, read_at: float, size: int) -> None:
+    def passed(self, read_at: float, size: int) -> None:
         self._free = max(self._free, read_at) + (size / self.rate if self.rate else 0.0)
 
 

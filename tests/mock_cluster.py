@@ -10,7 +10,6 @@ from typing import Any
 import confluent_kafka  # noqa: F401 - loads the library
 
 OFFSET_FETCH = 9  # the protocol's numbers
-LIST_OFFSETS = 2
 INIT_PRODUCER_ID = 22
 _PRODUCER = 0
 _TEXT = 512

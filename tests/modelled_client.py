@@ -10,12 +10,14 @@ from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 
 class Message:
-    def __init__(self, topic, partition, offset, error=None, headers=()):
-        self._said = {"topic": topic, "partition": partition, "offset": offset, "error": error, "headers": [*headers]}
+    """A record as the library gives it; what is not `said` of it is as of any other."""
+
+    def __init__(self, topic, partition, offset, **said):
+        any_other = {"key": None, "value": b"v", "timestamp": (1, 5), "error": None, "headers": []}
+        self._said = {"topic": topic, "partition": partition, "offset": offset, **any_other, **said}
 
     def __getattr__(self, name):
-        said = {"key": None, "value": b"v", "timestamp": (1, 5), **self._said}
-        return lambda: said[name]
+        return lambda: self._said[name]
 
 
 class Cluster:
@@ -129,9 +131,8 @@ class ModelledConsumer:
             self._dead.add(partition)
         else:
             self._positions[partition] += 1  # behind a damaged batch, too
-        return Message(
-            self._cluster.topic, partition, offset, error, self._cluster.headers.get((partition, offset), ())
-        )
+        headers = [*self._cluster.headers.get((partition, offset), ())]
+        return Message(self._cluster.topic, partition, offset, error=error, headers=headers)
 
     def _ready(self):
         there = self._positions.keys() - self._paused - self._dead

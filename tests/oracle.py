@@ -13,8 +13,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable
 
-PREDICTION = "prediction"
-
 
 class Answer(NamedTuple):
     """One record of the egress: `told` is the prediction's value, or the reason of a loss."""

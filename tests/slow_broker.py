@@ -1,6 +1,6 @@
 """A broker with a second listener that is reached through a proxy: who starts from there, stays there."""
 
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 
 from spillway.agents.broker import EmbeddedBroker
 from spillway.agents.broker.ports import free_port
@@ -28,7 +28,7 @@ def slow_broker(folder, cache_dir=None, **settings):
     port = free_port()
     slow = free_port(but_not={port})
     controller = free_port(but_not={port, slow})
-    with Throttle(slow) as link:
+    with closing(Throttle(slow)) as link:
         extra = {
             "listeners": f"BROKER://{HOST}:{port},SLOW://{HOST}:{slow},CONTROLLER://{HOST}:{controller}",
             "advertised.listeners": f"BROKER://{HOST}:{port},SLOW://{HOST}:{link.port}",

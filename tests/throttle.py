@@ -30,8 +30,6 @@ from tests.link_traffic import Flow, Requests, client_id
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from types import TracebackType
-    from typing import Self
 
 _READ = 1 << 16
 _AHEAD = 1 << 20  # bytes read ahead of what has passed, so that a sender feels a slow link soon
@@ -65,10 +63,7 @@ class Link:
 
     def start(self, seen: Callable[[Link, bytes], None]) -> None:
         """Pass on, in both directions, until one end is through."""
-        for source, target, direction in (
-            (self._client, self._server, "up"),
-            (self._server, self._client, "down"),
-        ):
+        for source, target, direction in ((self._client, self._server, "up"), (self._server, self._client, "down")):
             threading.Thread(target=self._pump, args=(source, target, direction, seen), daemon=True).start()
 
     def close(self) -> None:
@@ -115,10 +110,10 @@ class Link:
                 if waiting and not flow.held:
                     read_at, data = waiting[0]
                     now = time.monotonic()
-                    pause = flow.due(now, read_at, len(data)) - now
+                    pause = flow.due(read_at, len(data)) - now
                     if pause <= 0:
                         waiting.popleft()
-                        flow.passed(now, read_at, len(data))
+                        flow.passed(read_at, len(data))
                         self.changed.notify_all()
                         return data
                 self.changed.wait(pause)
@@ -186,14 +181,6 @@ class Throttle:
             self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
         self.cut()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def _accept(self) -> None:
         while True:

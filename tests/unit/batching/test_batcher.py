@@ -11,10 +11,7 @@ from spillway.agents.core.policies.fifo import Fifo
 from spillway.agents.core.policy import Refusal, StageState, StageView
 from spillway.agents.core.request import Delivery, Request
 from spillway.agents.core.workers import BATCH_BYTES
-
-
-def request(name: str, deadline: float = 1e9, partition: int = 0) -> Request:
-    return Request(name, partition, 0.0, deadline, 0.0, (), {})
+from tests.unit.core.builders import request
 
 
 def names(requests):
@@ -73,13 +70,6 @@ def test_a_batching_delay_waits_for_more_until_it_is_over():
     made.advance(5.0)
     assert drain(made) == [(0, ["a", "b"], 5.0, 17.0)]
     assert made.next_wake(5.0) is None
-
-
-def test_a_full_batch_does_not_wait_for_its_delay():
-    made = batcher(batch=2, delay=5.0)
-    push(made, 0.0, "a")
-    push(made, 1.0, "b")
-    assert drain(made) == [(0, ["a", "b"], 1.0, 13.0)]
 
 
 def test_a_delay_that_is_not_over_when_the_instance_gets_free_is_waited_out():
@@ -209,7 +199,7 @@ def test_a_removal_during_a_delay_keeps_or_ends_the_wait():
 def test_counters_add_up():
     made = batcher(batch=2, policy="expired")
     push(made, 0.0, "a", "b", "c", "d", "e")
-    push(made, 0.0, "late", deadline=-1.0)
+    push(made, 0.0, "late", within=-1.0)
     load = made.load()
     assert (load.arrived, load.started, load.forming, load.queued, load.running) == (6, 1, 2, 3, 1)
     made.complete(11.0, 0, executed=10.5)

@@ -6,7 +6,15 @@ from spillway.agents.core.batching import Batcher
 from spillway.agents.core.durations import Estimate
 from spillway.agents.core.policies import make
 from spillway.agents.core.policy import StageFacts, StageView
-from spillway.agents.core.request import Request
+from tests.unit.core.builders import request
+
+
+def seen(estimate, *batches, times):
+    """Have an estimate see batches of these sizes take so long, in turns."""
+    for _ in range(times):
+        for count, seconds in batches:
+            estimate.observe(count, seconds)
+    return estimate
 
 
 def test_nothing_known_expects_nothing():
@@ -14,20 +22,14 @@ def test_nothing_known_expects_nothing():
 
 
 def test_sizes_not_seen_lie_on_the_line_through_those_seen():
-    estimate = Estimate()
-    for _ in range(50):
-        estimate.observe(1, 0.030)
-        estimate.observe(4, 0.060)
+    estimate = seen(Estimate(), (1, 0.030), (4, 0.060), times=50)
     assert estimate(2) == pytest.approx(0.040, rel=0.01)
     assert estimate(3) == pytest.approx(0.050, rel=0.01)
 
 
 def test_no_line_is_drawn_beyond_the_largest_size_that_ran():
     """A hundred milliseconds from the noise of small batches would have a policy drop what it could serve."""
-    estimate = Estimate()
-    for _ in range(50):
-        estimate.observe(1, 0.004)
-        estimate.observe(2, 0.012)
+    estimate = seen(Estimate(), (1, 0.004), (2, 0.012), times=50)
     assert estimate(16) == pytest.approx(0.012, rel=0.01)
 
 
@@ -42,8 +44,7 @@ def test_the_first_batch_of_all_counts_only_until_the_second():
 def test_new_measurements_displace_old_ones():
     estimate = Estimate()
     estimate.observe(1, 1.0)
-    for _ in range(100):
-        estimate.observe(1, 2.0)
+    seen(estimate, (1, 2.0), times=100)
     assert estimate(1) == pytest.approx(2.0, rel=1e-3)
 
 
@@ -52,9 +53,7 @@ def profile(count: int) -> float:
 
 
 def test_a_profile_holds_while_batches_take_what_it_says():
-    estimate = Estimate(profile)
-    for _ in range(1_000):
-        estimate.observe(4, profile(4))
+    estimate = seen(Estimate(profile), (4, profile(4)), times=1_000)
     assert [estimate(n) for n in (1, 4, 64)] == [profile(n) for n in (1, 4, 64)]
 
 
@@ -66,10 +65,7 @@ def test_one_slow_batch_says_little_against_a_profile():
 
 
 def test_a_profile_of_the_wrong_shape_is_mended_where_batches_show_it():
-    estimate = Estimate(profile)
-    for _ in range(100):
-        estimate.observe(1, profile(1))
-        estimate.observe(16, 1.5 * profile(16))
+    estimate = seen(Estimate(profile), (1, profile(1)), (16, 1.5 * profile(16)), times=100)
     assert estimate(1) == pytest.approx(profile(1), rel=0.01)
     assert estimate(16) == pytest.approx(1.5 * profile(16), rel=0.01)
 
@@ -77,8 +73,7 @@ def test_a_profile_of_the_wrong_shape_is_mended_where_batches_show_it():
 def test_a_size_that_was_not_run_for_long_is_expected_as_the_others_are_now():
     estimate = Estimate(profile)
     estimate.observe(16, profile(16))
-    for _ in range(120):
-        estimate.observe(1, 3.0 * profile(1))
+    seen(estimate, (1, 3.0 * profile(1)), times=120)
     assert estimate(16) == pytest.approx(3.0 * profile(16), rel=0.01)
 
 
@@ -99,7 +94,7 @@ def synchronise(batcher, now):
 
 def run_one(batcher, now, takes):
     """Let a request in and its batch take so long; False if it was refused."""
-    batcher.push(now, Request(f"r{now}", 0, now, now + SLO, now, (), {}))
+    batcher.push(now, request(f"r{now}", sent=now, within=SLO))
     if not batcher.starts:
         batcher.drops.clear()
         return False
@@ -133,10 +128,7 @@ def test_it_lets_requests_in_again_after_a_period_of_nothing_but_drops(profile):
 
 def test_a_size_that_was_slow_is_not_expected_to_be_slow_for_good_where_only_smaller_ones_run():
     """Else a policy that drops for it asks one query at a time from then on, and never learns better."""
-    estimate = Estimate()
-    for _ in range(5):
-        estimate.observe(2, 0.6)  # the machine was busy
-        estimate.observe(8, 1.2)
+    estimate = seen(Estimate(), (2, 0.6), (8, 1.2), times=5)  # the machine was busy
     estimate.observe(1, 0.05)
     assert estimate(2) == pytest.approx(0.1)
     assert estimate(8) == pytest.approx(0.4)
@@ -155,11 +147,7 @@ def test_a_slow_start_is_forgotten_after_five_batches():
 
 
 def test_a_profiled_stage_recovers_from_a_slow_spell_by_single_probes():
-    estimate = Estimate(profile)
-    for _ in range(60):
-        estimate.observe(1, 4 * profile(1))
-        estimate.observe(4, 4 * profile(4))
-    for _ in range(5):
-        estimate.observe(1, profile(1))
+    estimate = seen(Estimate(profile), (1, 4 * profile(1)), (4, 4 * profile(4)), times=60)
+    seen(estimate, (1, profile(1)), times=5)
     assert estimate(1) == pytest.approx(profile(1))
     assert estimate(4) == pytest.approx(4 * profile(1))

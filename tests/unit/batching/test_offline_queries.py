@@ -14,19 +14,14 @@ from spillway.agents.core.limits import limits
 from spillway.agents.core.offline import HELD_SECONDS, ROOM, UNSERVED_SECONDS
 from spillway.agents.core.policies import make
 from spillway.agents.core.policy import StageFacts, StageView
-from spillway.agents.core.request import Request
 from spillway.lineage.reasons import NO_SPARE_TIME
+from tests.unit.core.builders import NOW, request
 
 POLICIES = ["naive", "expired", "pard", "spillway"]
-NOW = 1_000.0
 
 
 def took(n):
     return 0.1 + 0.05 * n
-
-
-def request(now, *, offline=False, budget=60.0):
-    return Request("q", 0, now, now + budget, now, (), {}, offline=offline)
 
 
 class Lane:
@@ -59,7 +54,7 @@ class Lane:
 
     def push(self, now, *, offline=False, budget=60.0):
         self.at(now)
-        made = request(now, offline=offline, budget=budget)
+        made = request(sent=now, within=budget, offline=offline)
         self.batcher.push(now, made)
         self.gather()
         return made

@@ -6,8 +6,8 @@ from spillway.agents.core.batching import Batcher
 from spillway.agents.core.durations import Estimate
 from spillway.agents.core.policies.fifo import Fifo
 from spillway.agents.core.policy import Refusal, Shortfall, StageView
-from spillway.agents.core.request import Request
 from spillway.lineage import reasons
+from tests.unit.core.builders import request
 
 
 class Choosy(Fifo):
@@ -24,10 +24,6 @@ class Choosy(Fifo):
     def expire(self, now, drops):
         drops += [(request, Refusal(reasons.EXPIRED)) for request in self._waiting]
         self._waiting.clear()
-
-
-def request(name):
-    return Request(name, 0, 0.0, 9.0, 0.0, (), {})
 
 
 def test_a_policy_hears_how_many_workers_its_queue_feeds():

@@ -18,14 +18,14 @@ def claim(epoch, claimant, place=A):
 class Shard:
     """The two logs of a shard, and members that read them."""
 
-    def __init__(self, *names, member_type=Member):
+    def __init__(self, *names):
         self.control, self.versions = [], []
         self.members = {}
         for name in names:
             claims, logs = Claims(), Logs([A, ("up", 0)])
             for place in (A, ("up", 0)):
                 logs.caught_up(place)
-            self.members[name] = [member_type(A, name, claims, logs), claims, logs, 0, 0]
+            self.members[name] = [Member(A, name, claims, logs), claims, logs, 0, 0]
 
     def __getitem__(self, name):
         return self.members[name][0]

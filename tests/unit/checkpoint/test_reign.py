@@ -2,6 +2,7 @@
 
 import random
 from collections import deque
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -42,24 +43,31 @@ class Played:
     def run(self) -> None:
         for _ in range(20_000):
             self.obey()
-            moves = [move for move in (getattr(self, name) for name in dir(self) if name.startswith("may_")) if move()]
+            moves = self.moves()
             if not moves:
                 return
-            self.random.choice(moves)().__call__()
+            self.random.choice(moves)()
         raise AssertionError("it does not end")
 
-    # Moves: each gives what to do, or None -----------------------------------------------------------------------
-
-    def may_compute(self) -> Any:
-        busy = self.computing or self.due or self.updating
-        return None if busy or not self.left or not self.reign.may_compute else self._compute
+    def moves(self) -> list[Callable[[], None]]:
+        """What may happen now."""
+        idle = not (self.computing or self.due or self.updating)
+        may = {
+            self._ack: self.flights,
+            self._compute: idle and self.left and self.reign.may_compute,
+            self._copied: self.copying is not None,
+            self._durable: self.complete is not None,
+            self._manifest: self.writing is not None and self.chunks_there and self.sealed,
+            self._record: self.computing,
+            self._store: self.writing is not None and not self.chunks_there,
+            self._update: self.due and self.reign.may_update,
+            self._updated: self.updating,
+        }
+        return [move for move, possible in may.items() if possible]
 
     def _compute(self) -> None:
         self.left -= 1
         self.computing = True
-
-    def may_record(self) -> Any:
-        return self._record if self.computing else None
 
     def _record(self) -> None:
         self.computing = False
@@ -71,9 +79,6 @@ class Played:
         (self.held if self.mode.holds else self.flights).extend([n] * count)
         self.due = True
 
-    def may_update(self) -> Any:
-        return self._update if self.due and self.reign.may_update else None
-
     def _update(self) -> None:
         assert self.copying is None, "the state changes while it is copied"
         self.due = False
@@ -81,15 +86,9 @@ class Played:
         self.reign.update_begins()
         self.state.append(self.reign.recorded)
 
-    def may_updated(self) -> Any:
-        return self._updated if self.updating else None
-
     def _updated(self) -> None:
         self.updating = False
         self.reign.updated()
-
-    def may_copied(self) -> Any:
-        return self._copied if self.copying is not None else None
 
     def _copied(self) -> None:
         assert self.copying is not None
@@ -98,22 +97,13 @@ class Played:
         self.copies.append(list(at))
         self.reign.copied(version, self.copies[-1])
 
-    def may_ack(self) -> Any:
-        return self._ack if self.flights else None
-
     def _ack(self) -> None:
         n = self.flights.popleft()
         self.acked[n] = self.acked.get(n, 0) + 1
         self.reign.acked(n)
 
-    def may_store(self) -> Any:
-        return self._store if self.writing is not None and not self.chunks_there else None
-
     def _store(self) -> None:
         self.chunks_there = True
-
-    def may_manifest(self) -> Any:
-        return self._manifest if self.writing is not None and self.chunks_there and self.sealed else None
 
     def _manifest(self) -> None:
         write, self.writing = self.writing, None
@@ -124,9 +114,6 @@ class Played:
         self.manifests.append(write)
         self.reign.completed(write.version)
         self.complete = write.version
-
-    def may_durable(self) -> Any:
-        return self._durable if self.complete is not None else None
 
     def _durable(self) -> None:
         version, self.complete = self.complete, None
@@ -179,15 +166,20 @@ def test_all_that_was_recorded_becomes_durable_once_and_in_order(mode: Mode, see
     assert required == [write.version.n for write in played.manifests], "the newest of each, and none left out"
 
 
+def applied(reign: Reign[str], n: int) -> None:
+    """Have a batch recorded and applied, and the state copied if that is due."""
+    reign.record(Batch(n), (), (), 0)
+    reign.update_begins()
+    reign.updated()
+    for order in reign.take():
+        if isinstance(order, Copy):
+            reign.copied(order.version, f"state {order.version.n}")
+
+
 def test_a_slow_writer_makes_versions_coalesce() -> None:
     reign: Reign[str] = Reign(PLACE, 1, INITIAL)
     for n in range(1, 6):
-        reign.record(Batch(n), (), (), 0)
-        reign.update_begins()
-        reign.updated()
-        for order in reign.take():
-            if isinstance(order, Copy):
-                reign.copied(order.version, f"state {order.version.n}")
+        applied(reign, n)
     assert reign.take() == []
     reign.completed(Version(1, 1))
     assert reign.take() == []
@@ -199,12 +191,7 @@ def test_a_version_may_be_read_as_durable_before_its_acknowledgement_comes() -> 
     """Found by a schedule: the writer waited for ever, as nobody told it again that the version was durable."""
     reign: Reign[str] = Reign(PLACE, 1, INITIAL)
     for n in (1, 2):
-        reign.record(Batch(n), (), (), 0)
-        reign.update_begins()
-        reign.updated()
-        for order in reign.take():
-            if isinstance(order, Copy):
-                reign.copied(order.version, "state")
+        applied(reign, n)
     reign.take()
     assert reign.durable(Version(1, 1)) == ()
     assert reign.take() == []

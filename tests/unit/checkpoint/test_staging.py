@@ -17,7 +17,7 @@ from spillway.lineage.marks import Version
 from .imagined_device import Device, on_device
 from .states import same
 
-SIZE = 40_000
+SIZE, VERSIONS = 40_000, 6
 
 
 def read_back(captured):
@@ -47,7 +47,7 @@ def expected(number):
     }
 
 
-def wrong(device, *, held=0, updating=True, versions=6):
+def wrong(device, *, held=0, updating=True):
     """The versions that are not what the state was then. `held`: how many are captured before the first is read."""
     capture = Capture(finder=device.finder)
     state = {
@@ -57,12 +57,12 @@ def wrong(device, *, held=0, updating=True, versions=6):
         "seen": [],
     }
     off, waiting, bad = capture if updating else Capture(finder=lambda: None), [], []
-    for n in range(1, versions + 1):
+    for n in range(1, VERSIONS + 1):
         updated(device, off, state, n)
         waiting.append((n, capture.take(state)))
         if len(waiting) > held:
             number, captured = waiting.pop(0)
-            updated(device, off, state, n + 1) if n == versions else None
+            updated(device, off, state, n + 1) if n == VERSIONS else None
             bad += [number] if not same(read_back(captured)[0], expected(number)) else []
             captured.release()
     return bad

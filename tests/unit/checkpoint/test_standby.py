@@ -95,6 +95,13 @@ class Backup(Standby):
                 self.at = 0
                 self.follow()
 
+    def copies(self, state, keyed=None):
+        """Apply a version that the primary writes, as soon as its manifest was read; the manifest."""
+        manifest = self.shard.write(state, keyed)
+        self.manifest(manifest)
+        self.reach(manifest.version)
+        return manifest
+
 
 def check(backup, shard, version):
     given_ = backup.give()
@@ -114,23 +121,19 @@ def test_a_change_is_copied_and_nothing_else():
     shard = Shard()
     state = {"w": np.arange(10_000, dtype=np.float32), "step": 1}
     backup = Backup(shard)
-    backup.manifest(shard.write(state))
-    backup.reach(Version(1, 1))
+    backup.copies(state)
     assert backup.copy.copied == 40_000
     state["w"][[3, 5_000]] = -1
     state["step"] = 2
-    backup.manifest(shard.write(state))
-    backup.reach(Version(1, 2))
+    backup.copies(state)
     assert backup.copy.copied == 2 * CHUNK
     assert backup.held.nbytes <= 2 * CHUNK
     check(backup, shard, Version(1, 2))
 
 
 def test_the_tensors_that_are_given_are_the_copy_itself():
-    shard = Shard()
-    backup = Backup(shard)
-    backup.manifest(shard.write(arrays(1)))
-    backup.reach(Version(1, 1))
+    backup = Backup(Shard())
+    backup.copies(arrays(1))
     memory = backup.copy._tensors.arrays[0]
     assert np.shares_memory(backup.give().state["w0"], memory)
     with pytest.raises(CheckpointError):
@@ -141,8 +144,7 @@ def test_a_new_reigns_full_version_is_not_copied():
     shard = Shard()
     backup = Backup(shard)
     state = arrays(1, 2)
-    backup.manifest(shard.write(state))
-    backup.reach(Version(1, 1))
+    backup.copies(state)
     following = Shard(2, {key for key, _ in shard.topic}, topic=shard.topic)
     following.n = 1
     backup.fenced(2)
@@ -175,12 +177,10 @@ def test_only_changed_pages_are_read_again():
     shard = Shard(keyed=True)
     backup = Backup(shard)
     keyed = {f"k{n}": {"v": np.full(10, n, np.float32)} for n in range(20)}
-    backup.manifest(shard.write({}, keyed))
-    backup.reach(Version(1, 1))
+    backup.copies({}, keyed)
     before = [page.states for page in backup.copy._pages]
     keyed["k3"]["v"][:] = 99
-    backup.manifest(shard.write({}, keyed))
-    backup.reach(Version(1, 2))
+    backup.copies({}, keyed)
     after = [page.states for page in backup.copy._pages]
     assert len(before) > 4
     assert sum(one is not other for one, other in zip(before, after, strict=True)) == 1
@@ -194,9 +194,7 @@ def test_pages_whose_number_has_changed_are_not_looked_for():
     keyed = {}
     for count in range(40):  # a key is larger than pages are on average, so most pages have one or none
         keyed[f"key-{count}"] = arrays(count)
-        manifest = shard.write({}, keyed)
-        backup.manifest(manifest)
-        backup.reach(manifest.version)
+        manifest = backup.copies({}, keyed)
         shard.durable(manifest.version)
     assert backup.again == 0
     check(backup, shard, manifest.version)
@@ -210,9 +208,7 @@ def test_a_chunk_that_is_looked_for_is_held_though_it_was_applied():
     shard = Shard(keyed=True, chunk=probe.pages.now[0].nbytes, page=1 << 20)
     backup = Backup(shard)
     for key in ("b", "c"):
-        manifest = shard.write({}, keyed)
-        backup.manifest(manifest)
-        backup.reach(manifest.version)
+        manifest = backup.copies({}, keyed)
         keyed[key] = {"w": np.ones(9, np.uint8)}
     assert backup.again == 1
     assert backup.held.nbytes == 0  # nothing is kept beside the copy that it has
@@ -222,8 +218,7 @@ def test_a_chunk_that_is_looked_for_is_held_though_it_was_applied():
 def test_a_damaged_chunk_leaves_the_copy_as_it_was():
     shard = Shard()
     backup = Backup(shard)
-    backup.manifest(shard.write(arrays(1, 1)))
-    backup.reach(Version(1, 1))
+    backup.copies(arrays(1, 1))
     good = len(shard.topic)
     backup.manifest(shard.write(arrays(2, 3)))
     for at in range(good, len(shard.topic)):

@@ -8,7 +8,7 @@ from spillway.agents.core.batching import Batcher
 from spillway.agents.core.deadlines import Deadlines, DefaultAnswer
 from spillway.agents.core.policies import make
 from spillway.agents.core.policy import StageView
-from spillway.agents.core.request import Delivery
+from spillway.agents.core.request import Delivery, Request
 from spillway.agents.core.stage import StageCore
 from spillway.agents.core.step import Step
 from spillway.lineage.hops import Hop
@@ -33,6 +33,11 @@ def delivery(request_id: str, offset: int, sender: str = "", *, sequence: int | 
         "payload": f"{sender}:{request_id}",
     }
     return Delivery(request_id=request_id, offset=offset, predecessor=sender, hop=hop, **{**defaults, **more})
+
+
+def request(name: str = "q", *, sent: float = 0.0, within: float = 1e9, partition: int = 0, **more: Any) -> Request:
+    """A query that arrives as it is sent, with so many seconds to its deadline."""
+    return Request(name, partition, sent, sent + within, sent, (), {}, **more)
 
 
 def stage_core(
@@ -79,6 +84,12 @@ OTHER = Mark("t", 0, Version(1, 1))
 class Known:
     def __init__(self):
         self.alive, self.gone, self.asked = set(), set(), 0
+
+    def tell(self, core, *, alive=None, gone=None, now=NOW):
+        """Have the core hear that these versions are durable or dead by now."""
+        self.alive = self.alive if alive is None else alive
+        self.gone = self.gone if gone is None else gone
+        core.durability_changed(now)
 
     def durable(self, mark):
         self.asked += 1

@@ -1,5 +1,7 @@
 """Predictions that are remembered, and queries that share an evaluation: nothing is lost, doubled or mixed up."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -20,10 +22,10 @@ def core_with(max_bytes=10_000, **options):
     return stage_core("chain", "b", steps=[step], **options), cache
 
 
-def send(core, *pairs, now=NOW):
+def send(core, *pairs):
     """Deliver queries as (id, what it asks), from offset `len` of what came before."""
     for name, asked in pairs:
-        core.deliver(now, delivery(name, send.offset, "a", payload=asked))
+        core.deliver(NOW, delivery(name, send.offset, "a", payload=asked))
         send.offset += 1
 
 
@@ -108,16 +110,12 @@ def test_the_least_recently_used_leave_first_and_what_is_too_large_is_not_kept()
     cache = PredictionCache(3 * 210)
     for name in (b"a", b"b", b"c"):
         cache.store(name, {"y": name}, 10)
-
-    class Work:
-        def __init__(self, key):
-            self.key = key
-
-    assert cache.ask(Work(b"a"))[1] == {"y": b"a"}
+    assert cache.ask(SimpleNamespace(key=b"a"))[1] == {"y": b"a"}
     cache.store(b"d", {}, 10)
     cache.store(b"huge", {}, 10_000)
     cache.store(b"d", {}, 10)
-    assert [cache.ask(Work(name))[0] for name in (b"a", b"b", b"c", b"d", b"huge")] == [False, True, False, False, True]
+    asked = [cache.ask(SimpleNamespace(key=name))[0] for name in (b"a", b"b", b"c", b"d", b"huge")]
+    assert asked == [False, True, False, False, True]
     assert cache.bytes == 630
 
 
@@ -159,14 +157,9 @@ def test_every_query_has_one_outcome_of_its_own(steps, policy):
 # Keys of queries.
 
 
-class Carries:
-    def __init__(self, message):
-        self.message = message
-
-
 def key(inputs, parameters=None, sender="", model="m:M"):
-    part = delivery("q", 0, sender, payload=Carries(Query(inputs, parameters or {})))
-    return Keys(model, "1").of(type("R", (), {"parts": (part,)}))
+    part = delivery("q", 0, sender, payload=SimpleNamespace(message=Query(inputs, parameters or {})))
+    return Keys(model, "1").of(SimpleNamespace(parts=(part,)))
 
 
 def test_a_key_is_of_what_is_asked_whatever_the_order_of_names():

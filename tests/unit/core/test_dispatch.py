@@ -373,10 +373,19 @@ def test_followers_of_a_cached_query_have_last_moments_of_their_own():
     assert default.given == 2
 
 
-def started(width, batches, workers, **more):
-    """A dispatch with this many batches under way, on these workers."""
+def dispatching(width, workers, **more):
+    """A dispatch with a worker of its own, or of its stage's."""
     dispatch = Dispatch(width=width, **more)
     core = stage_core("chain", "b", instances=workers, steps=[dispatch])
+    if dispatch.shared:
+        core.attach(NOW, dispatch.number_of(0, 0))
+    dispatch.attach(0, 0)
+    return dispatch, core
+
+
+def started(width, batches, workers, **more):
+    """One with this many batches under way, on these workers."""
+    dispatch, core = dispatching(width, workers, **more)
     for n in range(batches):
         core.deliver(NOW, delivery(str(n), n, "a"))
     return dispatch, core, core.take_runs()
@@ -384,7 +393,6 @@ def started(width, batches, workers, **more):
 
 def test_a_group_that_waits_too_long_is_coded_as_it_is():
     dispatch, core, (batch,) = started(3, 1, 1, wait=0.2)
-    dispatch.attach(0, 0)
     assert (dispatch.take_extras(NOW), core.next_wake(NOW)) == ([], NOW + 0.2)
     core.advance(NOW + 0.2)
     (extra,) = dispatch.take_extras(NOW)
@@ -397,14 +405,11 @@ def test_an_extra_whose_group_is_answered_is_given_up():
     dispatch, core, batches = started(2, 2, 2)
     for batch in batches:
         core.complete(NOW, batch, [Ok({"c": 0})], 0.01)
-    dispatch.attach(0, 0)
     assert dispatch.take_extras(NOW) == []
 
 
 def test_only_slow_batches_are_copied():
-    dispatch = Dispatch(quantile=0.9)
-    core = stage_core("chain", "b", steps=[dispatch])
-    dispatch.attach(0, 0)
+    dispatch, core = dispatching(1, 1, quantile=0.9)
     now = NOW
     for n in range(30):
         core.deliver(now, delivery(str(n), n, "a", deadline=NOW + 1e6))
@@ -427,7 +432,6 @@ def test_only_slow_batches_are_copied():
 
 def test_a_worker_of_the_dispatch_that_drains_gets_nothing_more():
     dispatch, core, _ = started(1, 2, 2)
-    dispatch.attach(0, 0)
     (extra,) = dispatch.take_extras(NOW)
     assert not dispatch.drain(0, 0)
     dispatch.done(NOW, extra)
@@ -435,14 +439,8 @@ def test_a_worker_of_the_dispatch_that_drains_gets_nothing_more():
 
 
 def test_a_batch_goes_before_an_extra_on_a_shared_worker():
-    dispatch = Dispatch(width=2, shared=True)
-    core = stage_core("chain", "b", instances=2, steps=[dispatch])
-    shared = dispatch.number_of(0, 0)
-    core.attach(NOW, shared)
-    dispatch.attach(0, 0)
-    for n in range(3):
-        core.deliver(NOW, delivery(str(n), n, "a"))
-    batches = {batch.worker: batch for batch in core.take_runs()}
+    dispatch, core, runs = started(2, 3, 2, shared=True)
+    shared, batches = dispatch.number_of(0, 0), {batch.worker: batch for batch in runs}
     assert batches.keys() == {0, 1, shared}  # its own workers are busy
     assert dispatch.worker_of(shared) == (0, 0)
     assert dispatch.take_extras(NOW) == []
@@ -457,13 +455,7 @@ def test_a_batch_goes_before_an_extra_on_a_shared_worker():
 
 def test_a_shared_worker_that_is_lost_or_drains_while_it_is_lent_leaves_the_lane():
     for ends in (False, True):
-        dispatch = Dispatch(width=2, shared=True)
-        core = stage_core("chain", "b", instances=2, steps=[dispatch])
-        core.attach(NOW, dispatch.number_of(0, 0))
-        dispatch.attach(0, 0)
-        for n in range(2):
-            core.deliver(NOW, delivery(str(n), n, "a"))
-        core.take_runs()
+        dispatch, core, _ = started(2, 2, 2, shared=True)
         (extra,) = dispatch.take_extras(NOW)
         if ends:
             core.lose(NOW, dispatch.number_of(0, 0))
@@ -478,9 +470,7 @@ def test_a_shared_worker_that_is_lost_or_drains_while_it_is_lent_leaves_the_lane
 
 def test_made_answers_are_graded_and_too_bad_ones_suspend_the_code():
     agreement = Agreement(0.8)
-    dispatch = Dispatch(width=2, agreement=agreement)
-    core = stage_core("chain", "b", instances=2, steps=[dispatch])
-    dispatch.attach(0, 0)
+    dispatch, core = dispatching(2, 2, agreement=agreement)
     numbers = iter(range(10_000))
 
     def group(now):

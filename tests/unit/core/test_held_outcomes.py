@@ -22,13 +22,11 @@ def test_another_report_is_a_repetition_once_the_first_is_durable():
     core, known = gate()
     core.deliver(NOW, report("q", 0, "c", OLD))
     core.deliver(NOW, report("q", 1, "a", NEW, kind=DROPPED, lost=("c",), reason="expired"))
-    known.alive = {OLD}
-    core.durability_changed(NOW)
+    known.tell(core, alive={OLD})
     assert core.commits() == {}  # neither is done before the outcome leaves, and the other may still die
     (release,) = core.collect(NOW)
     assert release.outcome.kind == PREDICTION
-    known.gone = {NEW}
-    core.durability_changed(NOW)
+    known.tell(core, gone={NEW})
     assert core.commits()[0][0] == 2
 
 
@@ -36,8 +34,7 @@ def test_a_copy_with_other_marks_is_a_repetition_once_the_first_is_durable():
     core, known = gate()
     core.deliver(NOW, report("q", 0, "c", OLD))
     core.deliver(NOW, report("q", 1, "c", NEW, sequence=0))
-    known.alive = {OLD}
-    core.durability_changed(NOW)
+    known.tell(core, alive={OLD})
     assert [release.request_id for release in core.collect(NOW)] == ["q"]
     assert (core.stats.duplicates, core.commits()[0][0]) == (1, 2)
 
@@ -47,12 +44,10 @@ def test_a_merged_outcome_with_a_dead_part_is_merged_anew():
     core.deliver(NOW, report("q", 0, "d", OTHER))
     core.deliver(NOW, report("q", 1, "b", OLD))
     assert core.held == 1
-    known.gone = {OLD}
-    core.durability_changed(NOW)
+    known.tell(core, gone={OLD})
     assert (core.held, core.waiting) == (0, 1)
     core.deliver(NOW, report("q", 2, "b", NEW, sequence=1))
-    known.alive = {OTHER, NEW}
-    core.durability_changed(NOW)
+    known.tell(core, alive={OTHER, NEW})
     (release,) = core.collect(NOW)
     assert {part.offset for part in release.parts} == {0, 2}
     assert core.commits()[0][0] == 3
@@ -68,8 +63,7 @@ def test_what_is_held_costs_nothing_while_nothing_changes():
         core.durability_changed(NOW)
         assert core.collect(NOW) == []
     assert known.asked <= 400
-    known.alive = {Mark("s", 0, Version(1, 1))}
-    core.durability_changed(NOW)
+    known.tell(core, alive={Mark("s", 0, Version(1, 1))})
     assert len(core.collect(NOW)) == 4
     assert known.asked <= 450
 
@@ -78,8 +72,7 @@ def test_a_partition_takes_what_is_held_along():
     core, known = gate()
     core.deliver(NOW, report("q", 0, "c", OLD))
     core.revoke(0)
-    known.alive = {OLD}
-    core.durability_changed(NOW)
+    known.tell(core, alive={OLD})
     assert (core.pending, core.collect(NOW)) == (0, [])
 
 
@@ -89,6 +82,5 @@ def test_the_bytes_that_are_held_are_bounded_too():
         assert core.room
         core.deliver(NOW, report(f"q{offset}", offset, "c", OLD, size=1 << 20))
     assert not core.room
-    known.gone = {OLD}
-    core.durability_changed(NOW)
+    known.tell(core, gone={OLD})
     assert core.room

@@ -19,9 +19,8 @@ def table(rule="all", **options):
     return JoinTable(RULES[rule], lambda path: path.get("a", SENDERS), **options)
 
 
-def hear(join, offset, sender, *, lost=(), now=NOW, **more):
-    verdict, entry = join.hear(now, delivery("q", offset, sender, lost=lost, **more))
-    return verdict, entry
+def hear(join, offset, sender, **more):
+    return join.hear(NOW, delivery("q", offset, sender, **more))
 
 
 def expected_verdict(rule, reports):

@@ -14,10 +14,10 @@ from spillway.agents.core.batching import Batcher
 from spillway.agents.core.limits import Aimd, Quantile, limits
 from spillway.agents.core.policies import make
 from spillway.agents.core.policy import StageView
-from spillway.agents.core.request import Request
 from spillway.agents.sim.simulation import simulate
 from spillway.lineage.errors import UsageError
 from spillway.topology.load import parse
+from tests.unit.core.builders import request
 
 OBJECTIVE = 0.02
 
@@ -133,7 +133,7 @@ def test_a_limit_says_where_one_query_alone_is_beyond(each, unmet):
     made = Batcher(make("naive", StageView("s")), 64, 0.0, 1, None, limits("aimd", OBJECTIVE, 64))
     assert not made.unmet
     for number in range(50):
-        made.push(0.1 * number, Request(str(number), 0, 0.0, 99.0, 0.0, (), {}))
+        made.push(0.1 * number, request(str(number)))
         made.complete(0.1 * number + each, 0, each)
     assert made.unmet == unmet
 
@@ -152,18 +152,6 @@ def test_a_limit_stays_between_one_and_what_the_model_takes(kind):
     limit = kind(OBJECTIVE, 8)
     assert max(limit.learn(limit.size, 0.001) for _ in range(300)) == 8
     assert min(limit.learn(limit.size, 0.1) for _ in range(300)) == 1
-
-
-def follow(limit, slowness, seconds, chance):
-    """Run full batches of 2 ms + .2 ms each times `slowness`; returns the share of them beyond the objective, late."""
-    now, beyond, late = 0.0, 0, 0
-    while now < seconds:
-        took = slowness * (0.002 + 0.0002 * limit.size) * chance.lognormvariate(0.0, 0.05)
-        now += took
-        if now > seconds / 2:
-            late, beyond = late + 1, beyond + (took > OBJECTIVE)
-        limit.learn(limit.size, took)
-    return beyond / late
 
 
 def work(took, limit, seconds=30.0):
@@ -203,7 +191,11 @@ def test_a_limit_keeps_its_bound_above_one_query_and_most_of_the_best_fixed_rate
 def test_it_finds_the_size_of_a_model_that_turns_slower_and_faster(kind):
     limit, chance = kind(OBJECTIVE, 4096), random.Random(1)
     for slowness in (1.0, 3.0, 1 / 3):
-        assert follow(limit, slowness, 10.0, chance) <= 0.1
+
+        def took(count, slowness=slowness):
+            return slowness * (0.002 + 0.0002 * count) * chance.lognormvariate(0.0, 0.05)
+
+        assert work(took, limit, 10.0)[0] <= 0.1
         best = (OBJECTIVE / slowness - 0.002) / 0.0002
         assert 0.8 * best <= limit.size <= 1.1 * best
 
@@ -217,7 +209,7 @@ def test_an_adaptive_limit_needs_an_objective():
 def test_each_worker_has_a_limit_of_its_own_and_what_waits_takes_the_room():
     made = Batcher(make("naive", StageView("s")), 64, 0.0, 2, lambda n: 0.01 * n, limits("aimd", OBJECTIVE, 64))
     for number in range(8):
-        made.push(0.0, Request(str(number), 0, 0.0, 9.0, 0.0, (), {}))
+        made.push(0.0, request(str(number)))
     assert [(batch.worker, len(batch.requests)) for batch in made.starts] == [(0, 1), (1, 1)]
     made.complete(0.01, 0, 0.01)  # worker 0 may have two now
     assert [(batch.worker, len(batch.requests)) for batch in made.starts[2:]] == [(0, 2)]

@@ -12,17 +12,13 @@ from tests.unit.core.test_gate import Report
 from tests.unit.core.test_held_outcomes import gate
 
 
-class Payload(Report):
-    """Something that can be seen to go."""
-
-
 @pytest.fixture
 def made():
     """Deliveries' payloads, for which nothing but counting references is to free them."""
     refs = []
 
     def of(message):
-        message.payload = Payload(Outcome(PREDICTION))
+        message.payload = Report(Outcome(PREDICTION))
         refs.append(weakref.ref(message.payload))
         return message
 
@@ -42,8 +38,7 @@ def test_of_a_request_alone(made, marks):
     core = stage_core("chain", "b", durability=known)
     core.deliver(NOW, of(marked("q", 0, "a", *marks)))
     served(core, "c")
-    known.alive = set(marks)
-    core.durability_changed(NOW)
+    known.tell(core, alive=set(marks))
     assert core.commits()[0][0] == 1
     assert refs[0]() is None
 
@@ -65,12 +60,10 @@ def test_of_a_joined_request(made, marks, early):
     core = stage_core("diamond", "d", durability=known)
     core.deliver(NOW, of(marked("q", 0, "b", *marks[0])))
     if early:
-        known.alive = {OLD}
-        core.durability_changed(NOW)
+        known.tell(core, alive={OLD})
     core.deliver(NOW, of(marked("q", 1, "c", *marks[1])))
     served(core, None)
-    known.alive = {OLD, OTHER}
-    core.durability_changed(NOW)
+    known.tell(core, alive={OLD, OTHER})
     assert core.commits()[0][0] == 2
     assert [ref() for ref in refs] == [None, None]
 
@@ -83,8 +76,7 @@ def test_of_what_is_dead_and_what_comes_in_its_place(made):
     core.deliver(NOW, of(marked("q", 1, "c", OTHER)))
     core.deliver(NOW, of(marked("q", 2, "b", NEW)))
     finish(core, None)
-    known.gone, known.alive = {OLD}, {NEW, OTHER}
-    core.durability_changed(NOW)
+    known.tell(core, gone={OLD}, alive={NEW, OTHER})
     served(core, None)
     assert core.commits()[0][0] == 3
     assert [ref() for ref in refs] == [None, None, None]
@@ -95,11 +87,9 @@ def test_of_an_outcome_and_its_repetition(made):
     core, known = gate()
     core.deliver(NOW, of(marked("q", 0, "c", OLD)))
     core.deliver(NOW, of(marked("q", 1, "a", OLD)))
-    known.alive = {OLD}
-    core.durability_changed(NOW)
+    known.tell(core, alive={OLD})
     assert len(core.collect(NOW)) == 1
     core.deliver(NOW, of(marked("q", 2, "a", OTHER)))
-    known.alive = {OLD, OTHER}
-    core.durability_changed(NOW)
+    known.tell(core, alive={OLD, OTHER})
     assert core.commits()[0][0] == 3
     assert [ref() for ref in refs] == [None, None, None]

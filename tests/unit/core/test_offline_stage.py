@@ -63,22 +63,9 @@ def test_a_stage_with_a_default_does_not_answer_them_with_it():
     assert [emit.loss.reason for emit in core.take_emits()] == [NO_SPARE_TIME]
 
 
-class Beside(Stage):
-    """The stage of two variants, asked offline."""
-
-    def ask_offline(self, now=NOW, **needs):
-        identity = f"o{self.offset}"
-        self.needs[identity] = needs
-        one = delivery(identity, self.offset, "a", sent=now, deadline=now + 3600, offline=True)
-        self.core.deliver(now, one)
-        self.offset += 1
-        self.settle(now)
-        return identity
-
-
 def test_of_variants_it_waits_for_what_has_to_be_loaded_rather_than_take_a_worse_one():
-    stage = Beside(workers=("small",))
-    asked = stage.ask_offline(accuracy=0.8)
+    stage = Stage(workers=("small",))
+    asked = stage.ask(within=3600, offline=True, accuracy=0.8)
     assert not stage.runs
     assert stage.route.waiting == {"large"}  # so the controller loads it
     stage.attach("large", now=NOW + 3)
@@ -86,8 +73,8 @@ def test_of_variants_it_waits_for_what_has_to_be_loaded_rather_than_take_a_worse
 
 
 def test_of_variants_it_is_handed_back_where_nobody_loads_it():
-    stage = Beside(workers=("small",))
-    asked = stage.ask_offline(accuracy=0.8)
+    stage = Stage(workers=("small",))
+    asked = stage.ask(within=3600, offline=True, accuracy=0.8)
     stage.core.advance(NOW + HELD_SECONDS + 0.1)
     stage.settle(NOW + HELD_SECONDS + 0.1)
     assert dict(stage.told)[asked].reason == NO_SPARE_TIME

@@ -106,8 +106,8 @@ def test_what_cannot_happen_is_refused():
 ENDS = "SIGKILL"
 
 
-def core_of(*names: str, workers: int = 1, batch: int = 4):
-    core = stage_core("chain", "b", batch=batch, instances=workers)
+def core_of(*names: str):
+    core = stage_core("chain", "b", batch=4)
     for offset, name in enumerate(names):
         core.deliver(NOW, delivery(name, offset, "a"))
     return core
@@ -137,7 +137,7 @@ def test_a_query_that_ends_every_worker_costs_its_own_outcome_alone():
 
 
 def test_a_drained_worker_answers_what_it_runs_and_gets_no_more():
-    core = core_of("q0", "q1", workers=1)
+    core = core_of("q0", "q1")
     (batch,) = core.take_runs()
     assert not core.drain(NOW, 0)
     core.complete(NOW, batch, [Ok({"c": "out"})], 0.01)

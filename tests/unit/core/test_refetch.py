@@ -16,14 +16,10 @@ def diamond(**options):
     return stage_core("diamond", "d", **{"payload_bytes": 250, **options})
 
 
-def waits(core, count, first=0):
+def waits(core, count):
     """One part each of so many queries, of 100 bytes."""
-    for offset in range(first, first + count):
+    for offset in range(count):
         core.deliver(NOW, delivery(f"q{offset}", offset, "b", size=100))
-
-
-def payloads(batch):
-    return [part.payload for request in batch.requests for part in request.parts]
 
 
 def test_however_many_wait_none_fails_before_its_time():

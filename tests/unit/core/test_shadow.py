@@ -2,10 +2,9 @@
 
 import random
 
-from spillway.agents.core.request import Request
 from spillway.agents.core.shadow import REST, SEEN, Shadow
 from spillway.agents.core.workers import Batch
-from tests.unit.core.builders import NOW
+from tests.unit.core.builders import NOW, request
 
 
 def play(shadow, now, count, *, waits=0.0, saves=False):
@@ -16,7 +15,7 @@ def play(shadow, now, count, *, waits=0.0, saves=False):
     draw = random.Random(1)
     for n in range(count):
         now += 1.0
-        batch = Batch(0, [Request(str(n), 0, now, now + 60.0, now, (), {})], now + waits, 0.0)
+        batch = Batch(0, [request(str(n), sent=now, within=60.0)], now + waits, 0.0)
         shadow.started(batch)
         straggles = draw.random() < 0.02
         if straggles and saves:
@@ -57,7 +56,7 @@ def test_the_shadow_waits_for_its_own_workers():
         ends.sort()
         begins = max(now, ends[0])
         ends[0] = begins + 1.0
-        batch = Batch(0, [Request(str(n), 0, now, now + 60.0, now, (), {})], begins, 0.0)
+        batch = Batch(0, [request(str(n), sent=now, within=60.0)], begins, 0.0)
         shadow.started(batch)
         shadow.recovered(begins + 0.5, batch)
         shadow.answered(begins + 1.0, batch, 2)
@@ -66,7 +65,7 @@ def test_the_shadow_waits_for_its_own_workers():
 
 def test_batches_of_lost_workers_hold_up_nothing():
     shadow = Shadow()
-    lost = Batch(0, [Request("0", 0, NOW, NOW + 60.0, NOW, (), {})], NOW, 0.0)
+    lost = Batch(0, [request("0", sent=NOW, within=60.0)], NOW, 0.0)
     shadow.started(lost)
     shadow.lost(lost)
     assert shadow.resting(play(shadow, NOW, SEEN))

@@ -59,16 +59,14 @@ def test_a_live_copy_that_came_too_early_is_taken_when_the_first_is_dead():
     core.deliver(NOW, marked("q", 2, "a", NEW, sequence=0))  # shares that one's fate
     core.deliver(NOW, marked("q9", 3, "a", NEW, sequence=9, committed=8))  # past it: the watermark is no obstacle
     assert core.stats.duplicates == 1
-    known.gone = {OLD}
-    core.durability_changed(NOW)
+    known.tell(core, gone={OLD})
     assert core.stats.dead == 1
     emits = finish(core, "c") + finish(core, "c") + finish(core, "c")
     assert [(emit.request_id, emit.hop.marks, emit.hop.sequence) for emit in emits] == [
         ("q9", (NEW,), 3),
         ("q", (NEW,), 1),
     ]
-    known.alive = {NEW}
-    core.durability_changed(NOW)
+    known.tell(core, alive={NEW})
     core.acked_all(emits)
     assert position(core) == 4
 
@@ -78,13 +76,11 @@ def test_a_kept_copy_is_a_repetition_when_the_first_is_durable():
     core.deliver(NOW, marked("q", 0, "a", OLD))
     core.deliver(NOW, marked("q", 1, "a", NEW, sequence=0))
     core.acked_all(finish(core, "c"))
-    known.alive = {OLD}
-    core.durability_changed(NOW)
+    known.tell(core, alive={OLD})
     assert core.stats.duplicates == 1
     assert core.take_runs() == []
     assert position(core) == 2
-    known.gone = {NEW}
-    core.durability_changed(NOW)  # concerns nobody any more
+    known.tell(core, gone={NEW})  # concerns nobody any more
     assert core.stats.dead == 0
 
 
@@ -94,8 +90,7 @@ def test_the_dead_leave_the_queue_and_what_runs_is_not_sent():
         core.deliver(NOW, marked(f"q{offset}", offset, "a", OLD if offset < 2 else OTHER))
     (batch,) = core.take_runs()
     assert (core.depth, core.unsettled) == (2, 3)
-    known.gone = {OLD}
-    core.durability_changed(NOW)
+    known.tell(core, gone={OLD})
     assert (core.depth, core.unsettled) == (1, 2)
     core.complete(NOW, batch, [Ok({"c": "out"})], 0.01)
     assert core.take_emits() == []
@@ -108,16 +103,14 @@ def test_a_sent_request_with_a_dead_part_waits_again_for_its_sender():
     core.deliver(NOW, marked("q", 0, "b", OLD))
     core.deliver(NOW, delivery("q", 1, "c"))
     core.acked_all(finish(core, None))
-    known.gone = {OLD}
-    core.durability_changed(NOW + 30)
+    known.tell(core, gone={OLD}, now=NOW + 30)
     assert (core.waiting, core.resting, position(core)) == (1, 0, 1)
     core.advance(NOW + 29 + joins.READ_SECONDS)  # it waits anew
     assert core.take_emits() == []
     core.deliver(NOW + 39, marked("q", 2, "b", NEW, sequence=0))
     (emit,) = finish(core, None)
     assert (emit.hop.marks, emit.hop.sequence) == ((NEW,), 1)  # the dead part's place is given up
-    known.alive = {NEW}
-    core.durability_changed(NOW + 39)
+    known.tell(core, alive={NEW}, now=NOW + 39)
     core.acked(emit)
     assert position(core) == 3
 
@@ -125,8 +118,7 @@ def test_a_sent_request_with_a_dead_part_waits_again_for_its_sender():
 def test_a_dead_part_of_a_waiting_request_is_taken_out():
     core, known = behind("diamond", "d")
     core.deliver(NOW, marked("q", 0, "b", OLD))
-    known.gone = {OLD}
-    core.durability_changed(NOW)
+    known.tell(core, gone={OLD})
     assert (core.waiting, position(core)) == (0, 1)
 
 
@@ -136,8 +128,7 @@ def test_a_part_that_any_other_made_superfluous_serves_when_that_one_is_dead():
     core.deliver(NOW, delivery("q", 1, "c"))
     core.acked_all(finish(core, "e"))
     assert position(core) == 0
-    known.gone = {OLD}
-    core.durability_changed(NOW)
+    known.tell(core, gone={OLD})
     (emit,) = finish(core, "e")
     assert emit.work.parts[0].predecessor == "c"
     core.acked(emit)
@@ -149,14 +140,12 @@ def test_poison_is_kept_superseded_and_told_like_any_other_copy():
     core.deliver(NOW, marked("q", 0, "a", OLD))
     core.fail(NOW, marked("q", 1, "a", NEW, sequence=0), reasons.CORRUPT)
     assert finish(core, "c")[0].hop.marks == (OLD,)
-    known.gone = {OLD}
-    core.durability_changed(NOW)
+    known.tell(core, gone={OLD})
     letter, outcome = core.take_emits()
     assert letter.hop.marks == outcome.hop.marks == (NEW,)
     core.acked_all([letter, outcome])
     assert position(core) == 1
-    known.alive = {NEW}
-    core.durability_changed(NOW)
+    known.tell(core, alive={NEW})
     assert position(core) == 2
 
 
@@ -203,8 +192,7 @@ def test_a_late_part_is_crossed_off_when_it_cannot_die_any_more(share, runs, mon
     core.acked_all(finish(core, "e"))
     core.deliver(NOW, marked("q", 1, "c", OLD))
     core.committed(0, position(core))
-    known.gone = {OLD}
-    core.durability_changed(NOW)
+    known.tell(core, gone={OLD})
     core.committed(0, 2)
     core.deliver(NOW, marked("q", 2, "c", NEW, sequence=2, committed=2))
     assert len(core.take_runs()) == runs

@@ -178,20 +178,13 @@ def test_a_revoked_partition_leaves_the_queue_and_its_messages_change_nothing():
 # Misuse -------------------------------------------------------------------------------------------------------------
 
 
-def test_results_must_answer_the_batch():
+@pytest.mark.parametrize(("results", "says"), [([], "1 requests, 0 results"), ([Ok({})], "has no destination")])
+def test_results_must_answer_the_batch_and_go_somewhere(results, says):
     core = stage_core("chain", "b")
     core.deliver(NOW, delivery("q", 0, "a"))
     (batch,) = core.take_runs()
-    with pytest.raises(ValueError, match="1 requests, 0 results"):
-        core.complete(NOW, batch, [], 0.01)
-
-
-def test_a_result_must_go_somewhere():
-    core = stage_core("chain", "b")
-    core.deliver(NOW, delivery("q", 0, "a"))
-    (batch,) = core.take_runs()
-    with pytest.raises(ValueError, match="has no destination"):
-        core.complete(NOW, batch, [Ok({})], 0.01)
+    with pytest.raises(ValueError, match=says):
+        core.complete(NOW, batch, results, 0.01)
 
 
 def test_a_join_needs_a_rule():

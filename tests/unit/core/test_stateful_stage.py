@@ -23,6 +23,10 @@ from spillway.lineage.replication import Base, Fence, InputPlace, Manifest
 STATES = {**TOPOLOGIES, "diamond-of-states": replace(TOPOLOGIES["diamond"], states=("b", "c", "d"))}
 
 
+def batcher(stage):
+    return Batcher(make("naive", StageView(stage=stage, replica=0, instances=1)), 4, 0.0, 1, lambda _: 0.01)
+
+
 def core_of(stage, topology, mode="nspb", rule=None):
     graph = STATES[topology].graph()
     place = (stage, 0)
@@ -31,9 +35,8 @@ def core_of(stage, topology, mode="nspb", rule=None):
     logs.take(place, Base(1, "me", INITIAL, ((1, INITIAL),)))
     for one in (place, *((name, 0) for name in graph.rests_on(stage))):
         logs.caught_up(one)
-    batcher = Batcher(make("naive", StageView(stage=stage, replica=0, instances=1)), 4, 0.0, 1, lambda _: 0.01)
     reign = Reign(place, 1, INITIAL, MODES[mode])
-    core = StatefulCore(graph, stage, batcher, reign=reign, logs=logs, rule=rule or Rule())
+    core = StatefulCore(graph, stage, batcher(stage), reign=reign, logs=logs, rule=rule or Rule())
     core.assign_place(InputPlace(0, 0))
     return core, logs
 
@@ -171,8 +174,7 @@ def test_a_base_that_becomes_durable_later_is_told_then():
     logs.take(place, Fence(2, "me"))
     logs.take(place, Base(2, "me", Version(1, 1), ((1, INITIAL), (2, Version(1, 1)))))
     graph = TOPOLOGIES["chain"].graph()
-    batcher = Batcher(make("naive", StageView(stage="b", replica=0, instances=1)), 4, 0.0, 1, lambda _: 0.01)
-    core = StatefulCore(graph, "b", batcher, reign=Reign(place, 2, Version(1, 1)), logs=logs)
+    core = StatefulCore(graph, "b", batcher("b"), reign=Reign(place, 2, Version(1, 1)), logs=logs)
     core.assign_place(covered)
     core.durability_changed(0.0)
     assert (core.durable_places, core.commits(), core._shares[0].committed) == ({}, {}, 0)

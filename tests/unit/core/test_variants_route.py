@@ -24,6 +24,10 @@ OF = {
 }
 
 
+def lane_of(variant):
+    return Batcher(make("naive", StageView(stage="b")), variant.batch, 0.0, 0, variant.duration)
+
+
 class Stage:
     """A stage of two variants; `needs` of a query stand where a driver has its parameters."""
 
@@ -38,8 +42,7 @@ class Stage:
             budget=spec.budget,
             versions={"large": "2"},
         )
-        view = StageView(stage="b")
-        lanes = {each.name: Batcher(make("naive", view), each.batch, 0.0, 0, each.duration) for each in variants}
+        lanes = {each.name: lane_of(each) for each in variants}
         self.lanes = Lanes(lanes, self.route, room)
         self.route.waits, self.route.ready = self.lanes.waits, self.lanes.ready
         self.core = LanedCore(
@@ -57,10 +60,11 @@ class Stage:
         self.core.attach(now, number_of(self.names.index(name), worker))
         self.settle(now)
 
-    def ask(self, now=NOW, within=1.0, **needs):
+    def ask(self, now=NOW, within=1.0, *, offline=False, **needs):
         identity = f"q{self.offset}"
         self.needs[identity] = needs
-        self.core.deliver(now, delivery(identity, self.offset, "a", sent=now, deadline=now + within))
+        made = delivery(identity, self.offset, "a", sent=now, deadline=now + within, offline=offline)
+        self.core.deliver(now, made)
         self.offset += 1
         self.settle(now)
         return identity
@@ -281,8 +285,7 @@ def test_a_new_version_takes_what_waits_and_the_old_one_answers_what_it_runs():
     renewed = {"small-2": {**OF["small"], "version": "2"}, "large-2": OF["large"] | {"accuracy": 0.95}}
     section = VariantsSpec(app="x", of=renewed)
     for each in variants_of(section):
-        batcher = Batcher(make("naive", StageView(stage="b")), each.batch, 0.0, 0, each.duration)
-        stage.lanes.add(each.name, batcher)
+        stage.lanes.add(each.name, lane_of(each))
         stage.names.append(each.name)
     stage.attach("small-2")
     stage.attach("large-2")

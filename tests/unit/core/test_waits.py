@@ -37,8 +37,7 @@ def test_the_durable_part_of_a_request_waits_with_the_other():
     core.deliver(NOW, marked("q", 0, "b", OTHER))
     core.deliver(NOW, marked("q", 1, "c", OLD))
     core.acked_all(finish(core, None))
-    known.alive = {OTHER}
-    core.durability_changed(NOW)
+    known.tell(core, alive={OTHER})
     assert looked_twice(core) == {0}
 
 
@@ -46,8 +45,7 @@ def test_a_copy_that_is_kept_waits_too():
     core, known = behind()
     core.deliver(NOW, marked("q", 0, "a", OLD))
     core.deliver(NOW, marked("q", 1, "a", NEW, sequence=0))
-    known.gone = {OLD}
-    core.durability_changed(NOW)
+    known.tell(core, gone={OLD})
     assert looked_twice(core) == {0}  # the second one is the first now
 
 
@@ -55,8 +53,7 @@ def test_what_is_dead_is_not_waited_for():
     core, known = behind()
     core.deliver(NOW, marked("q", 0, "a", OLD))
     core.acked_all(finish(core, "c"))
-    known.gone = {OLD}
-    core.durability_changed(NOW)
+    known.tell(core, gone={OLD})
     assert looked_twice(core) == frozenset()
 
 

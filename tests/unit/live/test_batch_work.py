@@ -41,17 +41,13 @@ def stage_spec(**fields):
     return SimpleNamespace(**plain | fields)
 
 
-def batch_work(predict, made, *, joins=False, signature=None, limits=None, **fields):
-    return BatchWork(
-        stage_spec(**fields), [SimpleNamespace(predict=predict)], made, joins=joins, version="1", signature=signature,
-        limits=limits or Limits(),
-    )  # fmt: skip
+def batch_work(predict, made, spec=None, **options):
+    told = {"joins": False, "version": "1", "signature": None, "limits": Limits(), **options}
+    return BatchWork(stage_spec(**(spec or {})), [SimpleNamespace(predict=predict)], made, **told)
 
 
 def run(predict, requests, made=None, **options):
-    work = batch_work(predict, made or functions(), **options)
-    done = work.run(0, SimpleNamespace(requests=requests))
-    return done.results
+    return batch_work(predict, made or functions(), **options).run(0, SimpleNamespace(requests=requests)).results
 
 
 def square(batch):
@@ -85,7 +81,7 @@ def told_version(result):
 @given(st.lists(st.one_of(st.none(), st.sampled_from(["", "1", "2", "3"])), max_size=6))
 def test_an_answer_has_the_version_of_the_model_that_made_it(fixed, cached, said):
     """`said`: by the workers that answer, one after the other; None by one that says nothing."""
-    work = batch_work(square, functions(), cache=cached or None, version="1" if fixed else None)
+    work = batch_work(square, functions(), {"cache": cached or None, "version": "1" if fixed else None})
     for number, version in enumerate(said):
         prepared = work.prepare(SimpleNamespace(requests=[request(number)]))
         prepared.version = version
@@ -293,15 +289,16 @@ def test_a_list_of_numbers_becomes_the_tensor_that_is_wanted(given, dtype, fits)
     assert np.allclose(inputs["x"], given)
 
 
-def test_a_list_has_no_shape_unless_a_dtype_is_named():
-    with pytest.raises(WireError, match="'x' is a list, not a tensor; name its 'dtype'"):
-        Signature({"x": {"shape": [2]}}).check({"x": [1, 2]})
-
-
-def test_the_shape_of_a_list_is_checked():
-    signature = Signature({"x": {"dtype": "float32", "shape": [2]}})
-    with pytest.raises(WireError, match="has shape"):
-        signature.check({"x": [1, 2, 3]})
+@pytest.mark.parametrize(
+    ("expected", "given", "says"),
+    [
+        ({"shape": [2]}, [1, 2], "'x' is a list, not a tensor; name its 'dtype'"),
+        ({"dtype": "float32", "shape": [2]}, [1, 2, 3], "has shape"),
+    ],
+)
+def test_a_list_has_a_shape_where_a_dtype_is_named(expected, given, says):
+    with pytest.raises(WireError, match=says):
+        Signature({"x": expected}).check({"x": given})
 
 
 def test_a_partial_join_names_the_predecessors_that_lost_the_query():

@@ -1,11 +1,11 @@
 import asyncio
-from unittest.mock import Mock
 
 import pytest
 
 from spillway.agents.live import clock as module
 from spillway.agents.live.clock import Clock
 from spillway.agents.run.alarm import Alarm
+from tests.unit.live.stateful.shard_doubles import Clock as Timers
 
 
 @pytest.fixture
@@ -16,11 +16,14 @@ def times(monkeypatch):
     return now
 
 
-def test_it_says_unix_time_and_ignores_a_wall_clock_set_back(times):
+@pytest.mark.parametrize(("passes", "wall_moves", "says"), [(5, -100, 1005.0), (1, 101, 1101.0)])
+def test_a_wall_clock_that_was_set_forward_is_followed_and_one_that_was_set_back_ignored(
+    times, passes, wall_moves, says
+):
     clock = Clock()
-    times["mono"] += 5
-    times["wall"] -= 100
-    assert clock() == pytest.approx(1005.0, abs=0.01)
+    times["mono"] += passes
+    times["wall"] += wall_moves
+    assert clock() == pytest.approx(says, abs=0.001)
 
 
 def test_following_never_goes_back_faster_than_time_passes(times):
@@ -29,13 +32,6 @@ def test_following_never_goes_back_faster_than_time_passes(times):
     times["mono"] += 0.5
     times["wall"] -= 100
     assert before < clock() < 1000.5
-
-
-def test_a_clock_that_was_set_forward_is_followed_at_once(times):
-    clock = Clock()
-    times["mono"] += 1
-    times["wall"] += 101
-    assert clock() == pytest.approx(1101.0)
 
 
 def test_a_clock_goes_on_while_the_host_is_suspended(times, monkeypatch):
@@ -49,27 +45,11 @@ def test_a_clock_goes_on_while_the_host_is_suspended(times, monkeypatch):
 # A driver's one timer: the earliest moment that was asked for counts; the next one is asked for when it has rung.
 
 
-class Timers:
-    """What of an event loop an alarm takes; nothing waits."""
-
-    def __init__(self, monkeypatch):
-        self.now = 0.0
-        self.set = []
-        monkeypatch.setattr(asyncio, "get_running_loop", lambda: self)
-
-    def time(self):
-        return self.now
-
-    def call_at(self, when, call):
-        timer = Mock(when=lambda: when, call=call, cancel=lambda: self.set.remove(timer))
-        self.set.append(timer)
-        return timer
-
-    def pass_until(self, now):
-        self.now = now
-        for timer in [timer for timer in self.set if timer.when() <= now]:
-            self.set.remove(timer)
-            timer.call()
+@pytest.fixture
+def timers(monkeypatch):
+    made = Timers()
+    monkeypatch.setattr(asyncio, "get_running_loop", lambda: made)
+    return made
 
 
 def alarm(timers):
@@ -77,25 +57,23 @@ def alarm(timers):
     return Alarm(lambda: rung.append(timers.now)), rung
 
 
-def test_the_earliest_moment_counts_and_it_rings_once(monkeypatch):
-    timers = Timers(monkeypatch)
+def test_the_earliest_moment_counts_and_it_rings_once(timers):
     made, rung = alarm(timers)
     for seconds in (3.0, 1.0, 2.0):
         made.within(seconds)
-    for now in (0.5, 1.0, 2.0, 3.0):
-        timers.pass_until(now)
-    assert rung == [1.0]
+    for seconds in (0.5, 0.5, 1.0, 1.0):
+        timers.advance(seconds)
+    assert rung == [101.0]
 
 
-def test_it_is_set_anew_once_it_has_rung_or_was_cancelled(monkeypatch):
-    timers = Timers(monkeypatch)
+def test_it_is_set_anew_once_it_has_rung_or_was_cancelled(timers):
     made, rung = alarm(timers)
     made.within(-1.0)  # what is due already
-    timers.pass_until(0.0)
+    timers.advance(0.0)
     made.within(1.0)
     made.cancel()
-    timers.pass_until(2.0)
-    assert rung == [0.0]
+    timers.advance(2.0)
+    assert rung == [100.0]
     made.within(1.0)
-    timers.pass_until(3.0)
-    assert rung == [0.0, 3.0]
+    timers.advance(1.0)
+    assert rung == [100.0, 103.0]

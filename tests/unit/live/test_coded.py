@@ -28,15 +28,12 @@ from spillway.agents.live.stage.coded import CodeWork, Coding, alike, load_codin
 from spillway.agents.live.stage.redundancy_workers import Beside
 from spillway.agents.metrics import StageMetrics
 from spillway.agents.models.inputs import Inputs
-from spillway.agents.supervise.registry import Entry
-from spillway.agents.supervise.scrape import figures
-from spillway.agents.supervise.table import details
 from spillway.agents.workers.identity import model_hash
 from spillway.lineage.errors import ModelError, UsageError
 from spillway.topology.load import parse
 from spillway.topology.sections import CodingSpec
 from tests.unit.core.builders import NOW, delivery, stage_core
-from tests.unit.supervise.test_readings import reading
+from tests.unit.supervise.test_readings import told
 
 MATRIX = np.arange(12.0).reshape(3, 4) - 5
 CARD = Card(
@@ -76,6 +73,16 @@ def work_of(k, rows, code=Sum):
     return CodeWork(Work(), Coding(spec, Parities(None, [CARD] * rows, reference), code(k)))
 
 
+def answered(work, group, row, draw=None):
+    """Have the parity model of a row answer what it is asked of a group; with `draw`, nearly all of it."""
+    extra = Extra(group, row)
+    prepared = work.prepare(extra)
+    for place, inputs in enumerate(prepared.inputs):
+        answers = draw is None or draw.random() < 0.95
+        work.result(prepared, place, {"outputs": model(inputs["x"])} if answers else {}, 0.1)
+    group.rows[row] = extra
+
+
 def odd(draw, value):
     """A query that cannot be coded, now and then."""
     kind = draw.randrange(12)
@@ -101,11 +108,7 @@ def test_whatever_is_missing_or_odd_what_is_made_is_exact():
             ]
             group.batches.append(Batch(worker, queries, 0.0, 0.0))
         for row in draw.sample(range(rows), draw.randint(1, rows)):
-            extra = Extra(group, row)
-            prepared = work.prepare(extra)
-            for place, inputs in enumerate(prepared.inputs):
-                work.result(prepared, place, {"outputs": model(inputs["x"])} if draw.random() < 0.95 else {}, 0.1)
-            group.rows[row] = extra
+            answered(work, group, row, draw)
         missing = draw.sample(range(len(group.batches)), min(len(group.batches), draw.randint(1, len(group.rows))))
         for slot, batch in enumerate(group.batches):
             if slot not in missing:
@@ -150,11 +153,7 @@ def test_answers_that_came_first_grade_what_would_have_been_made():
         batch = Batch(slot, [{"x": np.arange(4.0) + slot}, {"x": np.ones(4 + slot % 2)}], 0.0, 0.0)
         batch.outputs = [model(batch.requests[0]["x"]), model(np.ones(4))]
         group.batches.append(batch)
-    extra = Extra(group, 0)
-    prepared = work.prepare(extra)
-    for place, inputs in enumerate(prepared.inputs):
-        work.result(prepared, place, {"outputs": model(inputs["x"])}, 0.1)
-    group.rows[0] = extra
+    answered(work, group, 0)
     assert work.grade(Recovery(group, (0, 1, 2))) == (5, 5)  # one is not coded
 
 
@@ -329,8 +328,7 @@ def test_another_version_pauses_coding_and_is_not_refused(folder, spoil, said, c
     assert (dispatch.take_extras(NOW), dispatch.stats.paused, core.unsettled) == ([], 1, 2)
     metrics = StageMetrics("p", "f", 0)
     metrics.dispatch = dispatch
-    told = details(figures(Entry("p", "f", 0, 1, 2, 0.0, "stage"), reading(metrics, 0.0), None))
-    assert any("coding is paused: its parity models belong to another version" in line for line in told)
+    assert any("coding is paused: its parity models belong to another version" in line for line in told(metrics))
     file = folder.parent / "p.yaml"
     file.write_text(text())
     assert main.run(["check", str(file), "--json"]) == 0

@@ -8,7 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, NamedTuple
+from typing import Any
+from unittest.mock import AsyncMock, Mock
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
@@ -34,6 +35,7 @@ from spillway.lineage.message import PREDICTION, Outcome
 from spillway.lineage.ports import Bounds
 from spillway.producers.kafka.records import record_of
 from tests import mock_cluster
+from tests.modelled_client import Message
 from tests.unit.core.builders import Known
 from tests.unit.core.shapes import SHAPES
 from tests.unit.live.endless_inputs import endless
@@ -91,39 +93,8 @@ class Consumer:
         return []
 
 
-class Message(NamedTuple):
-    """As confluent-kafka's."""
-
-    at: tuple[int, int]
-    failed: Any = None
-
-    def error(self):
-        return self.failed
-
-    def topic(self):
-        return "o"
-
-    def partition(self):
-        return self.at[0]
-
-    def offset(self):
-        return self.at[1]
-
-    def timestamp(self):
-        return 1, int(NOW * 1000)
-
-    def key(self):
-        return b""
-
-    def value(self):
-        return b""
-
-    def headers(self):
-        return []
-
-
 def message(partition, offset, error=None):
-    return Message((partition, offset), error)
+    return Message("o", partition, offset, error=error)
 
 
 @dataclass
@@ -149,13 +120,17 @@ def failing(delivery):
 
 class Writer:
     def __init__(self):
-        self.aborts, self.released = 0, 0
+        self.aborts, self.written = 0, []
+
+    @property
+    def released(self):
+        return len(self.written)
 
     async def write(self, records, _offsets):
         if self.aborts:
             self.aborts -= 1
             raise AbortedError("aborted")
-        self.released += len(records)
+        self.written += records
         return [(self.released - len(records) + nth, 1) for nth in range(len(records))]
 
 
@@ -169,14 +144,6 @@ class Logs:
         assert not values
         for nothing in ():
             yield nothing
-
-
-class Versions:
-    def news(self):
-        return True
-
-    async def read_to_ends(self):
-        pass
 
 
 class Reader:
@@ -215,7 +182,7 @@ class Bench:
             inputs=endless(),
             recorder=GateMetrics("p", 0),
             core=lambda: GateCore(SHAPES["chain"].graph(), sinks=None, durability=self.known, held_limit=10),
-            versions=Versions(),
+            versions=Mock(news=lambda: True, read_to_ends=AsyncMock()),
         )
         self.gate = Gate(context)
         complete(pulled.join(self.gate))
@@ -251,9 +218,9 @@ class Bench:
 LONG = 1 << 20
 
 
-def test_a_long_conversion_holds_nobody_but_its_partition(bench, monkeypatch):
+def test_a_long_conversion_holds_nobody_but_its_partition(bench):
     bench.gate._core._held_limit = 100
-    free, written = threading.Event(), []
+    free, written = threading.Event(), bench.writer.written
 
     def long(taken):
         """Every third outcome of partition 0 is long, and asked for in JSON."""
@@ -269,14 +236,7 @@ def test_a_long_conversion_holds_nobody_but_its_partition(bench, monkeypatch):
             assert free.wait(60)
         return release.request_id.encode(), []
 
-    write = bench.writer.write
-
-    async def noted(records, offsets):
-        written.extend(records)
-        return await write(records, offsets)
-
     bench.wire.read, bench.gate._conversions._message = long, message
-    monkeypatch.setattr(bench.writer, "write", noted)
     bench.give(1)
     bench.durable()
     bench.until(lambda: len(written) >= 31)
@@ -484,7 +444,6 @@ def test_what_cannot_be_read_again_ends_the_gate(bench, monkeypatch):
         bench.until(lambda: False)
 
 
-@pytest.mark.skipif(not mock_cluster.available(), reason="this system does not tell which libraries are loaded")
 @pytest.mark.parametrize("found", [[], [message(0, 3)]], ids=["nothing", "a record"])
 def test_what_is_revoked_while_nothing_is_waited_for_is_left_out(bench, monkeypatch, found):
     def consume(_most, _seconds):
@@ -507,6 +466,7 @@ def test_what_the_client_raises_ends_the_reading_by_an_error_of_ours(bench, monk
         complete(bench.gate._input.take(10, 1))
 
 
+@pytest.mark.skipif(not mock_cluster.available(), reason="this system does not tell which libraries are loaded")
 def test_librdkafka_keeps_a_pause_beyond_the_assignment():
     program = subprocess.run(
         [sys.executable, "-c", PAUSED], cwd=Path(__file__).parents[3], capture_output=True, text=True, timeout=300,
@@ -516,12 +476,7 @@ def test_librdkafka_keeps_a_pause_beyond_the_assignment():
 
 
 def test_a_letter_of_a_partition_that_went_before_it_was_written_is_its_next_owners(bench, monkeypatch):
-    written, taken = [], []
-    write, consume = bench.writer.write, bench.consumer.consume
-
-    async def noted(records, offsets):
-        written.extend(records)
-        return await write(records, offsets)
+    taken, consume = [], bench.consumer.consume
 
     def second(*how):
         taken.append(how)
@@ -531,10 +486,9 @@ def test_a_letter_of_a_partition_that_went_before_it_was_written_is_its_next_own
 
     bench.wire.read = lambda raw: Poison(raw, "bad-value", "odd", failing(read(raw)))
     bench.wire.letter = lambda _unusable: (b"", [])
-    monkeypatch.setattr(bench.writer, "write", noted)
     monkeypatch.setattr(bench.consumer, "consume", second)
     monkeypatch.setattr(bench.gate._gathering, "pause", lambda _now: 0.001)
     bench.durable()
     bench.rounds(1)
     assert len(taken) == 2
-    assert written == []
+    assert bench.writer.written == []

@@ -11,18 +11,12 @@ from spillway.agents.live.gate import transaction
 from spillway.agents.live.gate.transaction import Aside, Record, TransactionalWriter, Turn
 from spillway.lineage.errors import AbortedError, FencedError, SilentError
 from spillway.producers.connection import ClientSettings
+from tests.modelled_client import Message
 
 SILENCE = KafkaError(KafkaError._TIMED_OUT, "nothing is heard", retriable=True)
 FENCED = KafkaError(KafkaError.PRODUCER_FENCED, "another one has the id", fatal=True)
+STORED = Message("t", 0, 7, timestamp=(1, 1_700_000_000_250))
 TURN = Turn([Record("t", 0, b"k", b"v")], [TopicPartition("in", 0, 1)])
-
-
-class Stored:
-    def offset(self):
-        return 7
-
-    def timestamp(self):
-        return 1, 1_700_000_000_250
 
 
 class FakeProducer:
@@ -33,7 +27,7 @@ class FakeProducer:
         self.errors = {"init": [], "offsets": [], "commit": []}
         self.calls = []
         self.deliveries = []
-        self.report = (None, Stored())  # None: nobody reports
+        self.report = (None, STORED)  # None: nobody reports
         self.first_reports = []  # before it
         self.unsent = 0
         self.nodes = [{1, 2, 3}]  # as the cluster lists them, time after time; None: no answer
@@ -106,11 +100,16 @@ def writer():
     return TransactionalWriter(ClientSettings.load("b:1").confluent(), "p.gate.0", max_message_bytes=1_000)
 
 
+def opened():
+    gate = writer()
+    gate.open(1.0)
+    return gate
+
+
 @pytest.mark.parametrize("call", ["offsets", "commit"])
 def test_a_connection_that_is_lost_for_good_is_given_up(made, call):
     made.plans.append({call: [SILENCE]})
-    gate = writer()
-    gate.open(1.0)
+    gate = opened()
     with pytest.raises(SilentError, match=r"transaction abandoned: .*could not commit"):
         gate.write(TURN, None, 1.0)
     gate.open(1.0)
@@ -123,8 +122,7 @@ def test_a_connection_that_is_lost_for_good_is_given_up(made, call):
 
 def test_a_process_that_stood_still_asks_again_first(made):
     made.plans.append({"commit": [SILENCE] * 3 + [FENCED]})
-    gate = writer()
-    gate.open(1.0)
+    gate = opened()
     with pytest.raises(FencedError):
         gate.write(TURN, None, 0.0)
     assert len(made.producers) == 1
@@ -133,8 +131,7 @@ def test_a_process_that_stood_still_asks_again_first(made):
 def test_a_fencing_that_was_learned_between_two_calls_is_named(made):
     """`produce` says then that there was a fatal error, without its cause; seen on a broker."""
     made.plans.append({"produce": [KafkaError(KafkaError._FATAL, "Unable to produce message")], "abort": [FENCED]})
-    gate = writer()
-    gate.open(1.0)
+    gate = opened()
     with pytest.raises(FencedError, match="another gate has taken its place"):
         gate.write(TURN, None, 1.0)
 
@@ -146,8 +143,7 @@ def test_a_fencing_that_is_raised_beside_a_log_line_is_named(made, monkeypatch):
         raise SystemError("returned a result with an exception set") from KafkaException(FENCED)
 
     monkeypatch.setattr(FakeProducer, "flush", flush)
-    gate = writer()
-    gate.open(1.0)
+    gate = opened()
     with pytest.raises(FencedError, match="another gate has taken its place"):
         gate.write(TURN, None, 1.0)
     monkeypatch.setattr(FakeProducer, "flush", Mock(side_effect=SystemError("of another cause")))
@@ -183,8 +179,7 @@ def test_only_transactions_hold_on_to_the_brokers_they_know(made):
     ],
 )
 def test_nothing_is_committed_where_a_record_was_not_stored_whatever_a_commit_would_say(made, report, last, error):
-    gate = writer()
-    gate.open(1.0)
+    gate = opened()
     made.producers[0].report = report
     with pytest.raises(error, match=r"1 records were not stored .t: (no report|.*too late|.*is missing)"):
         gate.write(Turn([Record("t", 0, b"k", b"v")]), None, 1.0)
@@ -211,8 +206,7 @@ def test_a_coordinator_that_came_after_the_gate_and_died_is_not_waited_for(made,
 @pytest.mark.parametrize("listed", [{1, 2, 3}, None, set()])
 def test_a_slow_coordinator_is_waited_for(made, monkeypatch, listed):
     monkeypatch.setattr(transaction, "_KEPT_SECONDS", 600.0)
-    gate = writer()
-    gate.open(1.0)
+    gate = opened()
     made.producers[0].errors["offsets"] = [SILENCE] * 20 + [FENCED]
     made.producers[0].nodes = [listed]
     with pytest.raises(FencedError):
@@ -237,8 +231,7 @@ def test_offsets_that_are_answered_late_are_not_sent_twice(made, monkeypatch):
 
     monkeypatch.setattr(Aside, "call", noted)
     monkeypatch.setattr(transaction, "_KEPT_SECONDS", 60.0)
-    gate = writer()
-    gate.open(1.0)
+    gate = opened()
     made.producers[0].send_offsets_to_transaction = late
     gate.write(TURN, None, 60.0)
     assert made.producers[0].calls[-1] == "commit"
@@ -247,16 +240,14 @@ def test_offsets_that_are_answered_late_are_not_sent_twice(made, monkeypatch):
 
 
 def test_a_process_that_stood_still_asks_for_its_records_again_first(made):
-    gate = writer()
-    gate.open(1.0)
+    gate = opened()
     made.producers[0].unsent = 4  # times that it is asked in vain, though all the time is over
     gate.write(TURN, None, 0.0)
     assert made.producers[0].calls[-1] == "commit"
 
 
 def test_a_broker_that_does_not_say_whether_it_has_the_records_is_silent(made):
-    gate = writer()
-    gate.open(1.0)
+    gate = opened()
     made.producers[0].unsent = 1_000_000
     with pytest.raises(SilentError, match=r"could not write its records .* no answer"):
         gate.write(TURN, None, 1.0)
@@ -266,27 +257,20 @@ def test_a_broker_that_does_not_say_whether_it_has_the_records_is_silent(made):
     assert made.producers[1].calls[-1] == "commit"
 
 
-def test_who_asks_for_its_place_and_is_not_answered_takes_it_from_nobody(made):
-    made.plans.append({"abort": [SILENCE]})
-    gate = writer()
-    gate.open(1.0)
-    with pytest.raises(SilentError, match="could not roll its transaction back"):
+@pytest.mark.parametrize(
+    ("answer", "error", "said"),
+    [(SILENCE, SilentError, "could not roll its transaction back"), (FENCED, FencedError, "another gate has taken")],
+)
+def test_who_asks_for_its_place_and_is_not_given_it_takes_it_from_nobody(made, answer, error, said):
+    made.plans.append({"abort": [answer]})
+    gate = opened()
+    with pytest.raises(error, match=said):
         gate.hold("t", 0.01)
     assert len(made.producers) == 1
 
 
-def test_who_has_lost_its_place_hears_it(made):
-    made.plans.append({"abort": [FENCED]})
-    gate = writer()
-    gate.open(1.0)
-    with pytest.raises(FencedError):
-        gate.hold("t", 1.0)
-    assert len(made.producers) == 1
-
-
 def test_who_asks_for_its_place_in_vain_asks_again(made):
-    gate = writer()
-    gate.open(1.0)
+    gate = opened()
     made.producers[0].first_reports = [(KafkaError(KafkaError.NOT_ENOUGH_REPLICAS, "not now"), None)]
     gate.hold("t", 5.0)
     assert made.producers[0].calls.count("abort") == 2

@@ -10,11 +10,10 @@ import pytest
 from spillway.agents.core.actions import Failed, Ok
 from spillway.agents.core.crash_suspects import Crashes
 from spillway.agents.live.stage import crash_watch as module
-from spillway.agents.live.stage.batch_work import BatchWork
 from spillway.agents.live.stage.crash_watch import CrashWatch, UnderWay, folder_of, of_the_dead
 from spillway.lineage import reasons
-from spillway.lineage.limits import Limits
-from tests.unit.live.test_batch_work import functions, request, square, stage_spec
+from tests.unit.live import test_batch_work
+from tests.unit.live.test_batch_work import request, square
 
 
 @pytest.fixture
@@ -25,11 +24,7 @@ def clock(monkeypatch):
 
 
 def run(guard, predict, count):
-    work = BatchWork(
-        stage_spec(), [SimpleNamespace(predict=predict)], functions(), joins=False, version="", signature=None,
-        limits=Limits(), guard=guard,
-    )  # fmt: skip
-    return work.run(0, SimpleNamespace(requests=[request(n) for n in range(count)])).results
+    return test_batch_work.run(predict, [request(n) for n in range(count)], guard=guard)
 
 
 def test_what_runs_is_noted_call_by_call_and_taken_back(tmp_path):
@@ -117,12 +112,16 @@ def killed(way):
     way._file.close()
 
 
-def died_with(folder, *places, most=8):
-    """What a process leaves that has died with these under way."""
+def running(folder, *places, most=8):
+    """What a process has under way."""
     way = UnderWay(folder, 1, most)
     way.begin(0, places)
-    killed(way)
     return way
+
+
+def died_with(folder, *places, most=8):
+    """Leave what a process leaves that has died with these under way."""
+    killed(running(folder, *places, most=most))
 
 
 def test_a_process_that_ends_itself_leaves_what_it_ran(folder):
@@ -132,24 +131,21 @@ def test_a_process_that_ends_itself_leaves_what_it_ran(folder):
 
 
 def test_one_that_lives_has_not_died_of_anything(folder):
-    way = UnderWay(folder, 1, 8)
-    way.begin(0, [(0, 1)])
+    way = running(folder, (0, 1))
     assert of_the_dead(folder, {}) == []
     killed(way)
     assert of_the_dead(folder, {}) == [frozenset({(0, 1)})]
 
 
 def test_one_that_ends_in_order_leaves_nothing(folder):
-    way = UnderWay(folder, 1, 8)
-    way.begin(0, [(0, 1)])
+    way = running(folder, (0, 1))
     way.end(0)
     way.close()
     assert list(folder.iterdir()) == []
 
 
 def test_one_that_ends_itself_as_its_model_hangs_leaves_what_it_ran(folder):
-    way = UnderWay(folder, 1, 8)
-    way.begin(0, [(0, 1)])
+    way = running(folder, (0, 1))
     way.close()
     assert of_the_dead(folder, {}) == [frozenset({(0, 1)})]
 
@@ -165,8 +161,7 @@ def test_what_is_committed_is_forgotten_and_files_that_say_nothing_go(folder):
 
 
 def test_one_that_died_between_two_batches_says_nothing(folder):
-    way = UnderWay(folder, 1, 8)
-    way.begin(0, [(0, 7)])
+    way = running(folder, (0, 7))
     way.end(0)
     killed(way)
     assert of_the_dead(folder, {}) == []

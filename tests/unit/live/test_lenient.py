@@ -12,16 +12,10 @@ from spillway.agents.live.consumer.lenient import LenientReader, strange_headers
 from spillway.lineage.errors import BrokerError
 from spillway.producers.connection import ClientSettings
 from tests.mock_cluster import MockCluster, available
+from tests.strange_headers import NotUtf8
 from tests.unit.producers.test_kafka_records import write
 
 GZIP, ZSTD = 1, 4
-
-
-class NotUtf8(str):
-    __slots__ = ()
-
-    def encode(self, *_):
-        return b"\xff\xfe" + str(self).encode()
 
 
 def batch(base, records, compression=0):

@@ -1,6 +1,7 @@
 """Version logs as their reader tells of them: in order, behind what was read, over gaps, and in logs that rest."""
 
 import asyncio
+from functools import wraps
 
 import pytest
 
@@ -78,122 +79,117 @@ class Logs:
             await asyncio.sleep(0.01)
 
 
-def played(play):
-    logs = Logs()
-    logs.world.run_until(play(logs))
+@pytest.fixture
+def logs():
+    return Logs()
 
 
-def test_records_come_in_order_behind_them_that_all_was_read_and_then_who_asked():
-    async def play(logs):
-        claim = Claim("learn", 0, 1, "m")
-        logs.write(claim, *REIGN)
-        reader = logs.reader(with_control=True)
-        for place in (PLACE, CONTROL):
-            reader.read_to_end(place, lambda: logs.told.calls.append(("asked",)))
-        await logs.until(lambda: len(logs.told.of("asked")) == 2)
-        for place, records in ((PLACE, REIGN), (CONTROL, [claim])):
-            of_place = [call for call in logs.told.calls if call[1:2] == (place,)]
-            assert [type(call[2]) for call in of_place[:-1]] == [type(record) for record in records]
-            assert of_place[-1] == ("caught_up", place)
-        assert logs.told.calls[-1] == ("asked",)
-        ends = []
-        reader.read_to_ends(lambda: ends.append(1))
-        await logs.until(lambda: ends)
-        assert len(logs.told.of("caught_up")) == 2
+def on_its_loop(play):
+    """Have a test play on the loop of its logs' world."""
 
-    played(play)
+    @wraps(play)
+    def test(logs, **parameters):
+        logs.world.run_until(play(logs, **parameters))
+
+    return test
 
 
-def test_what_is_appended_before_the_wish_is_read_before_it_is_fulfilled():
-    async def play(logs):
-        reader, seen = logs.reader(soon=()), []
-        for n in range(1, 60):
-            logs.write(manifest(n))
-            reader.read_to_end(PLACE, lambda: seen.append(logs.read()[-1]))
-            await asyncio.sleep(0.01 * (n % 7))
-        await logs.until(lambda: len(seen) == 59)
-        assert all(read > n for n, read in enumerate(seen))
+@on_its_loop
+async def test_records_come_in_order_behind_them_that_all_was_read_and_then_who_asked(logs):
+    claim = Claim("learn", 0, 1, "m")
+    logs.write(claim, *REIGN)
+    reader = logs.reader(with_control=True)
+    for place in (PLACE, CONTROL):
+        reader.read_to_end(place, lambda: logs.told.calls.append(("asked",)))
+    await logs.until(lambda: len(logs.told.of("asked")) == 2)
+    for place, records in ((PLACE, REIGN), (CONTROL, [claim])):
+        of_place = [call for call in logs.told.calls if call[1:2] == (place,)]
+        assert [type(call[2]) for call in of_place[:-1]] == [type(record) for record in records]
+        assert of_place[-1] == ("caught_up", place)
+    assert logs.told.calls[-1] == ("asked",)
+    ends = []
+    reader.read_to_ends(lambda: ends.append(1))
+    await logs.until(lambda: ends)
+    assert len(logs.told.of("caught_up")) == 2
 
-    played(play)
+
+@on_its_loop
+async def test_what_is_appended_before_the_wish_is_read_before_it_is_fulfilled(logs):
+    reader, seen = logs.reader(soon=()), []
+    for n in range(1, 60):
+        logs.write(manifest(n))
+        reader.read_to_end(PLACE, lambda: seen.append(logs.read()[-1]))
+        await asyncio.sleep(0.01 * (n % 7))
+    await logs.until(lambda: len(seen) == 59)
+    assert all(read > n for n, read in enumerate(seen))
 
 
-def test_all_logs_are_read_to_the_ends_that_they_have_from_then_on():
-    async def play(logs):
-        reader = logs.reader(PLACES)
-        for n in range(1, 5):
-            read = []
-            logs.write(manifest(n), partition=n % 2)
-            reader.read_to_ends(lambda read=read: read.append(logs.read()))
-            await logs.until(lambda read=read: read)
-            assert read == [[*range(1, n + 1)]]
-
-    played(play)
+@on_its_loop
+async def test_all_logs_are_read_to_the_ends_that_they_have_from_then_on(logs):
+    reader = logs.reader(PLACES)
+    for n in range(1, 5):
+        read = []
+        logs.write(manifest(n), partition=n % 2)
+        reader.read_to_ends(lambda read=read: read.append(logs.read()))
+        await logs.until(lambda read=read: read)
+        assert read == [[*range(1, n + 1)]]
 
 
 @pytest.mark.parametrize("ask", [lambda reader: reader.look(), lambda reader: reader.follow([PLACE])])
-def test_a_log_that_rests_is_read_twice_a_second_and_when_somebody_asks(ask):
-    async def play(logs):
-        reader = logs.reader(soon=())
-        await logs.until(lambda: logs.told.of("caught_up"))
-        unread = set()
-        for n in range(1, 200):
-            logs.write(manifest(n))
-            await asyncio.sleep(0.2)
-            unread.add(n - len(logs.read()))
-        assert {1, 2} <= unread <= {*range(5)}
-        logs.write(manifest(200), manifest(201))
-        ask(reader)
-        await asyncio.sleep(0.3)
-        assert logs.read() == [*range(1, 202)]
-
-    played(play)
+@on_its_loop
+async def test_a_log_that_rests_is_read_twice_a_second_and_when_somebody_asks(logs, ask):
+    reader = logs.reader(soon=())
+    await logs.until(lambda: logs.told.of("caught_up"))
+    unread = set()
+    for n in range(1, 200):
+        logs.write(manifest(n))
+        await asyncio.sleep(0.2)
+        unread.add(n - len(logs.read()))
+    assert {1, 2} <= unread <= {*range(5)}
+    logs.write(manifest(200), manifest(201))
+    ask(reader)
+    await asyncio.sleep(0.3)
+    assert logs.read() == [*range(1, 202)]
 
 
-def test_who_was_away_for_long_says_so_before_what_came_meanwhile_and_catches_up_anew():
-    async def play(logs):
-        logs.reader(away=2.0)
-        logs.write(*REIGN)
-        await logs.until(lambda: len(logs.told.of("record")) == 2 and logs.told.of("caught_up"))
-        logs.world.away(logs.world.now, logs.world.now + 5)
-        logs.write(Fence(2, "m"))
-        await logs.until(lambda: len(logs.told.of("caught_up")) == 2)
-        assert [call[0] for call in logs.told.calls if call[0] != "record"] == ["caught_up", "fell_behind", "caught_up"]
-        assert [call[0] for call in logs.told.calls][-3:] == ["fell_behind", "record", "caught_up"]
-        await asyncio.sleep(20)
-        assert len(logs.told.of("fell_behind")) == 1  # an idle log is none that nobody reads
-
-    played(play)
+@on_its_loop
+async def test_who_was_away_for_long_says_so_before_what_came_meanwhile_and_catches_up_anew(logs):
+    logs.reader(away=2.0)
+    logs.write(*REIGN)
+    await logs.until(lambda: len(logs.told.of("record")) == 2 and logs.told.of("caught_up"))
+    logs.world.away(logs.world.now, logs.world.now + 5)
+    logs.write(Fence(2, "m"))
+    await logs.until(lambda: len(logs.told.of("caught_up")) == 2)
+    assert [call[0] for call in logs.told.calls if call[0] != "record"] == ["caught_up", "fell_behind", "caught_up"]
+    assert [call[0] for call in logs.told.calls][-3:] == ["fell_behind", "record", "caught_up"]
+    await asyncio.sleep(20)
+    assert len(logs.told.of("fell_behind")) == 1  # an idle log is none that nobody reads
 
 
 @pytest.mark.parametrize("look", [lambda reader: reader.tick(), lambda reader: reader.read_to_end(PLACE, bool)])
-def test_who_was_suspended_for_long_has_fallen_behind(look):
+@on_its_loop
+async def test_who_was_suspended_for_long_has_fallen_behind(logs, look):
     """The monotonic clock stands still meanwhile, and the logs may have been compacted."""
-
-    async def play(logs):
-        ahead = [0.0]
-        reader = LogReader(logs.log, "p", [PLACE], logs.told, away=60.0, now=lambda: logs.world.now + ahead[0])
-        await logs.until(lambda: logs.told.calls == [("caught_up", PLACE)])
-        ahead[0] = 3_600.0
-        look(reader)
-        await logs.until(lambda: len(logs.told.calls) == 3)
-        assert logs.told.calls[1:] == [("fell_behind", PLACE), ("caught_up", PLACE)]
-
-    played(play)
+    ahead = [0.0]
+    reader = LogReader(logs.log, "p", [PLACE], logs.told, away=60.0, now=lambda: logs.world.now + ahead[0])
+    await logs.until(lambda: logs.told.calls == [("caught_up", PLACE)])
+    ahead[0] = 3_600.0
+    look(reader)
+    await logs.until(lambda: len(logs.told.calls) == 3)
+    assert logs.told.calls[1:] == [("fell_behind", PLACE), ("caught_up", PLACE)]
 
 
-def test_a_log_that_ends_before_what_was_read_of_it_ends_its_reader():
-    async def play(logs):
-        reader = logs.reader()
-        logs.write(*REIGN)
-        reader.read_to_end(PLACE, lambda: logs.world.broker.cut((VERSIONS, 0), 1))
-        await logs.until(lambda: logs.world.broker.end((VERSIONS, 0)) == 1)
-        logs.write(Fence(2, "m"))
-        await logs.until(lambda: logs.told.of("failed"))
-        [(_, error)] = logs.told.of("failed")
-        assert isinstance(error, CheckpointError)
-        assert "p.learn.versions[0] ends before the offset that was read" in str(error)
-
-    played(play)
+@on_its_loop
+async def test_a_log_that_ends_before_what_was_read_of_it_ends_its_reader(logs):
+    reader = logs.reader()
+    logs.write(*REIGN)
+    reader.read_to_end(PLACE, lambda: logs.world.broker.cut((VERSIONS, 0), 1))
+    await logs.until(lambda: logs.world.broker.end((VERSIONS, 0)) == 1)
+    logs.write(Fence(2, "m"))
+    await logs.until(lambda: logs.told.of("failed"))
+    [(_, error)] = logs.told.of("failed")
+    assert isinstance(error, CheckpointError)
+    assert "p.learn.versions[0] ends before the offset that was read" in str(error)
 
 
 class TroubledLog:
@@ -223,37 +219,33 @@ def test_what_time_heals_is_waited_for_and_what_it_does_not_ends_the_reader():
         assert str(failed).startswith(text)
 
 
-def test_a_reader_that_cannot_learn_a_schema_fails_and_tells_nothing_more():
-    async def play(logs):
-        def relearn():
-            raise BrokerError("nobody answers")
+@on_its_loop
+async def test_a_reader_that_cannot_learn_a_schema_fails_and_tells_nothing_more(logs):
+    def relearn():
+        raise BrokerError("nobody answers")
 
-        logs.reader(relearn=relearn)
-        slot = (VERSIONS, 0)
-        logs.world.broker.append(slot, kept(Outgoing(*slot, b"fence/1/m", b"\xc3\x01" + bytes(8))))
-        logs.write(*REIGN)
-        await logs.until(lambda: logs.told.of("failed"))
-        await asyncio.sleep(20)
-        assert [call[0] for call in logs.told.calls if call[0] != "caught_up"] == ["failed"]
-
-    played(play)
+    logs.reader(relearn=relearn)
+    slot = (VERSIONS, 0)
+    logs.world.broker.append(slot, kept(Outgoing(*slot, b"fence/1/m", b"\xc3\x01" + bytes(8))))
+    logs.write(*REIGN)
+    await logs.until(lambda: logs.told.of("failed"))
+    await asyncio.sleep(20)
+    assert [call[0] for call in logs.told.calls if call[0] != "caught_up"] == ["failed"]
 
 
-def test_the_feed_knows_what_is_durable_and_ends_at_a_log_that_contradicts_itself():
-    async def play(logs):
-        changes, errors = [], []
-        feed = LogsFeed(logs.log, "p", [PLACE], lambda: changes.append(1), errors.append, now=float)
-        await logs.until(lambda: feed.ready)
-        mark = Mark(*PLACE, Version(1, 1))
-        assert not feed.logs.durable(mark)
-        logs.write(*REIGN, manifest(1))
-        await logs.until(lambda: feed.logs.durable(mark))
-        assert changes
-        logs.write(Manifest(Version(1, 3), ((1, Version(0, 0)), (7, Version(1, 1))), (), "m"), manifest(4))
-        await logs.until(lambda: errors)
-        await asyncio.sleep(20)
-        assert "another chain" in str(errors[0])
-        assert len(errors) == 1
-        assert feed.logs.newest_durable(PLACE) == Version(1, 1)
-
-    played(play)
+@on_its_loop
+async def test_the_feed_knows_what_is_durable_and_ends_at_a_log_that_contradicts_itself(logs):
+    changes, errors = [], []
+    feed = LogsFeed(logs.log, "p", [PLACE], lambda: changes.append(1), errors.append, now=float)
+    await logs.until(lambda: feed.ready)
+    mark = Mark(*PLACE, Version(1, 1))
+    assert not feed.logs.durable(mark)
+    logs.write(*REIGN, manifest(1))
+    await logs.until(lambda: feed.logs.durable(mark))
+    assert changes
+    logs.write(Manifest(Version(1, 3), ((1, Version(0, 0)), (7, Version(1, 1))), (), "m"), manifest(4))
+    await logs.until(lambda: errors)
+    await asyncio.sleep(20)
+    assert "another chain" in str(errors[0])
+    assert len(errors) == 1
+    assert feed.logs.newest_durable(PLACE) == Version(1, 1)

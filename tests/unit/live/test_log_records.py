@@ -1,6 +1,7 @@
 """A bad record in a log is believed by nobody and told of with its place; in a version log it is damage."""
 
 import random
+from contextlib import closing
 from dataclasses import replace
 
 import pytest
@@ -16,6 +17,7 @@ from spillway.lineage.marks import INITIAL, Mark, Version
 from spillway.lineage.ports import Record
 from spillway.lineage.replication import Base, Beat, ChunkKey, Claim, Fence, Manifest, Report, Yield
 from spillway.lineage.values.replication import ReplicationDecoder, encode
+from tests.modelled_client import Message
 
 PLACE = ("learn", 0)
 VERSIONS, CLAIMS = ("p.learn.versions", 0), ("p.control", 0)
@@ -178,27 +180,8 @@ BEAT = Beat(*PLACE, "m", 1, "primary", 7, 0, INITIAL)
 REPORT = Report(*PLACE, ("m",), 0, "its supervisor saw it end")
 
 
-class Message:
-    """As the client gives it."""
-
-    def __init__(self, key, value):
-        self._key, self._value = key, value
-
-    def topic(self):
-        return "p.beat"
-
-    def offset(self):
-        return 17
-
-    def key(self):
-        return self._key
-
-    def value(self):
-        return self._value
-
-
 def spoken(value):
-    return _spoken(Message(b"learn/0/m", value), PLACE, ReplicationDecoder())
+    return _spoken(Message("p.beat", 0, 17, key=b"learn/0/m", value=value), PLACE, ReplicationDecoder())
 
 
 @pytest.mark.parametrize("record", [BEAT, REPORT])
@@ -227,12 +210,8 @@ def test_what_is_no_word_of_the_shards_is_told_of(value, why, caplog):
 @pytest.mark.parametrize("key", [None, b"", b"1/2", b"\xff/1/1", b"a chunk"])
 def test_a_chunk_under_no_chunks_key_does_not_end_a_backup(key, caplog):
     where = (lambda _post: None, "p", PLACE)
-    reader = StandbyReader(*where, print, print, pytest.fail, on_missing=pytest.fail)
-    try:
-        own = ChunkKey(1, 1, 0)
-        slot = ("p.learn.state", 0)
+    own, slot = ChunkKey(1, 1, 0), ("p.learn.state", 0)
+    with closing(StandbyReader(*where, print, print, pytest.fail, on_missing=pytest.fail)) as reader:
         reader._take([message(key, b"x", slot), message(encode_key(own), b"y", slot)])
-    finally:
-        reader.close()
     assert reader._standby.held.present == {own}
     assert "p.learn.state[0] offset 17 is ignored" in caplog.text

@@ -7,20 +7,19 @@ import pytest
 from spillway.agents.core.dispatch import Extra, Group, Recovery
 from spillway.agents.core.request import Delivery, Request
 from spillway.agents.core.workers import Batch
-from spillway.agents.live.stage.batch_work import BatchWork, UserFunctions
 from spillway.agents.live.stage.lookups import Lookups
 from spillway.agents.live.stage.redundancy_workers import CopyWork
 from spillway.agents.run.emission import Carried
 from spillway.lineage.errors import WireError
 from spillway.lineage.headers import AFTER, Headers
 from spillway.lineage.keys import partition_for
-from spillway.lineage.limits import Limits
 from spillway.lineage.message import Query
 from spillway.lineage.values import codec
 from spillway.producers import published
 from spillway.producers.published import Row, encode_row, key_of_shared
 from spillway.topology.load import parse
-from tests.unit.live.test_batch_work import stage_spec
+from tests.unit.live.stateful.builders import request
+from tests.unit.live.test_batch_work import batch_work, functions
 
 PIPELINE = """
 name: p
@@ -134,7 +133,7 @@ def test_who_waits_is_told_of_what_it_waits_for(lookups, tables):
     assert lookups.news() == {}
 
 
-def test_more_changes_than_are_kept_may_be_any(lookups, tables, monkeypatch):
+def test_more_changes_than_are_kept_may_be_any(lookups):
     for number in range(20_000):
         lookups._changed("user", b"%d" % number, Row(1, 1, number))
     assert lookups.news() is None
@@ -171,13 +170,8 @@ def test_an_outcome_tells_the_version_that_its_own_answer_was_made_of(copy_last)
         version = next(versions)
         return {**inputs, "user.version": version}, {"versions": {"user": [0, version]}}
 
-    functions = UserFunctions(SimpleNamespace(coding=None, name="s", join=None, split=None, choose=None), ())
-    work = BatchWork(
-        stage_spec(), [], functions, joins=False, version="1", signature=None, limits=Limits(),
-        lookups=SimpleNamespace(add=add),
-    )  # fmt: skip
-    carried = Carried(SimpleNamespace(key=b"ada", topic="in"), None, Query({"x": 1}))
-    asked = Request("r", 0, 1.0, 9.0, 2.0, (Delivery("r", 0, 0, 1.0, 9.0, "", None, payload=carried),), {}, 2.5, 3.0)
+    work = batch_work(None, functions(), lookups=SimpleNamespace(add=add))
+    asked = request(0, {"x": 1}, key="ada")
     batch, group, copies = Batch(0, [asked], 0.0, 0.0), Group(), CopyWork(work, "m")
     group.batches.append(batch)
     own = work.prepare(batch)

@@ -4,6 +4,7 @@ import os
 import threading
 import urllib.error
 import urllib.request
+from contextlib import closing
 from types import SimpleNamespace
 
 import pytest
@@ -38,8 +39,8 @@ def samples(metrics):
 LABELS = (("pipeline", "p"), ("replica", "1"), ("stage", "s"))
 
 
-def labels(**more):
-    return tuple(sorted({**dict(LABELS), **more}.items()))
+def labels(those=LABELS, **more):
+    return tuple(sorted({**dict(those), **more}.items()))
 
 
 def test_a_stages_numbers_come_out_under_their_names():
@@ -70,10 +71,8 @@ def test_the_gates_numbers_come_out_under_their_names():
     found = samples(metrics)
     gate = (("pipeline", "p"), ("replica", "0"), ("stage", "gate"))
     assert found["spillway_good_total", gate] == 7
-    assert found["spillway_latency_seconds_count", tuple(sorted({**dict(gate), "kind": "prediction"}.items()))] == 1
-    assert (
-        found["spillway_outcomes_total", tuple(sorted({**dict(gate), "kind": "prediction", "reason": ""}.items()))] == 7
-    )
+    assert found["spillway_latency_seconds_count", labels(gate, kind="prediction")] == 1
+    assert found["spillway_outcomes_total", labels(gate, kind="prediction", reason="")] == 7
 
 
 def test_buckets_are_cumulative_and_bounds_belong_below():
@@ -173,44 +172,37 @@ def get(address, path):
 
 def test_metrics_and_questions_have_their_pages():
     wrong = {"healthy": "", "ready": "it starts"}
-    server = MetricsServer(
-        StageMetrics("p", "s", 0), Address(), healthy=lambda: wrong["healthy"], ready=lambda: wrong["ready"]
-    )
-    try:
+    metrics = StageMetrics("p", "s", 0)
+    server = MetricsServer(metrics, Address(), healthy=lambda: wrong["healthy"], ready=lambda: wrong["ready"])
+    with closing(server):
         assert "spillway_received_total" in get(server.address, "/metrics")[1]
         assert get(server.address, "/healthz") == (200, "ok\n")
         assert get(server.address, "/readyz") == (503, "it starts\n")
         wrong.update(healthy="it hangs", ready="")
         assert get(server.address, "/healthz") == (503, "it hangs\n")
         assert get(server.address, "/readyz") == (200, "ok\n")
-    finally:
-        server.close()
 
 
 def test_the_gate_tells_its_last_drops_and_failures():
     metrics = GateMetrics("p")
     for number in range(60):
         metrics.note(float(number), f"q-{number}", Outcome("failed", reason="model-raised", stage="s", text="x" * 999))
-    server = MetricsServer(metrics, Address(), recent=metrics.recent)
-    try:
+    with closing(MetricsServer(metrics, Address(), recent=metrics.recent)) as server:
         code, text = get(server.address, "/recent")
-        told = json.loads(text)
-        assert (code, [each["request_id"] for each in told]) == (200, [f"q-{number}" for number in range(59, 9, -1)])
-        assert told[0] == {
-            "at": 59.0, "request_id": "q-59",
-            "kind": "failed", "reason": "model-raised", "stage": "s", "text": "x" * 200 + "...",
-        }  # fmt: skip
-    finally:
-        server.close()
+    told = json.loads(text)
+    assert (code, [each["request_id"] for each in told]) == (200, [f"q-{number}" for number in range(59, 9, -1)])
+    assert told[0] == {
+        "at": 59.0, "request_id": "q-59",
+        "kind": "failed", "reason": "model-raised", "stage": "s", "text": "x" * 200 + "...",
+    }  # fmt: skip
 
 
 def test_a_port_that_is_taken_is_named():
-    first = MetricsServer(StageMetrics("p", "s", 0), Address())
-    try:
-        with pytest.raises(UsageError, match=rf"cannot listen on 127\.0\.0\.1:{first.address.port} .* --metrics-port"):
-            MetricsServer(StageMetrics("p", "s", 1), first.address)
-    finally:
-        first.close()
+    with (
+        closing(MetricsServer(StageMetrics("p", "s", 0), Address())) as first,
+        pytest.raises(UsageError, match=rf"cannot listen on 127\.0\.0\.1:{first.address.port} .* --metrics-port"),
+    ):
+        MetricsServer(StageMetrics("p", "s", 1), first.address)
 
 
 def test_all_addresses_are_reached_by_loopback():
@@ -220,17 +212,14 @@ def test_all_addresses_are_reached_by_loopback():
 
 def test_a_process_is_ready_once_it_serves_and_while_no_partition_is_stopped(tmp_path):
     metrics = StageMetrics("p", "s", 0)
-    registration = Registration(tmp_path, metrics, Address(), str)
-    address = Address(port=registration.port)
-    try:
+    with closing(Registration(tmp_path, metrics, Address(), str)) as registration:
+        address = Address(port=registration.port)
         assert get(address, "/readyz") == (503, "it has not started serving\n")
         registration.mark_ready()
         assert get(address, "/readyz")[0] == 200
         metrics.stopped[3] = 17
         code, said = get(address, "/readyz")
         assert (code, "partitions 3 are stopped" in said) == (503, True)
-    finally:
-        registration.close()
 
 
 def test_a_loop_that_turns_is_told_from_one_that_does_not(monkeypatch):
@@ -251,14 +240,6 @@ def test_a_loop_that_turns_is_told_from_one_that_does_not(monkeypatch):
 # What a process says of its waiting is believed for as long as the loop that says it goes on.
 
 
-class Clock:
-    def __init__(self):
-        self.now = 100.0
-
-    def __call__(self):
-        return self.now
-
-
 def told(metrics):
     """What the watchdog reads of a process with these metrics."""
     entry = Entry("p", metrics.stage, 0, 1, 1, 0.0, metrics.role)
@@ -266,8 +247,8 @@ def told(metrics):
 
 
 def test_a_loop_that_falls_silent_is_not_believed_for_long():
-    clock = Clock()
-    waits = WaitsTold(clock)
+    clock = SimpleNamespace(now=100.0)
+    waits = WaitsTold(lambda: clock.now)
     waits.say(frozenset({1, 3}))
     assert (waits.partitions, waits.due) == ({1, 3}, False)
     clock.now += BELIEVED_SECONDS

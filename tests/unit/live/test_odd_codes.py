@@ -145,12 +145,8 @@ class Unlinked(Crew):
 
 @pytest.mark.parametrize("error", ERRORS, ids=type)
 @pytest.mark.parametrize("where", ["encode", "decode", "recover"])
-def test_a_code_that_raises_costs_a_stage_nothing(where, error):
+async def test_a_code_that_raises_costs_a_stage_nothing(where, error):
     """The extras of several groups in a row are given up, and each query has its own worker's answer."""
-    asyncio.run(served(where, error))
-
-
-async def served(where, error):
     asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(1))
     dispatch = Dispatch(width=2, rows=1, agreement=Agreement(0.0))
     core = stage_core("chain", "b", instances=2, steps=[dispatch])

@@ -7,14 +7,7 @@ import pytest
 
 from spillway.agents.cli.commands.state import newest_of, refuse_misfit
 from spillway.agents.live.operator.changes import check_rewind
-from spillway.agents.live.operator.histories import (
-    Histories,
-    Kept,
-    kept_version,
-    place_of,
-    stage_of,
-    version_of,
-)
+from spillway.agents.live.operator.histories import Histories, kept_version, place_of, stage_of, version_of
 from spillway.checkpoint.logs import Fate
 from spillway.checkpoint.version_log import key
 from spillway.lineage.errors import CheckpointError, UsageError
@@ -133,12 +126,7 @@ def test_a_damaged_record_is_told_of_and_gone_back_behind_only_on_purpose(histor
     assert newest_of(histories, LEARN) == "learn/0 is at e1.v3."
 
 
-KEPT = Kept(LEARN, Manifest(Version(1, 2), digest=b"d" * 16), Fate.DURABLE)
-
-
 MODELS = """
-import re
-
 import numpy as np
 
 

@@ -136,24 +136,19 @@ def test_nothing_is_said_where_the_output_has_no_room_but_the_policy_is_ticked()
     assert list(ticks(made)) == ["a"]
 
 
-def test_a_policy_that_tells_nonsense_is_not_passed_on(caplog):
-    made, out = telling(queueing=float("nan")), Out()
+@pytest.mark.parametrize(
+    ("told", "why"), [({"queueing": float("nan")}, "not-a-number"), ({"waits": ("soon",)}, "cannot be encoded")]
+)
+def test_a_policy_that_tells_nonsense_is_not_passed_on_and_stops_nothing(caplog, told, why):
+    made, out = telling(**told), Out()
     made.say(out)
     assert out.sent == []
     assert ticks(made) == {}
-    assert "not-a-number" in caplog.text
+    assert why in caplog.text
 
 
 def words(*said):
     return [Record("p.plan", 0, 0, 0, log_append=False, key=key, value=value, headers=()) for key, value in said]
-
-
-def test_what_cannot_be_said_stops_nothing(caplog):
-    made, out = telling(waits=("soon",)), Out()
-    made.say(out)
-    assert out.sent == []
-    assert ticks(made) == {}
-    assert "cannot be encoded" in caplog.text
 
 
 def test_its_own_state_is_merged_as_the_others_read_it():

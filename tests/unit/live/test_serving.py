@@ -14,21 +14,18 @@ def fails():
     raise RuntimeError("nobody foresaw this")
 
 
-def test_a_callback_that_raises_ends_the_process_that_would_wait_for_what_it_was_to_do():
-    async def main():
-        loop = asyncio.get_running_loop()
-        app = SimpleNamespace(_crashed=asyncio.Event())
-        serving = Serving(None)._until_stopped(
-            app, loop.create_task(asyncio.sleep(0)), loop.create_future(), lambda: loop.call_soon_threadsafe(fails)
-        )
-        with pytest.raises(SpillwayError, match="RuntimeError: nobody foresaw this"):
-            await asyncio.wait_for(serving, 60)
-
-    asyncio.run(main())
+async def test_a_callback_that_raises_ends_the_process_that_would_wait_for_what_it_was_to_do():
+    loop = asyncio.get_running_loop()
+    app = SimpleNamespace(_crashed=asyncio.Event())
+    serving = Serving(None)._until_stopped(
+        app, loop.create_task(asyncio.sleep(0)), loop.create_future(), lambda: loop.call_soon_threadsafe(fails)
+    )
+    with pytest.raises(SpillwayError, match="RuntimeError: nobody foresaw this"):
+        await serving
 
 
 @pytest.mark.parametrize("settled", [True, False])
-def test_a_process_ends_in_order_though_nobody_answers_its_last_commit(monkeypatch, settled):
+async def test_a_process_ends_in_order_though_nobody_answers_its_last_commit(monkeypatch, settled):
     monkeypatch.setattr(startup, "_end_within", lambda *_: None)
     monkeypatch.setattr(startup, "_LAST_COMMIT", 0.01)
     asked = []
@@ -37,16 +34,14 @@ def test_a_process_ends_in_order_though_nobody_answers_its_last_commit(monkeypat
         asked.append("commit")
         await asyncio.Event().wait()
 
-    async def main():
-        consumer = SimpleNamespace(close_flow=lambda: asked.append("close"), force_commit=force_commit)
-        return await Serving(SimpleNamespace(drain=0.05))._finish(
-            SimpleNamespace(stage_consumer=consumer),
-            asyncio.get_running_loop().create_future(),
-            stop_taking=lambda: asked.append("stop"),
-            settled=lambda: settled,
-        )
-
-    assert asyncio.run(main()) is settled
+    consumer = SimpleNamespace(close_flow=lambda: asked.append("close"), force_commit=force_commit)
+    ended = await Serving(SimpleNamespace(drain=0.05))._finish(
+        SimpleNamespace(stage_consumer=consumer),
+        asyncio.get_running_loop().create_future(),
+        stop_taking=lambda: asked.append("stop"),
+        settled=lambda: settled,
+    )
+    assert ended is settled
     assert asked == ["stop", "close", "commit"]
 
 

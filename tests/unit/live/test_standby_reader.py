@@ -111,6 +111,12 @@ class World:
         else:
             self.copies._begun, self.copies._durable = True, INITIAL
 
+    def answer(self):
+        """Have the logs read to their ends, as was asked for."""
+        (then,) = self.asked
+        self.hear()
+        then()
+
     def compact(self):
         """What is tombstoned is gone from the state topic, and what is gone was never there for who reads now."""
         last = dict(self.shard.topic)
@@ -137,9 +143,7 @@ def test_a_backup_that_wakes_after_compaction_starts_over_from_a_newer_version(m
     world.compact()
     world.rounds()
     assert world.copies.applied == INITIAL
-    (then,) = world.asked  # its chunks are gone: the logs are read to their ends
-    world.hear()
-    then()
+    world.answer()  # as its chunks are gone
     world.rounds()
     assert world.copies.applied == Version(1, 3)
     assert world.reader._standby.give().state["w"][0] == 3
@@ -151,9 +155,7 @@ def test_a_chunk_that_is_gone_from_the_newest_version_is_damage(monkeypatch):
     world.hear()
     del world.shard.topic[0]
     world.rounds()
-    (then,) = world.asked
-    world.hear()
-    then()
+    world.answer()
     with pytest.raises(ChunkError, match="spillway state rewind"):
         world.rounds()
     assert world.log.followed == 2

@@ -67,19 +67,17 @@ def test_a_broker_that_has_not_heard_of_a_new_topic_is_asked_again(monkeypatch):
     assert cluster.asked == 3
 
 
-def test_the_partition_with_the_fewest_replicas_counts(monkeypatch):
-    (told,) = ensured(monkeypatch, Cluster([3] * 11 + [1], min_insync_replicas="2"))
-    assert told.startswith("one copy of everything, on one broker's disk:")
-
-
-def test_an_acknowledgement_by_one_of_three_is_told(monkeypatch):
-    (told,) = ensured(monkeypatch, Cluster([3] * 12, min_insync_replicas="1"))
-    assert told.startswith("a write is acknowledged when it is on the leader's disk, and copied to 2 more later:")
-
-
-def test_two_disks_are_told(monkeypatch):
-    (told,) = ensured(monkeypatch, Cluster([3] * 12, min_insync_replicas="2"))
-    assert told.startswith("every acknowledged write is on the disks of 2 brokers, and soon on 3:")
+@pytest.mark.parametrize(
+    ("replicas", "least", "says"),
+    [
+        ([3] * 11 + [1], "2", "one copy of everything, on one broker's disk:"),  # the partition with the fewest counts
+        ([3] * 12, "1", "a write is acknowledged when it is on the leader's disk, and copied to 2 more later:"),
+        ([3] * 12, "2", "every acknowledged write is on the disks of 2 brokers, and soon on 3:"),
+    ],
+)
+def test_it_is_told_how_many_disks_have_a_write(monkeypatch, replicas, least, says):
+    (told,) = ensured(monkeypatch, Cluster(replicas, min_insync_replicas=least))
+    assert told.startswith(says)
 
 
 def test_a_leader_that_may_lag_is_refused(monkeypatch):

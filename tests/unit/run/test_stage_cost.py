@@ -135,18 +135,15 @@ async def one(stage, ports, number, clock):
     return traced
 
 
-def test_a_message_enters_few_functions(capsys):
-    async def main():
-        ports, clock = Ports(), Clock()
-        ports.stage = stage = build(ports)
-        await stage.assigned(frozenset({0}))
-        while not stage.partitions:  # noqa: ASYNC110 - nor has a stage
-            await asyncio.sleep(0)
-        for number in range(WARM):
-            await one(stage, ports, number, clock)
-        return [await one(stage, ports, WARM + number, clock) for number in range(COUNTED)]
-
-    counted = asyncio.run(asyncio.wait_for(main(), 60))
+async def test_a_message_enters_few_functions(capsys):
+    ports, clock = Ports(), Clock()
+    ports.stage = stage = build(ports)
+    await stage.assigned(frozenset({0}))
+    while not stage.partitions:  # noqa: ASYNC110 - nor has a stage
+        await asyncio.sleep(0)
+    for number in range(WARM):
+        await one(stage, ports, number, clock)
+    counted = [await one(stage, ports, WARM + number, clock) for number in range(COUNTED)]
     entered, lines = min(each.entered for each in counted), min(len(each.lines) for each in counted)
     with capsys.disabled():
         print(f"\na message of a plain stage: {entered} functions entered, {lines} lines of ours")

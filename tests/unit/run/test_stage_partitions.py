@@ -20,26 +20,22 @@ async def ready(stage):
 
 
 @pytest.mark.parametrize("goes", [True, False])
-def test_a_record_that_waits_for_a_schema_hides_none_that_are_read_again(goes):
-    async def main():
-        looking, found = threading.Event(), threading.Event()
-        ports = Ports()
-        ports.stage = stage = build(ports)
-        stage._context.reload_schemas = lambda: looking.set() or found.wait(60)
-        await stage.assigned(frozenset({0}))
+async def test_a_record_that_waits_for_a_schema_hides_none_that_are_read_again(goes):
+    looking, found = threading.Event(), threading.Event()
+    ports = Ports()
+    ports.stage = stage = build(ports)
+    stage._context.reload_schemas = lambda: looking.set() or found.wait(60)
+    await stage.assigned(frozenset({0}))
+    await ready(stage)
+    accepting = asyncio.create_task(stage.accept({0: [*RECORDS[:3], STRANGE]}))
+    await asyncio.to_thread(looking.wait, 60)
+    await stage.revoked()
+    starts = await stage.assigned(frozenset() if goes else frozenset({0}))
+    if goes:
+        starts = await stage.assigned(frozenset({0}))
         await ready(stage)
-        accepting = asyncio.create_task(stage.accept({0: [*RECORDS[:3], STRANGE]}))
-        await asyncio.to_thread(looking.wait, 60)
-        await stage.revoked()
-        starts = await stage.assigned(frozenset() if goes else frozenset({0}))
-        if goes:
-            starts = await stage.assigned(frozenset({0}))
-            await ready(stage)
-        found.set()
-        await accepting
-        await stage.accept({0: [*RECORDS[:3], STRANGE][starts[0] :]})
-        return stage._core
-
-    core = asyncio.run(asyncio.wait_for(main(), 60))
-    assert core.stats.stray == 0
-    assert core.stats.received == (7 if goes else 4)
+    found.set()
+    await accepting
+    await stage.accept({0: [*RECORDS[:3], STRANGE][starts[0] :]})
+    assert stage._core.stats.stray == 0
+    assert stage._core.stats.received == (7 if goes else 4)

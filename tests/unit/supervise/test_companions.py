@@ -6,7 +6,7 @@ import pytest
 
 from spillway.agents.live.registry import Address
 from spillway.agents.supervise.companions import Companions, port_after
-from spillway.lineage.errors import BrokerError
+from spillway.lineage.errors import BrokerError, SpillwayError
 
 
 class Service:
@@ -43,14 +43,20 @@ def test_all_have_to_be_ready_and_are_stopped_together():
     assert Companions([]).end() == 0
 
 
-def test_one_that_ends_by_itself_is_told_and_its_error_is_raised():
-    broken, fine = Service(end=BrokerError("no broker")), Service()
+@pytest.mark.parametrize(
+    ("error", "raised"),
+    [(BrokerError("no broker"), BrokerError), (RuntimeError("nobody foresaw this"), SpillwayError)],
+)
+def test_one_that_ends_by_itself_is_told_of_and_its_error_is_raised_and_it_stops_no_other(caplog, error, raised):
+    broken, fine = Service(end=error), Service()
     both, ended = Companions([broken, fine]), threading.Event()
     both.start(ended.set)
     broken.ends.set()
     assert ended.wait(60)
-    with pytest.raises(BrokerError, match="no broker"):
+    assert both._threads[1].is_alive()
+    with pytest.raises(raised, match=str(error)):
         both.end()
+    assert ("Traceback" in caplog.text) == (raised is not type(error))
 
 
 def test_ports_follow_one_another():

@@ -12,7 +12,7 @@ from spillway.agents.learning.velox import thetas
 from spillway.agents.live.gate.transaction import Aside
 from spillway.agents.supervise import groups, model_manager, ownership, service, tuner
 from spillway.agents.supervise.companions import Companions
-from spillway.lineage.errors import BrokerError, SpillwayError, UsageError
+from spillway.lineage.errors import BrokerError, UsageError
 from spillway.producers.connection import ClientSettings
 from spillway.topology.load import parse
 from tests.unit.supervise.test_companions import Service
@@ -89,18 +89,6 @@ def test_features_whose_warming_raises_are_tried_again_after_a_pause(monkeypatch
     made._load_beside("new", [])
     assert pauses == [thetas._AGAIN]
     assert "nobody foresaw this" in caplog.text
-
-
-def test_a_service_that_fails_says_so_and_stops_no_other_by_itself(caplog):
-    broken, fine = Service(end=RuntimeError("nobody foresaw this")), Service()
-    both, ended = Companions([broken, fine]), threading.Event()
-    both.start(ended.set)
-    broken.ends.set()
-    assert ended.wait(SECONDS)
-    assert both._threads[1].is_alive()
-    with pytest.raises(SpillwayError, match="nobody foresaw this"):
-        both.end()
-    assert "Traceback" in caplog.text
 
 
 def test_a_service_that_stops_by_its_own_event_stops_no_other():

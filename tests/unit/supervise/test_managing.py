@@ -56,6 +56,14 @@ class Shards:
 
 
 @pytest.fixture
+def log():
+    """One whose only generation was asked for."""
+    made = Log()
+    made.append("asked")
+    return made
+
+
+@pytest.fixture
 def manager():
     heard = []
     made = ModelManager(
@@ -92,9 +100,7 @@ def test_a_stale_model_is_retrained_and_only_so_much_later_again(manager):
     assert log.appended[2:] == [("asked", True)]
 
 
-def test_better_features_are_noted_whatever_the_class_has_printed(manager):
-    log = Log()
-    log.append("asked")
+def test_better_features_are_noted_whatever_the_class_has_printed(manager, log):
     said = json.dumps({"old": 1.0, "new": 0.5, "held": 50, "theta": "new"})
     ends(manager, (0, f"epoch 1\n{said}\n{{}}\n3 files are closed\n", ""))
     train(manager, Shards(), log)
@@ -102,9 +108,7 @@ def test_better_features_are_noted_whatever_the_class_has_printed(manager):
     assert log.now.held == (0, 1)
 
 
-def test_a_trainer_that_is_killed_is_started_again_and_given_up_the_third_time(manager):
-    log = Log()
-    log.append("asked")
+def test_a_trainer_that_is_killed_is_started_again_and_given_up_the_third_time(manager, log):
     ends(manager, *[(-signal.SIGKILL, "", "")] * 3)
     for _ in range(2):
         train(manager, Shards(), log)
@@ -115,20 +119,17 @@ def test_a_trainer_that_is_killed_is_started_again_and_given_up_the_third_time(m
     assert log.now.held == (0,)
 
 
-def test_a_trainer_that_ends_well_and_says_nothing_has_failed(manager):
-    log = Log()
-    log.append("asked")
-    ends(manager, (0, "", ""))
+@pytest.mark.parametrize(
+    ("end", "why"),
+    [
+        ((0, "", ""), "its trainer returned nothing"),
+        ((1, "", "warning\nerror: Songs has no table to retrain\n"), "Songs has no table to retrain"),
+    ],
+)
+def test_why_a_trainer_has_failed_is_noted(manager, log, end, why):
+    ends(manager, end)
     train(manager, Shards(), log)
-    assert log.now.known[1].events[-1]["why"] == "its trainer returned nothing"
-
-
-def test_what_a_trainer_says_of_its_failure_is_noted(manager):
-    log = Log()
-    log.append("asked")
-    ends(manager, (1, "", "warning\nerror: Songs has no table to retrain\n"))
-    train(manager, Shards(), log)
-    assert log.now.known[1].events[-1]["why"] == "Songs has no table to retrain"
+    assert log.now.known[1].events[-1]["why"] == why
 
 
 def test_a_learner_that_cannot_hold_new_features_ends_their_generation(manager):

@@ -1,6 +1,5 @@
 """From what a process counts to what a person sees; and what the run directory says of processes."""
 
-import io
 import json
 import math
 import os
@@ -9,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import closing
 from dataclasses import asdict, replace
 from functools import partial
 from io import StringIO
@@ -41,6 +41,25 @@ GATE = replace(STAGE, stage="gate", role="gate")
 def reading(metrics, at):
     """What another process reads of one with these metrics."""
     return Snapshot(at, json.loads(json.dumps(samples_of(metrics))))
+
+
+def told(metrics, entry=STAGE):
+    """What a person is told of a process with these metrics."""
+    return details(figures(entry, reading(metrics, 1.0), None))
+
+
+def printed(shown, width=80):
+    text = StringIO()
+    Console(file=text, width=width).print(shown)
+    return text.getvalue()
+
+
+def members(*, ready=dict, wanted=dict, caches=dict, shares=None, **more):
+    """The metrics of an ensemble's members."""
+    lanes = SimpleNamespace(ready=ready, refused={}, caches=caches)
+    return MemberMetrics(
+        lanes, shares or Shares(), SimpleNamespace(**{"wanted": wanted, "troubles": {}, "record": None, **more})
+    )
 
 
 def a_stage(received=0, seconds=0.0):
@@ -129,10 +148,8 @@ def test_the_gates_score():
 def test_what_members_caches_answered_is_shown():
     caches = {"forest": PredictionCache(1_000), "linear": PredictionCache(1_000)}
     caches["forest"].hits, caches["forest"].misses = 6, 2
-    lanes = SimpleNamespace(ready=dict, refused={}, caches=lambda: caches)
     metrics = a_stage()
-    members = SimpleNamespace(wanted=dict, troubles={}, record=None)
-    metrics.lanes = MemberMetrics(lanes, Shares(asked={"forest": 8}), members)
+    metrics.lanes = members(shares=Shares(asked={"forest": 8}), caches=lambda: caches)
     shown = figures(STAGE, reading(metrics, 1.0), None)
     assert asdict(shown)["caches"] == {"forest": {"hits": 6, "misses": 2}, "linear": {"hits": 0, "misses": 0}}
     assert "detect.0: forest's cache: 6 hits, 2 misses" in details(shown)
@@ -141,44 +158,42 @@ def test_what_members_caches_answered_is_shown():
 def test_status_says_where_one_query_alone_is_beyond_the_objective_of_batches():
     metrics = a_stage(8, 0.1)
     metrics.limit, metrics.unmet = lambda: 12, lambda: True
-    told = details(figures(STAGE, reading(metrics, 1.0), None))
-    assert "detect.0: one query alone often takes longer than the objective of batches; they hold up to 12" in told
+    text = "detect.0: one query alone often takes longer than the objective of batches; they hold up to 12"
+    assert text in told(metrics)
     metrics.unmet = lambda: False
-    assert not any("one query alone" in line for line in details(figures(STAGE, reading(metrics, 1.0), None)))
+    assert not any("one query alone" in line for line in told(metrics))
 
 
 def test_members_are_shown_with_who_changed_them_and_why_one_does_not_serve():
-    lanes = SimpleNamespace(ready=lambda: {"linear": 1, "forest": 1}, refused={}, caches=dict)
     record = SimpleNamespace(who="ada@host", why="the new net", at=1_700_000_000.25)
-    wanted = {"linear": 1, "forest": 2, "cnn": 1}
-    members = SimpleNamespace(wanted=lambda: wanted, troubles={"cnn": 'no "file"\nthere'}, record=record)
     metrics = a_stage()
-    metrics.lanes = MemberMetrics(lanes, Shares(), members)
-    snapshot = reading(metrics, 1.0)
-    assert snapshot.ensemble.at == record.at
-    told = details(figures(STAGE, snapshot, None))
-    assert "detect.0: members ready: linear 1/1, forest 1/2, cnn 0/1" in told
-    assert any(line.startswith("detect.0: its ensemble was changed by ada@host, ") for line in told)
-    assert 'detect.0: member cnn does not serve: no "file"\nthere' in told
+    metrics.lanes = members(
+        ready=lambda: {"linear": 1, "forest": 1},
+        wanted=lambda: {"linear": 1, "forest": 2, "cnn": 1},
+        troubles={"cnn": 'no "file"\nthere'},
+        record=record,
+    )
+    assert reading(metrics, 1.0).ensemble.at == record.at
+    lines = told(metrics)
+    assert "detect.0: members ready: linear 1/1, forest 1/2, cnn 0/1" in lines
+    assert any(line.startswith("detect.0: its ensemble was changed by ada@host, ") for line in lines)
+    assert 'detect.0: member cnn does not serve: no "file"\nthere' in lines
     record.why = FROM_FILE
-    assert not any("its ensemble" in line for line in details(figures(STAGE, reading(metrics, 1.0), None)))
+    assert not any("its ensemble" in line for line in told(metrics))
 
 
 def test_what_was_aborted_defaulted_and_combined_in_part_is_counted():
     gate = GateMetrics("p")
-    assert not any("aborted" in line for line in details(figures(GATE, reading(gate, 1.0), None)))
+    assert not any("aborted" in line for line in told(gate, GATE))
     gate.aborted = 2
-    assert "gate.0: 2 transactions aborted and done again" in details(figures(GATE, reading(gate, 1.0), None))
+    assert "gate.0: 2 transactions aborted and done again" in told(gate, GATE)
     metrics = a_stage()
     metrics.defaults = lambda: 3
-    lanes = SimpleNamespace(ready=dict, refused={}, caches=dict)
-    members = SimpleNamespace(wanted=dict, troubles={}, record=None)
-    metrics.lanes = MemberMetrics(lanes, Shares(combined=9, partial=4), members)
+    metrics.lanes = members(shares=Shares(combined=9, partial=4))
     shown = figures(STAGE, reading(metrics, 1.0), None)
     assert "detect.0: 3 queries got the default outputs" in details(shown)
     assert "detect.0: 4 of 9 combined without all members" in details(shown)
-    told = asdict(shown)
-    assert (told["defaults"], told["partial"], told["combined"]) == (3, 4, 9)
+    assert (shown.defaults, shown.partial, shown.combined) == (3, 4, 9)
 
 
 def test_the_versions_of_a_model_are_shown_with_their_workers():
@@ -188,16 +203,15 @@ def test_the_versions_of_a_model_are_shown_with_their_workers():
     assert asdict(shown)["versions"] == {"1": 0, "2": 3, "": 1}
     assert "detect.0: version of its model, and workers that have it: 1 (0), 2 (3), none (1)" in details(shown)
     metrics.versions = lambda: {"": 1}
-    assert not any("version" in line for line in details(figures(STAGE, reading(metrics, 1.0), None)))
+    assert not any("version" in line for line in told(metrics))
 
 
 def test_partitions_that_are_stopped_are_shown():
     metrics = a_stage()
     metrics.stopped |= {2: 40, 10: 7}
-    snapshot = reading(metrics, 1.0)
-    assert snapshot.stopped == {2: 40, 10: 7}
-    told = details(figures(STAGE, snapshot, None))
-    assert "detect.0: partition 10 is stopped: its log lost the records from offset 7 (see the process's log)" in told
+    assert reading(metrics, 1.0).stopped == {2: 40, 10: 7}
+    text = "detect.0: partition 10 is stopped: its log lost the records from offset 7 (see the process's log)"
+    assert text in told(metrics)
 
 
 def test_quantiles_are_linear_within_a_bucket():
@@ -223,9 +237,7 @@ def test_what_is_not_known_is_a_dash_and_null():
 
 def test_the_table_fits_a_small_terminal():
     shown = replace(figures(STAGE, reading(a_stage(12345, 0.1), 5.0), None), rate=1234.5, batch=63.9, queue_limit=4096)
-    console = Console(width=80, file=io.StringIO())
-    console.print(table([Row("recognise.10", "running", shown, 2), Row("gate.0", "backing off", None)], "plates"))
-    text = console.file.getvalue()
+    text = printed(table([Row("recognise.10", "running", shown, 2), Row("gate.0", "backing off", None)], "plates"))
     assert "recognise.10" in text
     assert "1234.5" in text
     assert "backing off" in text
@@ -235,11 +247,8 @@ def test_the_table_fits_a_small_terminal():
 def test_a_process_is_asked_at_its_port():
     metrics = a_stage(8, 0.01)
     metrics.outcomes["failed", 'no "JSON"\n\ud800'] = 1
-    server = MetricsServer(metrics, Address())
-    try:
+    with closing(MetricsServer(metrics, Address())) as server:
         snapshot = scrape(replace(STAGE, port=server.address.port), 5.0)
-    finally:
-        server.close()
     assert snapshot == reading(metrics, 5.0)
     assert scrape(STAGE, 0.0) is None  # nobody listens on port 1
 
@@ -336,27 +345,23 @@ def test_the_load_is_that_of_the_whole_stage_by_what_its_workers_can_take():
 def test_whoever_fell_silent_is_said_to_be():
     rows = plan_rows([heard(word("a", 0, 0.2), word("b", 0, 7.0, duration=0.05))])
     assert [row.silent for row in rows] == [False, True]
-    text = io.StringIO()
-    Console(file=text, width=200).print(plan_table(rows))
-    assert "silent for 7." in text.getvalue()
-    assert "ago" in text.getvalue()
+    text = printed(plan_table(rows), 200)
+    assert "silent for 7." in text
+    assert "ago" in text
 
 
 def test_the_plans_table_fits_a_small_terminal():
     rows = plan_rows([heard(word("a", 3, 0.2, queueing=1.5), word("b", 0, 7.0, duration=0.05))])
-    text = io.StringIO()
-    Console(file=text, width=80).print(plan_table(rows, 1.0, 80))
-    assert "a.3" in text.getvalue()
-    assert "silent for 7." in text.getvalue()
-    assert "…" not in text.getvalue()
+    text = printed(plan_table(rows, 1.0, 80))
+    assert "a.3" in text
+    assert "silent for 7." in text
+    assert "…" not in text
 
 
 def test_how_often_they_speak_is_said_where_it_is_known():
     assert plan_title(0.1) == "latest status of the replicas, every 0.1 s"
     assert plan_title(None) == "latest status of the replicas"
-    text = io.StringIO()
-    Console(file=text, width=200).print(plan_table(plan_rows([heard(word("a", 0, 0.2))]), 1.0))
-    assert "every 1 s" in text.getvalue()
+    assert "every 1 s" in printed(plan_table(plan_rows([heard(word("a", 0, 0.2))]), 1.0), 200)
 
 
 def test_a_process_that_knows_nothing_shows_nothing():

@@ -1,20 +1,15 @@
 """What members of stateful shards tell of themselves, and what a person sees of it."""
 
-import io
 import json
-import os
-import time
-from dataclasses import asdict
+from dataclasses import asdict, replace
+from types import SimpleNamespace
 
 import pytest
-from rich.console import Console
 
 from spillway.agents.live.gate.metrics import GateMetrics
 from spillway.agents.metrics import Distribution, DurableLag, StageMetrics, StateMetrics, marks_histogram
-from spillway.agents.supervise.registry import Entry
-from spillway.agents.supervise.scrape import figures
-from spillway.agents.supervise.table import details, state_rows, state_table
-from tests.unit.supervise.test_readings import reading
+from spillway.agents.supervise.table import state_rows, state_table
+from tests.unit.supervise.test_readings import GATE, STAGE, printed, reading, told
 
 
 def member(role, **numbers):
@@ -26,23 +21,22 @@ def member(role, **numbers):
     return metrics
 
 
-class Lagging(DurableLag):
-    def seconds(self):
-        return 0.012
-
-
-STATELESS = StageMetrics("p", "a", 0)
-
-
 def test_every_number_of_a_member_is_found_again():
-    primary = member("primary", epoch=3, version=lambda: 120, durable=118, lag=Lagging(), written=5_000_000)
+    primary = member(
+        "primary",
+        epoch=3,
+        version=lambda: 120,
+        durable=118,
+        lag=SimpleNamespace(seconds=lambda: 0.012),
+        written=5_000_000,
+    )
     primary.state.captures.observe(0.004)
     backup = member("backup", epoch=3, version=lambda: 117, durable=118)
     rows = state_rows(
         [
             ("learn.0.0", reading(primary, 0.0)),
             ("learn.0.1", reading(backup, 0.0)),
-            ("a.0", reading(StageMetrics("p", "a", 0), 0.0)),
+            ("a.0", reading(StageMetrics("p", "a", 0), 0.0)),  # which has no state
         ]
     )
     assert [row.name for row in rows] == ["learn.0.0", "learn.0.1"]
@@ -51,10 +45,9 @@ def test_every_number_of_a_member_is_found_again():
     assert rows[0].capture == pytest.approx(0.004)
     assert (rows[1].role, rows[1].backup_lag) == ("backup", 1)
     assert json.dumps([asdict(row) for row in rows])
-    console = Console(file=io.StringIO(), width=80)
-    console.print(state_table(rows))
-    assert "lag ms" in console.file.getvalue()
-    assert "…" not in console.file.getvalue()
+    text = printed(state_table(rows))
+    assert "lag ms" in text
+    assert "…" not in text
 
 
 def test_a_primary_has_no_backup_lag():
@@ -64,16 +57,14 @@ def test_a_primary_has_no_backup_lag():
 
 def test_waiting_and_marks_are_shown_where_there_are_any():
     gate = GateMetrics("p")
-    entry = Entry("p", "gate", 0, os.getpid(), 1, time.time(), "gate")
-    assert not any("waited" in line for line in details(figures(entry, reading(gate, 0.0), None)))
+    assert not any("waited" in line for line in told(gate, GATE))
     gate.hold = Distribution()
     gate.hold.observe(0.004)
-    assert any("gate.0: outcomes waited" in line for line in details(figures(entry, reading(gate, 0.0), None)))
+    assert any("gate.0: outcomes waited" in line for line in told(gate, GATE))
     stage = StageMetrics("p", "a", 0)
     stage.marks = marks_histogram()
     stage.marks.observe(33)
-    told = details(figures(Entry("p", "a", 0, os.getpid(), 1, time.time(), "stage"), reading(stage, 0.0), None))
-    assert told == ["a.0: 33.0 bytes of marks per message"]
+    assert told(stage, replace(STAGE, stage="a")) == ["a.0: 33.0 bytes of marks per message"]
 
 
 def test_the_lag_is_that_of_the_oldest_version_that_waits():

@@ -2,6 +2,7 @@
 
 import json
 import math
+from contextlib import closing
 from dataclasses import replace
 
 import pytest
@@ -51,15 +52,14 @@ def test_the_gate_and_the_stages_of_the_pipelines_that_are_named(tmp_path, monke
     gate.note(5.0, "q-1", Outcome("failed", reason="model-raised", stage="detect", text="<script>"))
     stage = StageMetrics("p", "detect", 0)
     stage.words = list
-    registrations = [Registration(tmp_path, gate, recent=gate.recent)]
-    registrations += [Registration(tmp_path, each) for each in (stage, GateMetrics("other"))]
-    try:
+    with (
+        closing(Registration(tmp_path, gate, recent=gate.recent)),
+        closing(Registration(tmp_path, stage)),
+        closing(Registration(tmp_path, GateMetrics("other"))),
+    ):
         gather = View(tmp_path, ["p"]).gather
         gather()
         told = json.loads(json.dumps(gather(), allow_nan=False))["pipelines"]
-    finally:
-        for registration in registrations:
-            registration.close()
     assert list(told) == ["p"]
     assert told["p"]["outcomes"] == {"failed": {"model-raised": 1}}
     assert [(each["request_id"], each["text"]) for each in told["p"]["recent"]] == [("q-1", "<script>")]

@@ -17,13 +17,19 @@ def watch(sights, running=None, stall=30.0, every=5.0):
     verdicts = []
     for n, seen in enumerate(sights):
         now = n * every
-        wedged = dog.observe(now, seen, running or {0: -100.0})
+        wedged = dog.observe(now, seen, running or ONE)
         if wedged:
             verdicts.append((now, set(wedged)))
     return verdicts
 
 
+@pytest.fixture
+def dog():
+    return Watchdog(30.0, longest_gap=15.0)
+
+
 STUCK = sight((7, 9, 0))
+ONE = {0: -100.0}
 BOTH = {0: -100.0, 1: -100.0}
 
 
@@ -45,13 +51,9 @@ def test_who_makes_no_progress_while_records_wait_is_wedged(sights, running, ver
     assert watch(sights, running) == verdicts
 
 
-def test_a_gap_in_sight_starts_the_clocks_anew():
-    dog = Watchdog(30.0, longest_gap=15.0)
-    assert not dog.observe(0.0, STUCK, {0: -100.0})
-    assert not dog.observe(100.0, STUCK, {0: -100.0})
-    assert not dog.observe(110.0, STUCK, {0: -100.0})
-    assert not dog.observe(120.0, STUCK, {0: -100.0})
-    assert dog.observe(130.0, STUCK, {0: -100.0}) == {0}
+def test_a_gap_in_sight_starts_the_clocks_anew(dog):
+    assert not any(dog.observe(now, STUCK, ONE) for now in (0.0, 100.0, 110.0, 120.0))
+    assert dog.observe(130.0, STUCK, ONE) == {0}
 
 
 @pytest.mark.parametrize(
@@ -74,27 +76,24 @@ def test_lag_counts_what_is_not_committed():
 
 def test_who_is_excused_has_the_whole_time_anew_afterwards():
     dog = Watchdog(30.0, longest_gap=100.0)
-    for now in (0.0, 20.0, 40.0, 60.0):
-        assert not dog.observe(now, STUCK, {0: -100.0}, excused=True)
-    assert not dog.observe(80.0, STUCK, {0: -100.0})
-    assert dog.observe(90.0, STUCK, {0: -100.0}) == {0}
+    assert not any(dog.observe(now, STUCK, ONE, excused=True) for now in (0.0, 20.0, 40.0, 60.0))
+    assert not dog.observe(80.0, STUCK, ONE)
+    assert dog.observe(90.0, STUCK, ONE) == {0}
 
 
-def test_bytes_that_move_excuse_while_no_version_completes():
-    dog, stuck = Watchdog(30.0, longest_gap=15.0), sight((7, 9, 0), (5, 9, 0))
-    assert not any(dog.observe(n * 10.0, stuck, {0: -100.0}, moving=True) for n in range(20))
+def test_bytes_that_move_excuse_while_no_version_completes(dog):
+    stuck = sight((7, 9, 0), (5, 9, 0))
+    assert not any(dog.observe(n * 10.0, stuck, ONE, moving=True) for n in range(20))
 
 
-def test_a_version_that_takes_longer_than_the_stall_time_is_waited_for():
-    dog = Watchdog(30.0, longest_gap=15.0)
+def test_a_version_that_takes_longer_than_the_stall_time_is_waited_for(dog):
     for n in range(100):
         complete = n // 10
-        assert not dog.observe(n * 10.0, sight((complete, 99, 0), (complete, 99, 0)), {0: -100.0}, moving=True)
+        assert not dog.observe(n * 10.0, sight((complete, 99, 0), (complete, 99, 0)), ONE, moving=True)
 
 
-def test_bytes_that_move_excuse_no_partition_that_versions_complete_without():
-    dog = Watchdog(30.0, longest_gap=15.0)
-    verdicts = [dog.observe(n * 10.0, sight((n, 99, 0), (5, 9, 0)), {0: -100.0}, moving=True) for n in range(8)]
+def test_bytes_that_move_excuse_no_partition_that_versions_complete_without(dog):
+    verdicts = [dog.observe(n * 10.0, sight((n, 99, 0), (5, 9, 0)), ONE, moving=True) for n in range(8)]
     assert {0} in verdicts[5:]
     assert not any(verdicts[:5])
 
@@ -106,11 +105,9 @@ def test_a_backup_keeps_up_as_long_as_nobody_of_its_shard_is_further():
     assert keeps_up(ahead, [behind, ahead])
 
 
-def test_waiting_on_one_partition_excuses_no_other():
-    sights = [sight((7, 9, 0), (5, 6, 1), members=(0, 1))] * 7
-    dog, verdicts = Watchdog(30.0, longest_gap=15.0), []
-    for n, seen in enumerate(sights):
-        verdicts.append(dog.observe(n * 5.0, seen, {0: -100.0, 1: -100.0}, waits={0}))
+def test_waiting_on_one_partition_excuses_no_other(dog):
+    seen = sight((7, 9, 0), (5, 6, 1), members=(0, 1))
+    verdicts = [dog.observe(n * 5.0, seen, BOTH, waits={0}) for n in range(7)]
     assert verdicts[-1] == {1}
 
 

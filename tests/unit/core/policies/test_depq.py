@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spillway.agents.core.policies.adaptive import Depq
-from spillway.agents.core.request import Request
+from tests.unit.core.builders import request
 
 DEADLINES = st.one_of(st.integers(0, 5).map(float), st.floats(0, 5, allow_nan=False))
 STEPS = st.lists(
@@ -17,16 +17,12 @@ STEPS = st.lists(
 )
 
 
-def request(number, deadline):
-    return Request(str(number), 0, 0.0, deadline, 0.0, (), {})
-
-
 @given(STEPS)
 def test_it_gives_what_a_sorted_list_gives(steps):
     queue, model = Depq(), []
     for number, (step, value) in enumerate(steps):
         if step == "push":
-            queue.push(request(number, value))
+            queue.push(request(str(number), within=value))
             model.append((value, number))
             model.sort()
         elif step == "remove":

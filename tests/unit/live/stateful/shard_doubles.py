@@ -57,6 +57,13 @@ class Timer:
         return self.due
 
 
+class InLine:
+    """In place of a thread: runs what it is given at once."""
+
+    def submit(self, run, done):
+        done(run())
+
+
 class Doer:
     """What a member does about its role, noted (`Acts`); and its appender, which appends when the shard delivers."""
 
@@ -128,9 +135,9 @@ class Shard:
             record = waiting[0].appended.pop(0)
             self.append(CONTROL if isinstance(record, (Claim, Yield)) else PLACE, record)
 
-    def beat(self, *indices, seconds=0.1):
-        """Have these members' beats read by everybody, after so many seconds."""
-        self.clock.advance(seconds)
+    def beat(self, *indices):
+        """Have these members' beats read by everybody, a tenth of a second later."""
+        self.clock.advance(0.1)
         self.beats += 1
         for index in indices:
             self.members[index].sent(self.clock.now, self.beats)
@@ -148,9 +155,10 @@ class Shard:
         assert [member.core.role for member in self.members] == [Role.PRIMARY, *[Role.BACKUP] * (len(self.members) - 1)]
         return self
 
-    def complete(self, n, *requires, index=0):
-        history = self.members[index].core.logs.log(PLACE).history
-        self.append(PLACE, Manifest(Version(history.epoch, n), history.links, requires, self.names[index]))
+    def complete(self, n, *requires):
+        """Append a version of member 0."""
+        history = self.members[0].core.logs.log(PLACE).history
+        self.append(PLACE, Manifest(Version(history.epoch, n), history.links, requires, self.names[0]))
 
     def fence(self, epoch, claimant):
         self.append(PLACE, Fence(epoch, claimant))

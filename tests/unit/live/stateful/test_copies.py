@@ -1,6 +1,5 @@
 """A backup's copy of its shard's state: what it has applied is told at once."""
 
-import asyncio
 from types import SimpleNamespace
 
 import numpy as np
@@ -17,6 +16,7 @@ from spillway.lineage.marks import INITIAL, Version
 from spillway.lineage.replication import Entry, InputPlace
 from tests.unit.checkpoint.imagined_device import Device, on_device
 from tests.unit.checkpoint.test_staging import read_back
+from tests.unit.live.stateful.shard_doubles import InLine
 
 PLACE = ("s", 0)
 CLOCK = SimpleNamespace(now=lambda: 0.0, monotonic=lambda: 0.0)
@@ -77,24 +77,19 @@ def test_what_a_base_covers_is_needed_until_the_base_is_durable():
 
 
 @pytest.mark.parametrize("keyed", [False, True])
-def test_a_state_of_the_other_kind_is_refused(keyed):
+async def test_a_state_of_the_other_kind_is_refused(keyed):
     entries = (Entry("w", "value", "", ()),)  # a keyed state may have some beside its keys'
     for kind, those in ((keyed, entries), (keyed, ()), (not keyed, entries)):
         told = Told(keyed=keyed)
         told.reader.applied(Applied(Version(1, 5), 10, 0.1, (), those, keyed=kind))
         if kind == keyed:
-            asyncio.run(told.copies.begin(Version(1, 5)))
+            await told.copies.begin(Version(1, 5))
         else:
             with pytest.raises(UnfitStateError, match=r"stage 's': the state in the log is .* start with an empty"):
-                asyncio.run(told.copies.begin(Version(1, 5)))
+                await told.copies.begin(Version(1, 5))
 
 
 # A reign's updates and copies in their order on a device: through `Primary` itself, with its threads run in line.
-
-
-class InLine:
-    def submit(self, run, done):
-        done(run())
 
 
 class Core:

@@ -15,7 +15,8 @@ from spillway.agents.models.stateful import SHARED
 from spillway.topology.ensembles import Served
 from spillway.topology.sections import EnsembleSpec
 from tests.unit.core.test_odd_answers import Touchy
-from tests.unit.live.stateful.test_odd_truths import DOES, FINE, OddModel, Shard, feedbacks, request
+from tests.unit.live.stateful.builders import request
+from tests.unit.live.stateful.test_odd_truths import DOES, FINE, OddModel, Shard, feedbacks
 from tests.unit.odd_values import HostileDict, HostileList
 
 COMMANDS = [

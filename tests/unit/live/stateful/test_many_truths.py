@@ -8,8 +8,6 @@ import pytest
 from spillway.agents.core.actions import Ok
 from spillway.agents.core.request import Delivery, Request, Taken
 from spillway.agents.core.share import Share
-from spillway.agents.live.stage.batch_work import UserFunctions
-from spillway.agents.live.stateful.work import StatefulWork
 from spillway.agents.models.stateful import Machine
 from spillway.agents.run.emission import Carried
 from spillway.agents.run.intake import Intake, PoisonError, Signature
@@ -20,7 +18,7 @@ from spillway.lineage.limits import Limits
 from spillway.lineage.message import PREDICTION, Query
 from spillway.lineage.ports import Record
 from spillway.lineage.values.codec import Decoder, encode_query
-from tests.unit.live.test_batch_work import stage_spec
+from tests.unit.live.stateful.builders import stateful_work
 
 
 class Sums:
@@ -70,11 +68,8 @@ def made():
 
 
 def make(limits):
-    spec = SimpleNamespace(name="s", coding=None, join=None, split=None, choose=None)
-    functions = UserFunctions(spec, ())
-    work = StatefulWork(stage_spec(), [], functions, joins=False, version="1", signature=None, limits=limits)
     model = Sums()
-    return work, Machine("s", model), model
+    return stateful_work(limits=limits), Machine("s", model), model
 
 
 def taken(made, *requests, tried=False):

@@ -129,96 +129,75 @@ class Bench:
 
     async def begun(self, epoch=2):
         self.member.load(epoch, BASE)
-        await asyncio.sleep(0)
-        await asyncio.sleep(0)
+        await self.turn()
         return self.member.primary
 
-
-def on_a_loop(story):
-    async def told():
-        return await story(Bench())
-
-    return asyncio.run(asyncio.wait_for(told(), 10))
+    async def turn(self):
+        """Have the loop do what a load takes."""
+        for _ in range(2):
+            await asyncio.sleep(0)
 
 
-def test_a_base_that_cannot_be_taken_ends_the_member_with_its_error():
-    async def story(bench):
-        bench.states.error = ModelError("stage 'learn': the model cannot be loaded")
-        assert await bench.begun() is None
-        return bench.crashes
+@pytest.fixture
+def bench():
+    return Bench()
 
-    (error,) = on_a_loop(story)
+
+async def test_a_base_that_cannot_be_taken_ends_the_member_with_its_error(bench):
+    bench.states.error = ModelError("stage 'learn': the model cannot be loaded")
+    assert await bench.begun() is None
+    (error,) = bench.crashes
     assert isinstance(error, ModelError)
     assert "stage 'learn'" in str(error)
 
 
 @pytest.mark.parametrize(("role", "epoch"), [(Role.BACKUP, 2), (Role.PRIMARY, 4)])
-def test_who_was_overtaken_while_it_loaded_begins_no_reign(role, epoch):
-    async def story(bench):
-        bench.states.go.clear()
-        assert await bench.begun() is None
-        bench.roles.role, bench.roles.member.epoch = role, epoch
-        bench.states.go.set()
-        await asyncio.sleep(0)
-        await asyncio.sleep(0)
-        return bench.member.primary, bench.crashes
-
-    assert on_a_loop(story) == (None, [])
+async def test_who_was_overtaken_while_it_loaded_begins_no_reign(bench, role, epoch):
+    bench.states.go.clear()
+    assert await bench.begun() is None
+    bench.roles.role, bench.roles.member.epoch = role, epoch
+    bench.states.go.set()
+    await bench.turn()
+    assert (bench.member.primary, bench.crashes) == (None, [])
 
 
-def test_who_stands_down_while_it_loads_loads_no_more_and_follows():
-    async def story(bench):
-        bench.states.go.clear()
-        await bench.begun()
-        bench.member.stand_down()
-        bench.states.go.set()
-        await asyncio.sleep(0)
-        await asyncio.sleep(0)
-        return bench.member.primary, bench.states.followed, bench.crashes
-
-    assert on_a_loop(story) == (None, 1, [])
+async def test_who_stands_down_while_it_loads_loads_no_more_and_follows(bench):
+    bench.states.go.clear()
+    await bench.begun()
+    bench.member.stand_down()
+    bench.states.go.set()
+    await bench.turn()
+    assert (bench.member.primary, bench.states.followed, bench.crashes) == (None, 1, [])
 
 
-def test_a_reign_ends_once_and_the_log_is_followed_again():
-    async def story(bench):
-        reign = await bench.begun()
-        bench.member.stand_down()
-        bench.member.stand_down()
-        return reign.closed, len(bench.ended), bench.states.followed
-
-    assert on_a_loop(story) == (True, 1, 1)
+async def test_a_reign_ends_once_and_the_log_is_followed_again(bench):
+    reign = await bench.begun()
+    bench.member.stand_down()
+    bench.member.stand_down()
+    assert (reign.closed, len(bench.ended), bench.states.followed) == (True, 1, 1)
 
 
-def test_acknowledgements_of_an_older_reign_are_nobodys_business():
-    async def story(bench):
-        older = await bench.begun()
-        bench.member.stand_down()
-        newer = await bench.begun()
-        mine, other = SimpleNamespace(reign=newer), SimpleNamespace(reign=older)
-        bench.member.stored([other, mine])
-        return newer.acked == [mine], older.acked
-
-    assert on_a_loop(story) == (True, [])
+async def test_acknowledgements_of_an_older_reign_are_nobodys_business(bench):
+    older = await bench.begun()
+    bench.member.stand_down()
+    newer = await bench.begun()
+    mine, other = SimpleNamespace(reign=newer), SimpleNamespace(reign=older)
+    bench.member.stored([other, mine])
+    assert (newer.acked, older.acked) == ([mine], [])
 
 
-def test_a_new_reign_goes_on_where_an_older_ones_messages_have_left_room():
-    async def story(bench):
-        older = await bench.begun()
-        bench.member.stand_down()
-        newer = await bench.begun()
-        bench.member.stored([SimpleNamespace(reign=older)])
-        return newer.acked, newer.woken
-
-    assert on_a_loop(story) == ([], 1)
+async def test_a_new_reign_goes_on_where_an_older_ones_messages_have_left_room(bench):
+    older = await bench.begun()
+    bench.member.stand_down()
+    newer = await bench.begun()
+    bench.member.stored([SimpleNamespace(reign=older)])
+    assert (newer.acked, newer.woken) == ([], 1)
 
 
-def test_who_stops_takes_nothing_more_of_what_it_has_read():
-    async def story(bench):
-        reign = await bench.begun()
-        bench.member.stop_taking()
-        return bench.input.stopped, reign.feed.stopped
-
-    assert on_a_loop(story) == (True, True)
+async def test_who_stops_takes_nothing_more_of_what_it_has_read(bench):
+    reign = await bench.begun()
+    bench.member.stop_taking()
+    assert (bench.input.stopped, reign.feed.stopped) == (True, True)
 
 
 @pytest.mark.parametrize(
@@ -228,54 +207,39 @@ def test_who_stops_takes_nothing_more_of_what_it_has_read():
         (None, Version(1, 2), "its versions after e1.v2 are dead"),
     ],
 )
-def test_a_reign_that_rests_on_something_dead_is_given_up_once(mark, back, words):
-    async def story(bench):
-        reign = await bench.begun()
-        reign.core.contaminated, bench.roles.back = mark, back
-        bench.member.records([])
-        bench.member.records([])
-        return bench.roles.given_up
-
-    (why,) = on_a_loop(story)
+async def test_a_reign_that_rests_on_something_dead_is_given_up_once(bench, mark, back, words):
+    reign = await bench.begun()
+    reign.core.contaminated, bench.roles.back = mark, back
+    bench.member.records([])
+    bench.member.records([])
+    (why,) = bench.roles.given_up
     assert words in why
 
 
-def test_a_reign_begins_when_what_its_base_remembers_was_read():
-    async def story(bench):
-        assert await bench.begun() is not None
-        return bench.input.completed
-
-    assert on_a_loop(story) == [()]
+async def test_a_reign_begins_when_what_its_base_remembers_was_read(bench):
+    assert await bench.begun() is not None
+    assert bench.input.completed == [()]
 
 
-def test_what_a_durable_version_covers_is_told_to_the_input():
-    async def story(bench):
-        reign = await bench.begun()
-        reign.covered = {0: InputPlace(0, 9)}
-        bench.member.records([])
-        return bench.input.covered
-
-    assert on_a_loop(story) == [InputPlace(0, 9)]
+async def test_what_a_durable_version_covers_is_told_to_the_input(bench):
+    reign = await bench.begun()
+    reign.covered = {0: InputPlace(0, 9)}
+    bench.member.records([])
+    assert bench.input.covered == [InputPlace(0, 9)]
 
 
-def test_a_log_that_contradicts_itself_ends_the_member_and_is_named():
-    async def story(bench):
-        bench.roles.error = CheckpointError("two claimants in one epoch")
-        record = Read(PLACE, "manifest/1/1", None, 17, "p.learn.versions")
-        bench.member.records([record])
-        bench.member.records([record])
-        return bench.crashes
-
-    (error,) = on_a_loop(story)
+async def test_a_log_that_contradicts_itself_ends_the_member_and_is_named(bench):
+    bench.roles.error = CheckpointError("two claimants in one epoch")
+    record = Read(PLACE, "manifest/1/1", None, 17, "p.learn.versions")
+    bench.member.records([record])
+    bench.member.records([record])
+    (error,) = bench.crashes
     assert str(error) == "the record in p.learn.versions[0] at offset 17: two claimants in one epoch"
 
 
-def test_the_input_is_told_what_waits_for_a_reign_while_there_is_one():
-    async def story(bench):
-        told = [bench.input.fed()]
-        await bench.begun()
-        told.append(bench.input.fed())
-        bench.member.stand_down()
-        return [*told, bench.input.fed()]
-
-    assert on_a_loop(story) == [0, 77, 0]
+async def test_the_input_is_told_what_waits_for_a_reign_while_there_is_one(bench):
+    told = [bench.input.fed()]
+    await bench.begun()
+    told.append(bench.input.fed())
+    bench.member.stand_down()
+    assert [*told, bench.input.fed()] == [0, 77, 0]

@@ -2,7 +2,6 @@
 
 import math
 import random
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -11,23 +10,18 @@ from hypothesis import strategies as st
 
 from spillway.agents.core.actions import Failed, Ok
 from spillway.agents.core.crash_suspects import Suspects
-from spillway.agents.core.request import Delivery, Request
 from spillway.agents.core.workers import Batch
 from spillway.agents.learning.learner import Learner
 from spillway.agents.learning.selection import Exp4
 from spillway.agents.learning.velox.model import VeloxModel
 from spillway.agents.learning.velox.served import Served
-from spillway.agents.live.stage.batch_work import UserFunctions
-from spillway.agents.live.stateful.work import StatefulWork
 from spillway.agents.models.state import copied, fingerprint
 from spillway.agents.models.stateful import Machine
-from spillway.agents.run.emission import Carried
 from spillway.checkpoint.state import leaves
-from spillway.lineage.limits import DEFAULT_LIMITS, Limits
-from spillway.lineage.message import Query
+from spillway.lineage.limits import DEFAULT_LIMITS
 from spillway.producers.published import Row, encode_row
 from tests.unit.core.test_odd_answers import ERRORS, ODD, answers, sound
-from tests.unit.live.test_batch_work import stage_spec
+from tests.unit.live.stateful.builders import request, stateful_work
 
 MEMBERS = ["a", "b"]
 DOES = {}
@@ -89,10 +83,8 @@ class Shard:
     """A shard's member, as a primary does: batches are recorded, and a state that was half changed is given up."""
 
     def __init__(self, make):
-        spec = SimpleNamespace(name="s", coding=None, join=None, split=None, choose=None)
-        functions = UserFunctions(spec, ())
         self.make, self.results, self.recorded, self.ended = make, {}, [], False
-        self.work = StatefulWork(stage_spec(), [], functions, joins=False, version="1", signature=None, limits=Limits())
+        self.work = stateful_work()
         self.machine, self.suspects = Machine("s", make()), Suspects()
 
     def take(self, requests):
@@ -119,12 +111,6 @@ class Shard:
             if requests:
                 self.work.again(machine, requests)
         return machine
-
-
-def request(number, inputs, key):
-    carried = Carried(SimpleNamespace(key=key.encode(), topic="in"), None, Query(inputs, {}))
-    delivery = Delivery(f"r{number}", 0, number, 1.0, 9.0, "", None, payload=carried)
-    return Request(f"r{number}", 0, 1.0, 9.0, 2.0, (delivery,), {}, 2.5, 3.0)
 
 
 numbers = st.sampled_from([0.0, 1.0, 5.0, -1, 1e308, -1e154, 1e200, -(10**30), 5e-324, 2**63]) | st.floats()

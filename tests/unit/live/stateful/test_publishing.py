@@ -247,20 +247,17 @@ async def _play(events):
                     assert reader.find(key).value == wanted.get(key.encode(), wanted[key_of_shared(0)])
 
 
-def test_a_reign_that_ends_while_its_rows_are_compared_raises_nothing(monkeypatch):
-    async def main():
-        loop, log, raised = asyncio.get_running_loop(), Log(), []
-        monkeypatch.setattr(publishing, "Table", log.table)
-        loop.set_exception_handler(lambda _loop, context: raised.append(context))
-        log.rows[b"ada"] = b"of another"
-        reign, comparing, ended = Reign(log, 1, 0, {}), threading.Event(), threading.Event()
-        models = reign.publishing._means.models = Thread(Runner("model"), loop, raised.append)
-        reign.publishing.rows = lambda *_: comparing.set() or ended.wait(60) or {}
-        await asyncio.to_thread(comparing.wait, 60)
-        reign.publishing.close()
-        await asyncio.sleep(0)
-        ended.set()
-        await models.call(bool)
-        return raised
-
-    assert asyncio.run(asyncio.wait_for(main(), 60)) == []
+async def test_a_reign_that_ends_while_its_rows_are_compared_raises_nothing(monkeypatch):
+    loop, log, raised = asyncio.get_running_loop(), Log(), []
+    monkeypatch.setattr(publishing, "Table", log.table)
+    loop.set_exception_handler(lambda _loop, context: raised.append(context))
+    log.rows[b"ada"] = b"of another"
+    reign, comparing, ended = Reign(log, 1, 0, {}), threading.Event(), threading.Event()
+    models = reign.publishing._means.models = Thread(Runner("model"), loop, raised.append)
+    reign.publishing.rows = lambda *_: comparing.set() or ended.wait(60) or {}
+    await asyncio.to_thread(comparing.wait, 60)
+    reign.publishing.close()
+    await asyncio.sleep(0)
+    ended.set()
+    await models.call(bool)
+    assert raised == []

@@ -71,17 +71,10 @@ def _small(**given):
     return input_tail.InputTail(strip=reading._stripped, most_records=MOST, **{**given, "most_values": most_values})
 
 
-@pytest.fixture
-def on_a_loop():
-    def run(story, **options):
-        async def told():
-            bench = Bench(**options)
-            await bench.assigned()
-            return await story(bench)
-
-        return asyncio.run(asyncio.wait_for(told(), 10))
-
-    return run
+async def begun(**options):
+    bench = Bench(**options)
+    await bench.assigned()
+    return bench
 
 
 async def turns(count: int = 5) -> None:
@@ -89,72 +82,62 @@ async def turns(count: int = 5) -> None:
         await asyncio.sleep(0)
 
 
-def test_what_a_base_remembers_beyond_what_was_read_is_read_again(on_a_loop):
-    async def story(bench):
-        await bench.reads(*range(4))  # it is full, and knows of no version
-        await bench.input.complete([place(900, (2, 4), (600, 603))])
-        return bench.log.asked, bench.remembered(900, (2, 4), (600, 603))
-
-    assert on_a_loop(story) == ([(600, 603)], [2, 3, 600, 601, 602])
+async def test_what_a_base_remembers_beyond_what_was_read_is_read_again():
+    bench = await begun()
+    await bench.reads(*range(4))  # it is full, and knows of no version
+    await bench.input.complete([place(900, (2, 4), (600, 603))])
+    assert (bench.log.asked, bench.remembered(900, (2, 4), (600, 603))) == ([(600, 603)], [2, 3, 600, 601, 602])
 
 
-def test_what_is_read_meanwhile_is_remembered_once(on_a_loop):
-    async def story(bench):
-        await bench.reads(0, 1)
-        await bench.input.complete([place(5, (0, 5))])
-        await bench.reads(2, 3)
-        return bench.remembered(5, (0, 5))
-
-    assert on_a_loop(story) == [0, 1, 2, 3, 4]
+async def test_what_is_read_meanwhile_is_remembered_once():
+    bench = await begun()
+    await bench.reads(0, 1)
+    await bench.input.complete([place(5, (0, 5))])
+    await bench.reads(2, 3)
+    assert bench.remembered(5, (0, 5)) == [0, 1, 2, 3, 4]
 
 
-def test_a_position_beyond_what_was_read_does_not_end_its_memory(on_a_loop):
-    async def story(bench):
-        await bench.reads(0)
-        bench.input.durable([place(4, (1, 3))])
-        await bench.reads(*range(1, 6))
-        return bench.fed, bench.remembered(4, (1, 3)), await bench.input.assigned(frozenset([0]))
-
-    assert on_a_loop(story) == ([0, 1, 2, 3, 4, 5], [1, 2], {0: 6})
-
-
-def test_who_stops_gives_a_new_reign_nothing_more(on_a_loop):
-    async def story(bench):
-        await bench.reads(0, 1)
-        before = len(bench.input._since({0: 0}))
-        bench.input.stop_taking()
-        return before, bench.input._since({0: 0})
-
-    assert on_a_loop(story) == (2, [])
+async def test_a_position_beyond_what_was_read_does_not_end_its_memory():
+    bench = await begun()
+    await bench.reads(0)
+    bench.input.durable([place(4, (1, 3))])
+    await bench.reads(*range(1, 6))
+    assert bench.remembered(4, (1, 3)) == [1, 2]
+    assert (await bench.input.assigned(frozenset([0])), bench.fed) == ({0: 6}, [0, 1, 2, 3, 4, 5])
 
 
-def test_what_a_join_holds_back_does_not_stop_reading(on_a_loop):
-    async def story(bench):
-        await bench.reads(*range(4))
-        more = bench.reads(4, 5)
-        await turns()
-        assert bench.input.waits
-        bench.input.excuse(3)
-        await more
-        bench.input.excuse(0)  # the reign is over
-        last = bench.reads(6)
-        await turns()
-        assert bench.input.waits
-        bench.input.durable([place(6)])
-        await last
-        return bench.fed
-
-    assert on_a_loop(story) == list(range(7))
+async def test_who_stops_gives_a_new_reign_nothing_more():
+    bench = await begun()
+    await bench.reads(0, 1)
+    before = len(bench.input._since({0: 0}))
+    bench.input.stop_taking()
+    assert (before, bench.input._since({0: 0})) == (2, [])
 
 
-def test_a_join_keeps_values_up_to_a_bound_alone(on_a_loop):
-    async def story(bench):
-        await bench.reads(*range(4))
-        since = bench.input._since({0: 0})
-        return [each.stripped for each in since], [bench.input.at(0, each.offset) is None for each in since]
+async def test_what_a_join_holds_back_does_not_stop_reading():
+    bench = await begun()
+    await bench.reads(*range(4))
+    more = bench.reads(4, 5)
+    await turns()
+    assert bench.input.waits
+    bench.input.excuse(3)
+    await more
+    bench.input.excuse(0)  # the reign is over
+    last = bench.reads(6)
+    await turns()
+    assert bench.input.waits
+    bench.input.durable([place(6)])
+    await last
+    assert bench.fed == list(range(7))
 
-    assert on_a_loop(story, joins=True) == ([False, False, True, True],) * 2
-    assert on_a_loop(story) == ([False] * 4,) * 2
+
+@pytest.mark.parametrize(("joins", "stripped"), [(True, [False, False, True, True]), (False, [False] * 4)])
+async def test_a_join_keeps_values_up_to_a_bound_alone(joins, stripped):
+    bench = await begun(joins=joins)
+    await bench.reads(*range(4))
+    since = bench.input._since({0: 0})
+    assert [each.stripped for each in since] == stripped
+    assert [bench.input.at(0, each.offset) is None for each in since] == stripped
 
 
 class Message:
@@ -197,18 +180,15 @@ def test_a_record_without_its_value_takes_no_more_than_is_reckoned():
     assert taken / many < input_tail.RECORD_BYTES
 
 
-def test_retention_may_take_what_is_durable_and_was_not_read_here(on_a_loop):
+async def test_retention_may_take_what_is_durable_and_was_not_read_here():
     """Another member reads faster: this one goes on where the log begins."""
-
-    async def story(bench):
-        await bench.reads(0, 1)
-        bench.input.durable([place(900)])
-        bench.input.inputs.bounds = of_bounds(Bounds(500, 2_000))
-        rejoined = await bench.assigned()
-        bench.input.inputs.bounds = of_bounds(Bounds(901, 2_000))
-        return rejoined, await bench.assigned(), bench.input.inputs.stopped
-
-    assert on_a_loop(story) == ({0: 500}, {}, {0: 900})
+    bench = await begun()
+    await bench.reads(0, 1)
+    bench.input.durable([place(900)])
+    bench.input.inputs.bounds = of_bounds(Bounds(500, 2_000))
+    assert await bench.assigned() == {0: 500}
+    bench.input.inputs.bounds = of_bounds(Bounds(901, 2_000))
+    assert (await bench.assigned(), bench.input.inputs.stopped) == ({}, {0: 900})
 
 
 def of_bounds(bounds):

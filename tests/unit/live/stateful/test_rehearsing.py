@@ -2,22 +2,21 @@
 
 import asyncio
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pytest
 
 from spillway.agents.core.request import Delivery
-from spillway.agents.live.stage.batch_work import UserFunctions
 from spillway.agents.live.stateful import build_reign
 from spillway.agents.live.stateful.build_reign import Reigns
 from spillway.agents.live.stateful.replaying import WarmUp
-from spillway.agents.live.stateful.work import StatefulWork
 from spillway.agents.run.emission import Carried
 from spillway.agents.run.intake import PoisonError
 from spillway.lineage import reasons
 from spillway.lineage.errors import BrokerError, WireError
-from spillway.lineage.limits import Limits
 from spillway.lineage.message import Query
-from tests.unit.live.test_batch_work import stage_spec
+from tests.unit.live.stateful.builders import stateful_work
+from tests.unit.live.stateful.shard_doubles import InLine
 
 
 def one_of(query):
@@ -43,13 +42,6 @@ class Counts:
         return {"sum": 1}
 
 
-class Thread:
-    """Runs what it is given at once."""
-
-    def submit(self, run, done):
-        done(run())
-
-
 def part(request_id, x, *, predecessor="", lost=()):
     carried = Carried(SimpleNamespace(key=b"k"), None, Query({"x": x}, {}))
     return Delivery(request_id, 0, 0, 1.0, 9.0, predecessor, None, lost=lost, payload=carried)
@@ -63,13 +55,10 @@ def delivered(record):
 
 @pytest.fixture
 def make():
-    def made(parts=1, join=None):
-        spec = SimpleNamespace(name="s", coding=None, join=None, split=None, choose=None)
-        work = StatefulWork(
-            stage_spec(), [], UserFunctions(spec, ()), joins=parts > 1, version="1", signature=None, limits=Limits(),
-        )  # fmt: skip
+    def made(parts=1):
+        work = stateful_work(joins=parts > 1)
         model = Counts()
-        means = SimpleNamespace(intake=SimpleNamespace(delivery=delivered), models=Thread(), work=work)
+        means = SimpleNamespace(intake=SimpleNamespace(delivery=delivered), models=InLine(), work=work)
         return WarmUp("s", model, means, parts=parts), model
 
     return made
@@ -151,23 +140,21 @@ async def promoted(mode: str) -> None:
     reigns._writer(1, "base", copies, "retention", print)
 
 
-def test_a_reign_finds_its_connection_made(monkeypatch):
+async def test_a_reign_finds_its_connection_made(monkeypatch):
     given = writers(monkeypatch, lambda: "ahead")
-    asyncio.run(promoted("nspb"))
+    await promoted("nspb")
     assert given[0]["sending"] == "ahead"
 
 
-def test_without_one_the_writer_makes_its_own(monkeypatch):
-    def refused():
-        raise BrokerError("away")
-
-    given = writers(monkeypatch, refused)
-    asyncio.run(promoted("nspb"))
+async def test_without_one_the_writer_makes_its_own(monkeypatch):
+    given = writers(monkeypatch, Mock(side_effect=BrokerError("away")))
+    await promoted("nspb")
     assert given[0]["sending"] is None
 
 
-def test_a_transactions_connection_is_never_made_ahead(monkeypatch):
-    calls = []
-    given = writers(monkeypatch, lambda: calls.append("connected"))
-    asyncio.run(promoted("kafka-eos"))
-    assert (given[0]["sending"], calls) == (None, [])
+async def test_a_transactions_connection_is_never_made_ahead(monkeypatch):
+    connect = Mock()
+    given = writers(monkeypatch, connect)
+    await promoted("kafka-eos")
+    assert given[0]["sending"] is None
+    connect.assert_not_called()

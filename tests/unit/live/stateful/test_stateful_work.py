@@ -8,17 +8,12 @@ import pytest
 
 from spillway.agents.core.actions import Failed, Ok
 from spillway.agents.core.crash_suspects import Crashes
-from spillway.agents.core.request import Delivery, Request
-from spillway.agents.live.stage.batch_work import UserFunctions
-from spillway.agents.live.stateful.work import StatefulWork, UpdateError
+from spillway.agents.live.stateful.work import UpdateError
 from spillway.agents.models.plain import BareModel
 from spillway.agents.models.stateful import Machine
-from spillway.agents.run.emission import Carried
 from spillway.lineage import reasons
-from spillway.lineage.limits import Limits
-from spillway.lineage.message import Query
 from spillway.lineage.values import codec
-from tests.unit.live.test_batch_work import stage_spec
+from tests.unit.live.stateful import builders
 
 DECODER = codec.Decoder()
 
@@ -60,24 +55,18 @@ HALF_WAY = f"RuntimeError: half way ({line_of(Adds.update, 'raise RuntimeError')
 
 
 def request(number, **inputs):
-    carried = Carried(SimpleNamespace(key=b"k", topic="in"), None, Query({"x": number, **inputs}, {}))
-    delivery = Delivery(f"r{number}", 0, number, 1.0, 9.0, "", None, payload=carried)
-    return Request(f"r{number}", 0, 1.0, 9.0, 2.0, (delivery,), {}, 2.5, 3.0)
+    return builders.request(number, {"x": number, **inputs})
 
 
 @pytest.fixture
 def made():
-    spec = SimpleNamespace(name="s", coding=None, join=None, split=None, choose=None)
-    work = StatefulWork(
-        stage_spec(), [], UserFunctions(spec, ()), joins=False, version="1", signature=None, limits=Limits()
-    )
     model = Adds()
-    return work, Machine("s", model), model
+    return builders.stateful_work(), Machine("s", model), model
 
 
-def compute(made, *requests):
+def compute(made, *requests, tried=False):
     work, machine, _ = made
-    return work.compute(machine, SimpleNamespace(requests=list(requests)))
+    return work.compute(machine, SimpleNamespace(requests=list(requests)), tried=tried)
 
 
 def update(made, *requests):
@@ -134,13 +123,8 @@ def test_a_record_that_cannot_be_replayed_is_an_error(made):
         work.again(machine, [request(2, worse=True)])
 
 
-def tried(made, *requests):
-    work, machine, _ = made
-    return work.compute(machine, SimpleNamespace(requests=list(requests)), tried=True)
-
-
 def test_tried_on_a_copy_a_query_whose_update_raises_fails_alone(made):
-    done = tried(made, request(1), request(2, worse=True), request(3))
+    done = compute(made, request(1), request(2, worse=True), request(3), tried=True)
     assert [type(result) for result in done.results] == [Ok, Failed, Ok]
     assert done.results[1] == Failed(reasons.MODEL_RAISED, f"update raised {HALF_WAY}")
     assert (done.guilty, done.changes) == (1, True)
@@ -150,7 +134,7 @@ def test_tried_on_a_copy_a_query_whose_update_raises_fails_alone(made):
 
 
 def test_tried_where_compute_raises_too_each_fails_for_its_own(made):
-    done = tried(made, request(1, bad=True), request(2, worse=True), request(3))
+    done = compute(made, request(1, bad=True), request(2, worse=True), request(3), tried=True)
     assert [result.text for result in done.results[:2]] == [
         f"ValueError: no ({RAISING} in compute)",
         f"update raised {HALF_WAY}",
@@ -160,14 +144,14 @@ def test_tried_where_compute_raises_too_each_fails_for_its_own(made):
 
 
 def test_where_updates_raise_only_together_nobody_is_found_guilty(made):
-    done = tried(made, request(1, pair=True), request(2, pair=True))
+    done = compute(made, request(1, pair=True), request(2, pair=True), tried=True)
     assert [type(result) for result in done.results] == [Ok, Ok]
     assert done.guilty == 0
     assert update(made, request(1), request(2)).error is not None
 
 
 def test_a_state_that_cannot_be_kept_is_its_queries_fault(made):
-    done = tried(made, request(1), request(2, unkept=True))
+    done = compute(made, request(1), request(2, unkept=True), tried=True)
     assert [type(result) for result in done.results] == [Ok, Failed]
     assert "cannot be encoded" in done.results[1].text
     update(made)
@@ -175,9 +159,9 @@ def test_a_state_that_cannot_be_kept_is_its_queries_fault(made):
 
 
 def test_tried_a_batch_of_guilty_ones_changes_nothing(made):
-    done = tried(made, request(1, worse=True), request(2, worse=True))
+    done = compute(made, request(1, worse=True), request(2, worse=True), tried=True)
     assert (done.guilty, done.changes) == (2, False)
-    assert [type(result) for result in tried(made, request(3, read=True)).results] == [Ok]
+    assert [type(result) for result in compute(made, request(3, read=True), tried=True).results] == [Ok]
 
 
 def test_what_was_computed_before_is_computed_again_without_being_sent(made):

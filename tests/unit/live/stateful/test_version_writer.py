@@ -20,6 +20,7 @@ from spillway.lineage.replication import Batch, InputRecord
 from spillway.lineage.values.replication import encode
 from spillway.producers.connection import ClientSettings
 from spillway.topology.topics import STATE_BYTES
+from tests.modelled_client import Message
 
 
 class Log:
@@ -49,65 +50,53 @@ def made(log, *, logs=False, completed=lambda _version: None):
     )
 
 
-def test_a_closed_writer_keeps_nothing_of_its_reign():
+async def test_a_closed_writer_keeps_nothing_of_its_reign():
     class Reign:
         def completed(self, version):
             pass
 
-    async def told():
-        reign = Reign()
-        gone = weakref.ref(reign)
-        writer = made(Log(), completed=reign.completed)
-        del reign
-        writer.close()
-        return gone(), writer.acked_bytes
-
-    assert asyncio.run(told()) == (None, 0)
+    reign = Reign()
+    gone = weakref.ref(reign)
+    writer = made(Log(), completed=reign.completed)
+    del reign
+    writer.close()
+    assert (gone(), writer.acked_bytes) == (None, 0)
 
 
-def test_tombstones_of_many_versions_go_together(monkeypatch):
-    async def told():
-        log = Log()
-        writer = made(log)
-        for n in (1, 2, 3):
-            writer.durable(Version(1, n))
-        assert log.durables == []
-        for _ in range(5):
-            await asyncio.sleep(0)
-        writer.durable(Version(1, 3))  # no news
-        assert writer._tidying is None
-        return [n for n, _ in log.durables]
-
+async def test_tombstones_of_many_versions_go_together(monkeypatch):
     monkeypatch.setattr(writing, "_TIDY_SECONDS", 0.0)
-    assert asyncio.run(told()) == [3]
+    log = Log()
+    writer = made(log)
+    for n in (1, 2, 3):
+        writer.durable(Version(1, n))
+    assert log.durables == []
+    for _ in range(5):
+        await asyncio.sleep(0)
+    writer.durable(Version(1, 3))  # no news
+    assert writer._tidying is None
+    assert [n for n, _ in log.durables] == [3]
 
 
-def test_a_reign_that_has_ended_tombstones_nothing(monkeypatch):
-    async def told():
-        log = Log()
-        writer = made(log)
-        writer.durable(Version(1, 1))
-        writer.close()
-        writer.durable(Version(1, 2))
-        for _ in range(5):
-            await asyncio.sleep(0)
-        return log.durables
-
+async def test_a_reign_that_has_ended_tombstones_nothing(monkeypatch):
     monkeypatch.setattr(writing, "_TIDY_SECONDS", 0.0)
-    assert asyncio.run(told()) == []
+    log = Log()
+    writer = made(log)
+    writer.durable(Version(1, 1))
+    writer.close()
+    writer.durable(Version(1, 2))
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert log.durables == []
 
 
 @pytest.mark.parametrize("requests", [3, 10_000])
-def test_a_version_before_the_first_copy_fits_into_its_topic_however_much_it_logs(requests):
-    async def told():
-        log = Log()
-        writer = made(log, logs=True)
-        taken = tuple(InputRecord(f"query-{number}", 0, number) for number in range(requests))
-        writer.write(Write(Version(1, 1), None, 0, (), (Batch(1, taken),), ()), ())
-        writer.close()
-        return log.versions
-
-    ((captured, manifest, pieces),) = asyncio.run(told())
+async def test_a_version_before_the_first_copy_fits_into_its_topic_however_much_it_logs(requests):
+    log = Log()
+    writer = made(log, logs=True)
+    taken = tuple(InputRecord(f"query-{number}", 0, number) for number in range(requests))
+    writer.write(Write(Version(1, 1), None, 0, (), (Batch(1, taken),), ()), ())
+    writer.close()
+    ((captured, manifest, pieces),) = log.versions
     version = ChunkLog(1).write(manifest.version, captured)
     assert list(version.records()) == []
     sealed, spilled = seal(manifest, describe(captured, version, **pieces), version)
@@ -119,16 +108,6 @@ def test_a_version_before_the_first_copy_fits_into_its_topic_however_much_it_log
 # Transactions of a state whose broker does not answer: they are tried again for a while, and then given up.
 
 SILENCE = KafkaError(KafkaError._TIMED_OUT, "nothing is heard", retriable=True)
-
-
-class Told:
-    """A message in its delivery report."""
-
-    def __init__(self, offset):
-        self.offset = lambda: offset
-
-    def topic(self):
-        return "t"
 
 
 class SilentProducer:
@@ -184,12 +163,12 @@ def test_a_connection_that_is_lost_for_good_ends_the_process(monkeypatch):
 @pytest.mark.parametrize(
     ("report", "said"),
     [
-        ((KafkaError(KafkaError._MSG_TIMED_OUT, "too late"), Told(-1001)), "2 records: t: .*too late"),
-        ((None, Told(-1001)), "2 records: t: its offset is unknown"),
+        ((KafkaError(KafkaError._MSG_TIMED_OUT, "too late"), Message("t", 0, -1001)), "2 records: t: .*too late"),
+        ((None, Message("t", 0, -1001)), "2 records: t: its offset is unknown"),
     ],
 )
 def test_nothing_is_committed_where_a_record_was_not_stored(monkeypatch, report, said):
-    producer = SilentProducer(0, (None, Told(3)), report, report)
+    producer = SilentProducer(0, (None, Message("t", 0, 3)), report, report)
     made = sending(monkeypatch, producer)
     for _ in range(3):
         made.send("t", 0, b"k", b"v")
