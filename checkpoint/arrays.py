@@ -19,6 +19,7 @@ import numpy as np
 from spillway.checkpoint.small_values import UnfitError
 from spillway.lineage.errors import NO_TORCH, CheckpointError
 from spillway.lineage.replication import NUMPY, SCALAR, TORCH, Entry
+from spillway.lineage.values.plain import is_torch
 from spillway.lineage.values.tensors import BFLOAT16, DTYPES, Bfloat16
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -30,12 +31,12 @@ MAX_RANK: Final = 16
 def is_array(value: Any) -> bool:
     if isinstance(value, (np.ndarray, np.generic, Bfloat16)):
         return True
-    return _is_torch(value) or hasattr(type(value), "__dlpack__")
+    return is_torch(value) or hasattr(type(value), "__dlpack__")
 
 
 def seen(value: Any) -> tuple[str, str, Array]:
     """Kind, dtype's name and the numpy array that shows a leaf. Raises UnfitError, which says what to do."""
-    if _is_torch(value):
+    if is_torch(value):
         return TORCH, *_of_torch(value)
     if isinstance(value, Bfloat16):
         return NUMPY, BFLOAT16, np.asarray(value.bits, _BITS)
@@ -86,12 +87,6 @@ def given(entry: Entry, array: Array) -> Any:
     if entry.dtype == BFLOAT16:
         return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
     return torch.from_numpy(array)
-
-
-def _is_torch(value: Any) -> bool:
-    # None too where another thread is in the middle of importing torch: then nobody holds a tensor yet.
-    kind = getattr(sys.modules.get("torch"), "Tensor", None)
-    return kind is not None and isinstance(value, kind)
 
 
 def _of_torch(tensor: Any) -> tuple[str, Array]:

@@ -42,7 +42,6 @@ class DamageError(CheckpointError):
             "older version (spillway state rewind). If another program wrote the record, remove it with a tombstone "
             "for its key"
         )
-        self.damage = damage
 
 
 class Damages:

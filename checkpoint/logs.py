@@ -270,10 +270,6 @@ class Logs:
         """Whether no recovery will reproduce a version; once true, always."""
         return self.fate(mark) is Fate.DEAD
 
-    def judge(self, marks: Iterable[Mark]) -> Fate:
-        found = {self.fate(mark) for mark in marks}
-        return next((fate for fate in (Fate.DEAD, Fate.UNREAD, Fate.OPEN) if fate in found), Fate.DURABLE)
-
     # What roles are decided by ---------------------------------------------------------------------------------
 
     def log(self, place: Place) -> VersionLog:

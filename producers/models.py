@@ -30,7 +30,6 @@ class Models(TableView):
 
     def __init__(self, settings: ClientSettings, *, log: KafkaLog | None = None) -> None:
         """`log`: that of the process, where it has one."""
-        self._settings = settings
         self._manifests: dict[bytes, Manifest] = {}
         self._told: Callable[[], object] = bool
         self._table = Table(log or settings, MODELS, self._heard)

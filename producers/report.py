@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 from pydantic import BaseModel, ConfigDict
 
+from spillway.lineage import message
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -25,6 +27,7 @@ MISSING: Final = 0
 PREDICTION: Final = 1
 DROPPED: Final = 2
 FAILED: Final = 3
+KINDS: Final = {message.PREDICTION: PREDICTION, message.DROPPED: DROPPED, message.FAILED: FAILED}
 
 
 @dataclass(slots=True, frozen=True)

@@ -110,9 +110,6 @@ class SchemaBook:
     def __len__(self) -> int:
         return len(self._schemas)
 
-    def knows(self, fingerprint: bytes) -> bool:
-        return fingerprint in self._schemas
-
     def writer(self, fingerprint: bytes) -> WriterSchema | None:
         return self._schemas.get(fingerprint)
 

@@ -128,7 +128,6 @@ class Exchange:
             raise UsageError(f"replies is {replies!r}: it must be {ALL!r} or {SHARED!r}")
         _exchanges.add(self)
         self._reports = reports
-        self.limits = limits
         self.passed_over = 0  # outcomes that were read and that nobody here waited for
         self._broken: SpillwayError | None = None
         self._ingress = ingress(pipeline)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import threading
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from spillway.lineage import message
-from spillway.producers.report import DROPPED, FAILED, MISSING, PREDICTION, StageTotals
+from spillway.producers.report import KINDS, MISSING, StageTotals
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -35,9 +35,6 @@ class Witness:
             self.lost_at[index] = outcome.stage
         if index % self.every == 0:
             self.timings[index] = outcome.timings
-
-
-_KINDS: Final = {message.PREDICTION: PREDICTION, message.DROPPED: DROPPED, message.FAILED: FAILED}
 
 
 @dataclass(slots=True)
@@ -108,7 +105,7 @@ class Tally:
         if self._kind[index] != MISSING:
             self._duplicates += 1
             return
-        self._kind[index] = _KINDS[outcome.kind]
+        self._kind[index] = KINDS[outcome.kind]
         self._finished[index] = at
         if outcome.kind != message.PREDICTION:
             self._reasons[outcome.kind, outcome.stage, outcome.reason] += 1

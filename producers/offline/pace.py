@@ -37,7 +37,6 @@ class Pace:
 
     def __init__(self) -> None:
         self._stages: dict[str, _Stage] = {}
-        self._said = ""
 
     def hear(self, now: float, word: PlanWord) -> None:
         stage = self._stages.setdefault(word.stage, _Stage())

@@ -18,7 +18,7 @@ import numpy as np
 
 from spillway.lineage import headers as wire
 from spillway.lineage.errors import UsageError, WireError
-from spillway.lineage.message import DROPPED, FAILED, PREDICTION, Query
+from spillway.lineage.message import PREDICTION, Query
 from spillway.lineage.values.codec import Decoder
 from spillway.producers import report
 
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from spillway.lineage.message import Outcome, StageTiming
     from spillway.producers.recording.files import Recorded, Recording
 
-_KINDS: Final = {PREDICTION: report.PREDICTION, DROPPED: report.DROPPED, FAILED: report.FAILED}
 _SKEW_SECONDS: Final = 1.0
 
 
@@ -153,7 +152,7 @@ class _Reader:
         return made
 
     def _add(self, made: History, index: int, outcome: Outcome, path: dict[str, tuple[str, ...]]) -> None:
-        made.kind[index] = _KINDS[outcome.kind]
+        made.kind[index] = report.KINDS[outcome.kind]
         made.paths[index] = path
         if outcome.kind == PREDICTION:
             _, (seconds, stages) = explained(outcome.timings, self._predecessors)

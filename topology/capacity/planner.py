@@ -114,7 +114,6 @@ class Found:
     cost: float
     latencies: NDArray[np.float64]
     steps: list[Step]
-    estimates: int = 0
 
 
 def p99_of(latencies: NDArray[np.float64]) -> float:
@@ -306,7 +305,7 @@ class Planner:
         config = self.smallest(config, steps)
         latencies = self.latencies(config)
         assert latencies is not None  # it keeps the SLO
-        return Found(config, self.cost(config), latencies, steps, self.estimates)
+        return Found(config, self.cost(config), latencies, steps)
 
     def savings(self, config: Config, *, every: bool = False) -> Iterator[tuple[str, Config]]:
         """The plans that one RemoveReplica or DowngradeHW makes of a plan: cheaper, and within the SLO.

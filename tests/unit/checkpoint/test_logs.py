@@ -7,7 +7,7 @@ from spillway.checkpoint.logs import Fate, Logs
 from spillway.checkpoint.version_log import Base, Void
 from spillway.checkpoint.versions import INITIAL, Mark, Version
 from spillway.lineage.errors import CheckpointError
-from tests.unit.checkpoint.stories import A, B, Story, fig_6, mark
+from tests.unit.checkpoint.stories import A, B, Story, mark
 
 DURABLE, DEAD, OPEN, UNREAD = Fate.DURABLE, Fate.DEAD, Fate.OPEN, Fate.UNREAD
 
@@ -61,16 +61,6 @@ def test_of_an_epoch_that_was_not_read_yet_nothing_is_known():
 def test_without_stateful_stages_all_may_leave_and_nothing_is_dead():
     assert Stateless().durable(mark(A, 1, 1))
     assert not Stateless().dead(mark(A, 1, 1))
-
-
-def test_marks_together():
-    story = fig_6()
-    durable, dead, waits, unread = mark(A, 1, 1), mark(A, 1, 2), mark(A, 2, 2), mark(A, 3, 3)
-    assert story.logs.judge([]) is DURABLE
-    assert story.logs.judge([durable, durable]) is DURABLE
-    assert story.logs.judge([durable, waits]) is OPEN
-    assert story.logs.judge([waits, unread, durable]) is UNREAD
-    assert story.logs.judge([unread, dead, durable]) is DEAD
 
 
 def test_a_shard_that_the_pipeline_does_not_have_is_named():

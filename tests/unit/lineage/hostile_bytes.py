@@ -21,10 +21,10 @@ def text(content):
     return varint(len(content)) + content
 
 
-def refusal(read, message):
-    """The reason why `message` cannot be read, or None where it can. Any other error is the test's failure."""
+def refusal(call, *arguments):
+    """The reason for which a call refuses its arguments, None where it takes them. Other errors fail the test."""
     try:
-        read(message)
+        call(*arguments)
     except WireError as error:
         refused = error
     else:

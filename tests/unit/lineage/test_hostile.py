@@ -160,9 +160,7 @@ def test_hostile_bytes_of_a_foreign_schema_give_the_same(name):
 
 @pytest.mark.parametrize("value", [None, "text", 7, bytearray(b"\xc3\x01"), memoryview(b"\xc3\x01")])
 def test_a_value_that_is_no_bytes_is_not_avro(value):
-    with pytest.raises(WireError) as error:
-        DECODER.message(value)
-    assert error.value.reason == reasons.NOT_AVRO
+    assert refusal(DECODER.message, value) == reasons.NOT_AVRO
 
 
 def test_a_message_over_the_limit_is_refused_unread():

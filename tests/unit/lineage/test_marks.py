@@ -12,6 +12,8 @@ from spillway.lineage.headers import Headers
 from spillway.lineage.hops import Hop
 from spillway.lineage.marks import Mark, Version, merged, order
 
+from .hostile_bytes import refusal
+
 stages = st.sampled_from(["a", "b", "tracker", "é" * 30])
 numbers = st.one_of(st.integers(1, 5), st.integers(1, 2**63 - 1))
 marks = st.builds(Mark, stages, st.integers(0, 3), st.builds(Version, numbers, numbers))
@@ -130,9 +132,7 @@ def test_marks_travel_in_the_headers_of_a_message():
     ],
 )
 def test_absurd_marks_are_an_error(raw):
-    with pytest.raises(WireError) as error:
-        hops.decode(raw)
-    assert error.value.reason == reasons.BAD_HEADERS
+    assert refusal(hops.decode, raw) == reasons.BAD_HEADERS
 
 
 @pytest.mark.parametrize(
@@ -150,9 +150,7 @@ def test_absurd_marks_are_an_error(raw):
     ],
 )
 def test_what_would_not_be_taken_is_not_sent(bad):
-    with pytest.raises(WireError) as error:
-        hops.encode([Hop("s", 1, 0, 0, 0, bad)])
-    assert error.value.reason == reasons.NOT_ENCODABLE
+    assert refusal(hops.encode, [Hop("s", 1, 0, 0, 0, bad)]) == reasons.NOT_ENCODABLE
 
 
 def test_bytes_that_were_tampered_with_raise_one_error_or_mean_something_else():
@@ -168,11 +166,8 @@ def test_bytes_that_were_tampered_with_raise_one_error_or_mean_something_else():
             data[place] = chance.randrange(256)
         if not data:
             continue
-        refusal = None
-        try:
+        reason = refusal(hops.decode, bytes(data))
+        assert reason in (None, reasons.BAD_HEADERS)
+        if reason is None:
             chain = hops.decode(bytes(data))
-        except WireError as error:
-            refusal = error.reason
-        else:
             assert hops.decode(hops.encode(chain)) == chain
-        assert refusal in (None, reasons.BAD_HEADERS)

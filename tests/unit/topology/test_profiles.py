@@ -5,28 +5,8 @@ import pytest
 from spillway.lineage.errors import SpecError
 from spillway.topology.load import load
 from spillway.topology.problems import InvalidPipelineError
-from spillway.topology.profiles import Conditions, Measured, StageProfile, read_profiles, write_profiles
-
-CONDITIONS = Conditions(
-    model="m:M",
-    source="sha256:12e4",
-    arguments="sha256:0",
-    weights=None,
-    version="1e5",
-    where="thread",
-    device="cpu",
-    device_name="A CPU: @ 2 GHz",
-    torch=None,
-    threads=1,
-)
-
-
-def profile(**seconds: float) -> StageProfile:
-    """A profile from `b1=0.01, b4=0.02`."""
-    batches = {
-        int(name[1:]): Measured(p50=value, p95=2 * value, memory=1 << 20, runs=30) for name, value in seconds.items()
-    }
-    return StageProfile(measured=CONDITIONS, batches=batches)
+from spillway.topology.profiles import read_profiles, write_profiles
+from tests.unit.topology.measured import CONDITIONS, profile
 
 
 def test_what_is_written_is_read(tmp_path):

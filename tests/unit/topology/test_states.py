@@ -101,30 +101,26 @@ def cluster(replicas: int, insync: str | None) -> dict[str, ActualTopic]:
     return {topic.name: ActualTopic(topic.partitions, {**topic.config, **config}, replicas) for topic in STATEFUL}
 
 
-def test_one_disk():
-    assert durability(STATEFUL, cluster(1, "1")) == (
-        "one copy of everything, on one broker's disk: if that disk is lost, states and accepted queries are lost "
-        "(the pipeline's topics have replication factor 1; for more, set default.replication.factor to 3 and "
-        "min.insync.replicas to 2 on the brokers before the topics are created)"
-    )
+ONE_DISK = (
+    "one copy of everything, on one broker's disk: if that disk is lost, states and accepted queries are lost "
+    "(the pipeline's topics have replication factor 1; for more, set default.replication.factor to 3 and "
+    "min.insync.replicas to 2 on the brokers before the topics are created)"
+)
+ONE_IS_ENOUGH = (
+    "a write is acknowledged when it is on the leader's disk, and copied to 2 more later: if a leader is lost while "
+    "its followers lag, states and accepted queries are lost (the pipeline's topics have min.insync.replicas 1; set "
+    "it to 2)"
+)
+TWO = "every acknowledged write is on the disks of 2 brokers, and soon on 3: losing any one of them loses no data"
+ALL = "every acknowledged write is on the disks of 3 brokers: losing any 2 of them loses no data"
 
 
-def test_several_disks_of_which_one_is_enough():
-    for insync in ("1", None):
-        assert durability(STATEFUL, cluster(3, insync)) == (
-            "a write is acknowledged when it is on the leader's disk, and copied to 2 more later: if a leader is lost "
-            "while its followers lag, states and accepted queries are lost (the pipeline's topics have "
-            "min.insync.replicas 1; set it to 2)"
-        )
-
-
-def test_two_disks_and_more():
-    assert durability(STATEFUL, cluster(3, "2")) == (
-        "every acknowledged write is on the disks of 2 brokers, and soon on 3: losing any one of them loses no data"
-    )
-    assert durability(STATEFUL, cluster(3, "3")) == (
-        "every acknowledged write is on the disks of 3 brokers: losing any 2 of them loses no data"
-    )
+@pytest.mark.parametrize(
+    ("replicas", "insync", "told"),
+    [(1, "1", ONE_DISK), (3, "1", ONE_IS_ENOUGH), (3, None, ONE_IS_ENOUGH), (3, "2", TWO), (3, "3", ALL)],
+)
+def test_on_how_many_disks_a_write_is(replicas, insync, told):
+    assert durability(STATEFUL, cluster(replicas, insync)) == told
 
 
 def test_a_single_topic_is_named():

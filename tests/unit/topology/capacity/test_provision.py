@@ -15,14 +15,8 @@ from spillway.topology.capacity.hardware import options_of, read_catalogue
 from spillway.topology.capacity.plan import read_plan
 from spillway.topology.capacity.planner import Sizing
 from spillway.topology.load import load
-from spillway.topology.profiles import (
-    Conditions,
-    Measured,
-    StageProfile,
-    read_profile_file,
-    read_profiles,
-    write_profiles,
-)
+from spillway.topology.profiles import read_profile_file, read_profiles, write_profiles
+from tests.unit.topology.measured import profile
 from tests.unit.whatif.recordings import Taken
 
 EXAMPLES = Path(__file__).parents[4] / "examples" / "inferline"
@@ -190,12 +184,7 @@ def test_what_was_measured_here_speaks_of_a_core_or_a_gpu(files):
     )
     pipeline, catalogue = load("p.yaml", profiled=False), read_catalogue(Path("hw.yaml"))
     for device, kind, memory in (("cpu", "cpu", 1 << 19), ("cuda:0", "gpu", 1 << 40), ("cpu", None, 2 << 20)):
-        batches = {size: Measured(p50=0.01 * size, p95=1, memory=memory, runs=3) for size in (1, 4)}
-        conditions = Conditions(
-            model="m:M", source=None, arguments="", weights=None, version=None, where="thread", device=device,
-            device_name=None, torch=None, threads=1,
-        )  # fmt: skip
-        write_profiles(Path("prof.yaml"), {"a": StageProfile(measured=conditions, load=3.5, batches=batches)})
+        write_profiles(Path("prof.yaml"), {"a": profile(device, memory, 3.5, b1=0.01, b4=0.04)})
         profiles = read_profile_file(Path("prof.yaml"))
         if kind is None:
             with pytest.raises(SpecError, match="'a' cannot run on any of gpu, cpu: it needs 2 MiB, and cpu has 1 MiB"):

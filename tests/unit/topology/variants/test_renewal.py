@@ -4,27 +4,17 @@ import pytest
 
 from spillway.lineage.errors import SpecError
 from spillway.topology import names
-from spillway.topology.profiles import Conditions, Measured, StageProfile
 from spillway.topology.variant_sections import VariantsSpec
 from spillway.topology.variants.manifest import Generated, Manifest, decode, encode, newest, section_of
 from spillway.topology.variants.renewal import Renewal
+from tests.unit.topology.measured import profile
 
 SECTION = VariantsSpec(app="digits")
 
 
-def profile(**seconds):
-    conditions = dict.fromkeys(Conditions.model_fields, None) | {"model": "m", "arguments": "", "threads": 1}
-    measured = Conditions(**conditions | {"where": "thread", "device": "cpu"})
-    batches = {
-        int(size.removeprefix("b")): Measured(p50=each, p95=each, memory=1 << 20, runs=3)
-        for size, each in seconds.items()
-    }
-    return StageProfile(measured=measured, load=2.0, batches=batches)
-
-
 def variant(key, one=0.001, sixteen=0.004, **more):
-    told = {"format": key, "file": f"{key}.pt2", "size": 10, "accuracy": 0.9, "profile": profile(b1=one, b16=sixteen)}
-    return Generated(key=key, **told | more)
+    told = {"format": key, "file": f"{key}.pt2", "size": 10, "accuracy": 0.9}
+    return Generated(key=key, **told | {"profile": profile(load=2.0, b1=one, b16=sixteen)} | more)
 
 
 def manifest(name="cnn", version=1, keys=("eager", "bf16"), **more):
