@@ -10,10 +10,12 @@ from contextlib import suppress
 
 from spillway.agents.supervise.registry import entries
 from spillway.lineage.errors import BrokerError
+from spillway.lineage.limits import DEFAULT_LIMITS
 from spillway.lineage.message import PREDICTION
 from spillway.producers.client import Client
+from spillway.producers.published import Published
 from spillway.topology import names
-from spillway.topology.topics import egress
+from spillway.topology.topics import egress, table_of
 from tests.acceptance.serving import SPILLWAY, read_egress
 from tests.oracle import outcome_problems
 from tests.waiting import PATIENT_SECONDS, until
@@ -23,6 +25,12 @@ EVERY = 0.01  # seconds between two queries, and between two observations
 SENDERS = 8  # threads that observe, as each waits until the broker has it; a key's observations are one thread's
 AGAIN = 7  # every so many observations are sent twice
 STRUCK_SECONDS = 60.0
+
+
+def published(settings, spec, learner, shards=1):
+    """The table that a learner publishes."""
+    topic = table_of(spec, learner)
+    return Published(settings, topic, partitions=spec.partitions, shards=shards, limits=DEFAULT_LIMITS)
 
 
 class Load:

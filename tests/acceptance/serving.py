@@ -1,9 +1,12 @@
 """A pipeline served by the command in a process of its own, and what the tests need to know of it."""
 
+import json
 import os
 import signal
 import subprocess
 import sys
+import urllib.error
+import urllib.request
 from contextlib import chdir, contextmanager
 from pathlib import Path
 
@@ -27,6 +30,7 @@ SPILLWAY = Path(sys.executable).with_name("spillway")
 ROOT = Path(__file__).parents[2]
 READY_SECONDS = 90.0
 STOP_SECONDS = 60.0
+_JSON = {"Content-Type": "application/json"}
 
 
 class Served:
@@ -85,6 +89,30 @@ class Served:
         """What the supervisor and its processes said, for a failed test's message."""
         files = [self.output, *sorted((self.run_dir / self.pipeline / "logs").glob("*"))]
         return "\n".join(f"--- {file.name}\n{file.read_text()[-3000:]}" for file in files if file.exists())
+
+
+class Gateway:
+    """A gateway's address, and how to ask it."""
+
+    def __init__(self, port, name):
+        self.port, self.name = port, name
+
+    def ask(self, path, body=None, headers=(), method=None):
+        data = body if isinstance(body, bytes | None) else json.dumps(body).encode()
+        told = {**_JSON, **dict(headers)} if data is not None else dict(headers)
+        request = urllib.request.Request(f"http://127.0.0.1:{self.port}{path}", data, told, method=method)
+        try:
+            with urllib.request.urlopen(request, timeout=PATIENT_SECONDS) as answer:
+                return answer.status, answer.headers, answer.read()
+        except urllib.error.HTTPError as error:
+            return error.code, error.headers, error.read()
+
+    def predict(self, told, **headers):
+        status, _, body = self.ask(f"/v1/pipelines/{self.name}/predict", told, headers.items())
+        return status, json.loads(body)
+
+    def infer(self, told, headers=(), version=""):
+        return self.ask(f"/v2/models/{self.name}{version}/infer", told, headers)
 
 
 @contextmanager

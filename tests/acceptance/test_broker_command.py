@@ -5,15 +5,13 @@ import os
 import signal
 import socket
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from confluent_kafka.admin import AdminClient
 
 from spillway.agents.broker.ports import free_port
-
-SPILLWAY = Path(sys.executable).with_name("spillway")
+from tests.acceptance.serving import SPILLWAY
 
 
 @pytest.fixture

@@ -11,14 +11,11 @@ from spillway.agents.learning.learner import Learner
 from spillway.agents.learning.selection import Exp4, Observed
 from spillway.agents.models.inputs import Inputs
 from spillway.agents.models.stateful import Machine
-from spillway.lineage.limits import DEFAULT_LIMITS
 from spillway.lineage.message import PREDICTION
 from spillway.producers.client import Client
 from spillway.producers.connection import ClientSettings
-from spillway.producers.published import Published
 from spillway.topology.load import load
-from spillway.topology.topics import table_of
-from tests.acceptance.learning_load import Killer, Load
+from tests.acceptance.learning_load import Killer, Load, published
 from tests.acceptance.serving import ROOT, command, read_egress, serving
 from tests.oracle import outcome_problems
 from tests.waiting import PATIENT_SECONDS, until
@@ -56,13 +53,6 @@ class Stream:
         return outcome_problems(
             accepted, egress, lambda i, kind, told: kind == PREDICTION and told - int(i[1:]) in offs
         )
-
-
-def ordered(served, broker, *what):
-    """What a command says that changes a served pipeline."""
-    where = ["--bootstrap", broker, "--run-dir", served.run_dir, "--timeout", f"{PATIENT_SECONDS:g}s"]
-    done = command(*what, *where)
-    return done.returncode, done.stdout + done.stderr
 
 
 def truths_change_whose_answer_counts(client):
@@ -103,7 +93,7 @@ def test_truths_change_whose_answer_counts_and_members_come_and_go(unique_name, 
             before = truths_change_whose_answer_counts(client)
             older = client.predict({"x": 3}, key="eve")
             file.write_text(stage % "exp4" + members["right"] + members["worse"])
-            code, said = ordered(served, broker, "change", "ensemble", file, "kind", "--why", "a better one")
+            code, said = served.change("ensemble", file, "kind", "--why", "a better one")
             assert code == 0, said
             out = client.predict({"x": 5}, key="eve")
             flags = out.flags["kind"]
@@ -112,19 +102,12 @@ def test_truths_change_whose_answer_counts_and_members_come_and_go(unique_name, 
             assert token.n == before.n + 1
             token = client.feedback("kind-weights", older, 9).token(PATIENT_SECONDS)  # both were wrong, and one is gone
             file.write_text(stage % "exp3" + members["right"] + members["worse"])
-            assert ordered(served, broker, "change", "ensemble", file, "kind")[0] == 0
+            assert served.change("ensemble", file, "kind")[0] == 0
             out = client.predict({"x": 5}, key="eve", after=token)
             assert len(out.flags["kind"]["members"]) == 1
-            code, said = ordered(served, broker, "change", "scale", file, "kind/worse", "2")
+            code, said = served.change("scale", file, "kind/worse", "2")
             assert code == 0, said
-        table = Published(
-            ClientSettings(bootstrap=broker),
-            table_of(spec, "kind-weights"),
-            partitions=2,
-            shards=1,
-            limits=DEFAULT_LIMITS,
-        )
-        with table:
+        with published(ClientSettings(bootstrap=broker), spec, "kind-weights") as table:
             # right was behind wrong, which is gone; worse came at the mean of those that stayed, and lost 1; then so
             # did right
             until(lambda: (row := table.find("all")) and row.version >= (token.epoch, token.n), 30.0, "published")
@@ -161,8 +144,7 @@ def test_members_that_all_confuse_classes_are_right_together_once_truths_are_sta
         for x, outcome in enumerate(told):
             machine.compute([Inputs({"truth": x % 3, "flags": outcome.flags}, {}, "id", "all")])
             machine.update()
-        topic = table_of(spec, "kind-weights")
-        with Published(settings, topic, partitions=spec.partitions, shards=1, limits=DEFAULT_LIMITS) as table:
+        with published(settings, spec, "kind-weights") as table:
             until(lambda: (row := table.find("all")) and row.version >= (token.epoch, token.n), 30.0, "published")
             assert table.find("all").value == model.publish(machine.state["all"])
         served.kill("kind")  # what was learned outlives the front
@@ -221,7 +203,7 @@ def test_a_front_that_is_killed_in_mid_change_comes_back_with_the_change(unique_
                 told = [client.predict({"x": 100 * number + n}) for n in range(6)]
                 write(of)
                 with ThreadPoolExecutor() as executor:
-                    changing = executor.submit(ordered, served, broker, "change", "ensemble", file, "kind")
+                    changing = executor.submit(served.change, "ensemble", file, "kind")
                     if number % 2:  # killed as soon as it knows of the change; else before
                         log = served.run_dir / unique_name / "logs" / "kind.0.log"
                         wanted = ", ".join(of["members"])
@@ -237,8 +219,7 @@ def test_a_front_that_is_killed_in_mid_change_comes_back_with_the_change(unique_
                     truth = outcome.outputs["label"] + late % 2
                     token = client.feedback("kind-weights", outcome, truth).token(PATIENT_SECONDS)
                     learnt.take(number + 1, of, outcome.flags["kind"], truth)
-        table = Published(settings, table_of(spec, "kind-weights"), partitions=2, shards=1, limits=DEFAULT_LIMITS)
-        with table:
+        with published(settings, spec, "kind-weights") as table:
             until(lambda: (row := table.find("all")) and row.version >= (token.epoch, token.n), 30.0, "published")
             weights = {name: log for name, (log, *_) in table.find("all").value.items()}
         assert weights == pytest.approx(learnt.logs)
@@ -268,8 +249,7 @@ def test_each_query_has_one_outcome_and_each_truth_counts_once_whoever_dies(uniq
         f'        right: {{model: "{MODELS}:Says", arguments: {{off: 0}}}}\n'
     )
     spec, settings = load(file).spec, ClientSettings(bootstrap=broker)
-    topic = table_of(spec, Kinds.learner)
-    table = Published(settings, topic, partitions=spec.partitions, shards=1, limits=DEFAULT_LIMITS)
+    table = published(settings, spec, Kinds.learner)
     with serving(file, spec.name, broker, tmp_path, cwd=ROOT) as served, table, Kinds(spec, settings) as both:
         killer = Killer(served, spec.name, Kinds.learner)
 

@@ -7,12 +7,10 @@ import pytest
 from spillway.lineage.message import FAILED, PREDICTION
 from spillway.lineage.reasons import MODEL_DIED
 from spillway.lineage.values.codec import Decoder
-from spillway.producers.client import Client
 from spillway.producers.connection import ClientSettings
 from spillway.producers.kafka.reading import Reading
 from spillway.topology import topics
-from tests.acceptance.serving import read_egress, serving
-from tests.oracle import outcome_problems
+from tests.acceptance.serving import serving
 from tests.waiting import PATIENT_SECONDS
 
 MODELS = """
@@ -63,9 +61,8 @@ def served_to(stage, broker, name, folder, acts):
     """Serve one stage good queries around some that act so; gives the outcomes of both, and the dead letters' text."""
     path = folder / "pipeline.yaml"
     path.write_text(f"name: {name}\nslo: {PATIENT_SECONDS}s\npartitions: 2\npolicy: naive\nstages:\n  - {stage}\n")
-    settings = ClientSettings(bootstrap=broker)
     with serving(path, name, broker, folder, cwd=folder) as served:
-        with Client(name, settings, slo=PATIENT_SECONDS) as client:
+        with served.client() as client:
             first = [client.submit({"x": n}, request_id=f"q{n}", key="k") for n in range(GOOD // 2)]
             fatal = [client.submit({"x": 0, "act": act}, request_id=f"f{n}", key="k") for n, act in enumerate(acts)]
             rest = [client.submit({"x": n}, request_id=f"q{n}", key="k") for n in range(GOOD // 2, GOOD)]
@@ -73,12 +70,8 @@ def served_to(stage, broker, name, folder, acts):
             bad = [future.result(PATIENT_SECONDS) for future in fatal]
         assert served.stop() == 0, served.logs()
     sent = [*(f"q{n}" for n in range(GOOD)), *(f"f{n}" for n in range(len(acts)))]
-    egress = read_egress(broker, topics.egress(name), "n")
-    wanted = outcome_problems(
-        sent, egress, lambda request_id, kind, _told: kind == (FAILED if request_id.startswith("f") else PREDICTION)
-    )
-    assert not wanted, "\n".join(wanted)
-    with Reading(settings, [(topics.dead(name), partition) for partition in (0, 1)]) as reading:
+    served.judge(sent, "n", lambda request_id, kind, _told: kind == (FAILED if request_id[0] == "f" else PREDICTION))
+    with Reading(ClientSettings(bootstrap=broker), [(topics.dead(name), partition) for partition in (0, 1)]) as reading:
         letters = [Decoder().dead_letter(record.value) for record in reading.to_the_end()]
     assert [(letter.reason, letter.topic) for letter in letters] == [(MODEL_DIED, topics.ingress(name))] * len(acts)
     return good, bad, json.dumps([letter.text for letter in letters])

@@ -5,19 +5,16 @@ import json
 import struct
 import subprocess
 import sys
-import urllib.error
-import urllib.request
 from pathlib import Path
 
 import grpc
 import pytest
 
 from spillway.agents.gateway.protocol import inference_pb2 as pb
-from spillway.producers.connection import ClientSettings
-from spillway.producers.kafka.reading import Reading, slots_of
+from spillway.topology.topics import egress
 from tests.waiting import until
 
-from .serving import SPILLWAY, command, serving
+from .serving import SPILLWAY, Gateway, command, read_egress, serving
 
 MODELS = """
 import time
@@ -42,34 +39,8 @@ outputs:
 stages:
   - {{name: act, model: asked:Act}}
 """
-JSON = {"Content-Type": "application/json"}
 TOKENS = "one-token-of-many team\nanother-token-of-many other elsewhere\n"
 BEARER = {"Authorization": "Bearer one-token-of-many"}
-
-
-class Gateway:
-    """A gateway's address, and how to ask it."""
-
-    def __init__(self, port, name):
-        self.port, self.name = port, name
-
-    def ask(self, path, body=None, headers=(), method=None):
-        data = body if isinstance(body, bytes | None) else json.dumps(body).encode()
-        told = {**JSON, **dict(headers)} if data is not None else dict(headers)
-        request = urllib.request.Request(f"http://127.0.0.1:{self.port}{path}", data, told, method=method)
-        try:
-            with urllib.request.urlopen(request, timeout=60) as answer:
-                return answer.status, answer.headers, answer.read()
-        except urllib.error.HTTPError as error:
-            return error.code, error.headers, error.read()
-
-    def predict(self, told, **headers):
-        status, _, body = self.ask(f"/v1/pipelines/{self.name}/predict", told, headers.items())
-        return status, json.loads(body)
-
-    def infer(self, told, headers=(), version=""):
-        status, headers, body = self.ask(f"/v2/models/{self.name}{version}/infer", told, headers)
-        return status, headers, body
 
 
 @pytest.fixture(scope="module")
@@ -89,11 +60,9 @@ def module_name(request):
 @pytest.fixture(scope="module")
 def gateway(project, module_name, broker):
     with serving(project / "pipeline.yaml", module_name, broker, project, "--http", "127.0.0.1:0") as served:
-        log = served.run_dir / module_name / "logs" / "gateway.0.log"
-        until(lambda: "http://" in log.read_text(), 60, "the gateway listens")
-        yield Gateway(int(log.read_text().rpartition("http://127.0.0.1:")[2].split()[0]), module_name)
+        yield Gateway(served.gateway_port(), module_name)
         assert served.stop() == 0, served.logs()
-        assert "draining" in log.read_text()
+        assert "draining" in (served.run_dir / module_name / "logs" / "gateway.0.log").read_text()
 
 
 def text_tensor(name, text):
@@ -199,7 +168,7 @@ def test_an_idempotency_key_makes_repetitions_one_query(gateway, broker):
     with concurrent.futures.ThreadPoolExecutor(4) as pool:
         told = list(pool.map(lambda _: gateway.predict(body, **headers), range(4)))
     assert {(status, answer["request_id"]) for status, answer in told} == {(200, told[0][1]["request_id"])}
-    ids = egress_ids(broker, gateway.name)
+    ids = [each.request_id for each in read_egress(broker, egress(gateway.name), "said")]
     assert ids.count(told[0][1]["request_id"]) == 1
     assert len(set(ids)) == len(ids)
     assert gateway.predict(body, **{"Idempotency-Key": "ä" * 3})[0] == 400
@@ -215,13 +184,6 @@ def test_queries_of_one_call_have_idempotency_keys_of_their_own_however_long(gat
         return {each["request_id"] for each in events}
 
     assert len(asked("a" + "x" * 127) | asked("b" + "x" * 127)) == 6
-
-
-def egress_ids(broker, name):
-    """All request ids on the egress, as often as they are there."""
-    settings = ClientSettings(bootstrap=broker)
-    with Reading(settings, slots_of(settings, f"{name}.egress")) as reading:
-        return [dict(record.headers)["x-request-id"].decode() for record in reading.to_the_end()]
 
 
 def test_what_a_web_page_could_have_a_browser_send_is_refused(gateway):

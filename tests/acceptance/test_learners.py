@@ -2,24 +2,19 @@
 
 import functools
 import json
-import urllib.error
-import urllib.request
 
 import pytest
 
 from spillway.lineage.errors import UsageError
 from spillway.lineage.keys import partition_for
-from spillway.lineage.limits import DEFAULT_LIMITS
 from spillway.lineage.message import PREDICTION
 from spillway.lineage.tokens import Token
 from spillway.producers.client import Client
 from spillway.producers.connection import ClientSettings
-from spillway.producers.published import Published
 from spillway.topology.load import load
-from spillway.topology.topics import table_of
 from tests.acceptance.learned_models import Sharing, Taste, learned
-from tests.acceptance.learning_load import KEYS, Killer, Load
-from tests.acceptance.serving import ROOT, command, serving
+from tests.acceptance.learning_load import KEYS, Killer, Load, published
+from tests.acceptance.serving import ROOT, Gateway, command, serving
 from tests.waiting import PATIENT_SECONDS, until
 
 MODELS = "tests.acceptance.learned_models"
@@ -102,18 +97,11 @@ def test_feedback_changes_what_the_next_query_sees(pipeline, broker, tmp_path):
 
 
 def a_truth_comes_by_http_with_the_text_of_its_answer(served, name, key):
-    log = served.run_dir / name / "logs" / "gateway.0.log"
-    until(lambda: "http://" in log.read_text(), 60, "the gateway listens")
-    port = log.read_text().rpartition("http://127.0.0.1:")[2].split()[0]
+    gateway = Gateway(served.gateway_port(), name)
 
     def post(what, told):
-        path = f"http://127.0.0.1:{port}/v1/pipelines/{name}/{what}"
-        request = urllib.request.Request(path, json.dumps(told).encode(), {"Content-Type": "application/json"})
-        try:
-            with urllib.request.urlopen(request, timeout=PATIENT_SECONDS) as answer:
-                return answer.status, json.loads(answer.read())
-        except urllib.error.HTTPError as error:
-            return error.code, json.loads(error.read())
+        status, _, body = gateway.ask(f"/v1/pipelines/{name}/{what}", told)
+        return status, json.loads(body)
 
     def ask():
         return post("predict", {"inputs": {}, "key": key})[1]
@@ -165,10 +153,9 @@ VICTIMS = ("primary", "rank", "both", "gate", "backup")
 @pytest.mark.nightly
 def test_every_observation_counts_once_and_queries_are_answered_whoever_dies(pipeline, broker, tmp_path):
     spec, settings = load(pipeline).spec, ClientSettings(bootstrap=broker)
-    table = Published(settings, table_of(spec, "taste"), partitions=spec.partitions, shards=2, limits=DEFAULT_LIMITS)
     with (
         serving(pipeline, spec.name, broker, tmp_path, cwd=ROOT) as served,
-        table,
+        published(settings, spec, "taste", shards=2) as table,
         Tastes(spec, settings) as both,
     ):
         killer = Killer(served, spec.name, "taste")

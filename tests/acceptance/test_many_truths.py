@@ -3,20 +3,17 @@
 import json
 from itertools import pairwise
 
-from spillway.lineage.limits import DEFAULT_LIMITS
 from spillway.producers.client import Client
 from spillway.producers.client.exchange import OutcomeTimeoutError
 from spillway.producers.connection import ClientSettings
-from spillway.producers.published import Published
 from spillway.topology import names
 from spillway.topology.load import load
-from spillway.topology.topics import egress, table_of
-from tests.acceptance.learning_load import Killer
+from spillway.topology.topics import egress
+from tests.acceptance.learning_load import KEYS, Killer, published
 from tests.acceptance.serving import ROOT, command, read_egress, serving
 from tests.waiting import PATIENT_SECONDS, until
 
 MODELS = "tests.acceptance.learned_models"
-KEYS = [f"user-{number}" for number in range(8)]
 MESSAGES, SIZE, AGAIN = 8, 300, 20  # calls before, and after, the kill; truths of one; and how many of those before
 
 
@@ -42,11 +39,10 @@ def test_each_truth_of_many_counts_once_though_the_primary_is_killed(unique_name
         f'learners:\n  - {{name: taste, model: "{MODELS}:Taste", state: {{kind: keyed}}, publish: true}}\n'
     )
     spec, settings = load(pipeline).spec, ClientSettings(bootstrap=broker)
-    table = Published(settings, table_of(spec, "taste"), partitions=spec.partitions, shards=1, limits=DEFAULT_LIMITS)
     sent = []
     with (
         serving(pipeline, spec.name, broker, tmp_path, cwd=ROOT) as served,
-        table,
+        published(settings, spec, "taste") as table,
         Client(spec, settings, grace=PATIENT_SECONDS) as client,
     ):
 

@@ -9,11 +9,7 @@ import subprocess
 import pytest
 
 from spillway.agents.supervise.registry import entries
-from spillway.lineage.message import PREDICTION
-from spillway.producers.client import Client
-from spillway.producers.connection import ClientSettings
-from tests.acceptance.serving import SPILLWAY, read_egress, serving
-from tests.oracle import outcome_problems
+from tests.acceptance.serving import SPILLWAY, serving
 from tests.waiting import PATIENT_SECONDS, until
 
 MODEL = """
@@ -50,7 +46,7 @@ def test_a_death_report_and_a_planned_switch_need_no_lease(broker, unique_name, 
     )
     sent = []
     with serving(path, unique_name, broker, tmp_path, cwd=tmp_path) as served:
-        with Client(unique_name, ClientSettings(bootstrap=broker), slo=PATIENT_SECONDS) as client:
+        with served.client() as client:
 
             def ask(count):
                 ids = [f"q{len(sent) + n}" for n in range(count)]
@@ -79,6 +75,4 @@ def test_a_death_report_and_a_planned_switch_need_no_lease(broker, unique_name, 
             assert (told["old_epoch"], told["epoch"]) == (2, 3)
             assert max(ask(50)) == 150  # every query is in the state once
         assert served.stop() == 0, served.logs()
-    egress = read_egress(broker, f"{unique_name}.egress", "n")
-    problems = outcome_problems(sent, egress, lambda _id, kind, _told: kind == PREDICTION)
-    assert not problems, "\n".join([*problems[:20], served.logs()])
+    served.judge(sent, "n")

@@ -8,11 +8,9 @@ import yaml
 
 from spillway.agents.supervise.registry import entries
 from spillway.agents.supervise.scrape import scrape
+from spillway.lineage.message import PREDICTION
 from spillway.lineage.metric_names import MODEL_INSTANCES
-from spillway.producers.client import Client
-from spillway.producers.connection import ClientSettings
-from tests.acceptance.serving import ROOT, command, read_egress, serving
-from tests.oracle import outcome_problems
+from tests.acceptance.serving import ROOT, command, serving
 from tests.waiting import PATIENT_SECONDS, until
 
 MODELS = "tests.acceptance.scaled_models"
@@ -22,8 +20,8 @@ SCALED = {"a": (2, 1), "b": (2, 1), "c": (3, 2)}  # up to, and down to
 class Stream:
     """Queries at a steady rate while the context is open, and the outputs of their outcomes."""
 
-    def __init__(self, client):
-        self.asked, self.outputs = [], []
+    def __init__(self, client, pace=0.03):
+        self.asked, self.outputs, self.pace = [], [], pace  # in seconds between two queries; it may be changed
         self._client, self._stop = client, threading.Event()
         self._thread = threading.Thread(target=self._run)
 
@@ -36,14 +34,17 @@ class Stream:
         self._thread.join()
 
     def _run(self):
-        while not self._stop.wait(0.03):
+        while not self._stop.wait(self.pace):
             n = len(self.asked)
-            future = self._client.submit({"n": n}, request_id=f"q{n}", key=f"k{n}")
             self.asked.append(f"q{n}")
+            future = self._client.submit({"n": n}, request_id=f"q{n}", key=f"k{n}")
             future.add_done_callback(lambda future: self.outputs.append(future.result().outputs))
 
-    def workers(self, kind, latest=60):
-        return {output[kind] for output in self.outputs[-latest:]}
+    def workers(self, kind):
+        return {output[kind] for output in self.outputs[-60:]}
+
+    def judge(self, served):
+        served.judge(self.asked, "n", lambda request_id, kind, n: kind == PREDICTION and request_id == f"q{n}")
 
 
 @pytest.fixture
@@ -55,12 +56,6 @@ def pipeline(unique_name, tmp_path):
     path = tmp_path / "pipeline.yaml"
     path.write_text(yaml.safe_dump({**spec, "stages": [{**first, "batching": {"size": 2}}, second, third]}))
     return path
-
-
-def scale(served, pipeline, broker, *what):
-    where = ["--bootstrap", broker, "--run-dir", served.run_dir, "--timeout", f"{PATIENT_SECONDS:g}s"]
-    done = command("change", "scale", pipeline, *what, *where)
-    return done.returncode, done.stdout + done.stderr
 
 
 def instances(served, stage):
@@ -79,14 +74,11 @@ def test_stages_are_scaled_up_and_down_under_load_and_a_killed_front_comes_back_
     broker, unique_name, pipeline, tmp_path, die
 ):
     with serving(pipeline, unique_name, broker, tmp_path, cwd=ROOT) as served:
-        with (
-            Client(unique_name, ClientSettings(bootstrap=broker), slo=PATIENT_SECONDS) as client,
-            Stream(client) as stream,
-        ):
+        with served.client() as client, Stream(client) as stream:
             until(lambda: len(stream.outputs) >= 60, 60.0, "answers")
             assert [len(stream.workers(kind)) for kind in ("thread", "process")] == [1, 1]
             for stage, (most, _) in SCALED.items():
-                code, said = scale(served, pipeline, broker, stage, str(most), "--why", "test")
+                code, said = served.change("scale", pipeline, stage, str(most), "--why", "test")
                 assert code == 0, said + served.logs()
                 assert f"{stage}: {most} ready" in said
                 assert instances(served, stage) == dealt(stage, most)
@@ -97,7 +89,7 @@ def test_stages_are_scaled_up_and_down_under_load_and_a_killed_front_comes_back_
                 wanted = dealt(stage, SCALED[stage][0])
                 until(lambda stage=stage, n=wanted: instances(served, stage) == n, 60.0, f"the workers of {stage}")
             for stage, (most, least) in SCALED.items():
-                code, said = scale(served, pipeline, broker, stage, str(least))
+                code, said = served.change("scale", pipeline, stage, str(least))
                 assert code == 0, said + served.logs()
                 assert f"was {most}" in said
                 assert instances(served, stage) == dealt(stage, least)
@@ -107,9 +99,7 @@ def test_stages_are_scaled_up_and_down_under_load_and_a_killed_front_comes_back_
             stream.__exit__()
             until(lambda: len(stream.outputs) == len(stream.asked), 60.0, "an outcome for every query")
         assert served.stop() == 0, served.logs()
-    egress = read_egress(broker, f"{unique_name}.egress", "n")
-    problems = outcome_problems(stream.asked, egress, lambda _id, kind, n: kind == "prediction" and _id == f"q{n}")
-    assert not problems, "\n".join([*problems[:20], served.logs()])
+    stream.judge(served)
 
 
 @pytest.mark.nightly
@@ -117,7 +107,7 @@ def test_the_next_serve_of_the_same_file_has_the_tables_size_and_of_a_changed_on
     broker, unique_name, pipeline, tmp_path
 ):
     with serving(pipeline, unique_name, broker, tmp_path, cwd=ROOT) as served:
-        assert scale(served, pipeline, broker, "a", "2")[0] == 0
+        assert served.change("scale", pipeline, "a", "2")[0] == 0
         assert served.stop() == 0
     (tmp_path / "ready").unlink(missing_ok=True)
     with serving(pipeline, unique_name, broker, tmp_path, cwd=ROOT) as served:
@@ -129,7 +119,7 @@ def test_the_next_serve_of_the_same_file_has_the_tables_size_and_of_a_changed_on
         assert instances(served, "a") == [1]
         changed = pipeline.read_text()
         pipeline.write_text(changed.replace("timeout: 21s", "timeout: 22s"))
-        code, said = scale(served, pipeline, broker, "a", "2")
+        code, said = served.change("scale", pipeline, "a", "2")
         assert (code, "is served from another version of" in said) == (2, True), said
         pipeline.write_text(changed)
 

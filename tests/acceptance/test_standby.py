@@ -11,10 +11,7 @@ from benchmarks.steady import Steady
 from spillway.agents.supervise.registry import entries
 from spillway.lineage.keys import partition_for
 from spillway.lineage.message import PREDICTION
-from spillway.producers.client import Client
-from spillway.producers.connection import ClientSettings
-from tests.acceptance.serving import ROOT, read_egress, serving
-from tests.oracle import outcome_problems
+from tests.acceptance.serving import ROOT, serving
 from tests.waiting import PATIENT_SECONDS, GivenTime, until
 
 STAGE = {"name": "reply", "model": "benchmarks.hams.standbys:Witness", "workers": {"fronts": 2, "standby": 1}}
@@ -56,7 +53,7 @@ def test_a_killed_replicas_partitions_move_to_the_standby(broker, unique_name, t
     with serving(path, unique_name, broker, tmp_path, cwd=ROOT) as served:
         before = ready(served.run_dir, unique_name)
         assert set(before) == {"reply.0", "reply.1", "reply.standby0"}
-        with Client(unique_name, ClientSettings(bootstrap=broker), slo=PATIENT_SECONDS) as client:
+        with served.client() as client:
             traffic = Traffic(client, 50.0)
             traffic.start()
             until(lambda: len(traffic.partitions_of(before["reply.1"], 0.0)) == 6, 30.0, "answers of half of all")
@@ -74,6 +71,4 @@ def test_a_killed_replicas_partitions_move_to_the_standby(broker, unique_name, t
     assert after["reply.1"] == taken_over
     assert after["reply.standby0"] not in before.values()
     assert {outcome.kind for outcome in outcomes} == {PREDICTION}
-    egress = read_egress(broker, f"{unique_name}.egress", "pid")
-    problems = outcome_problems(traffic.accepted, egress, lambda _id, kind, _told: kind == PREDICTION)
-    assert not problems, "\n".join([*problems[:20], served.logs()])
+    served.judge(traffic.accepted, "pid")

@@ -16,27 +16,11 @@ from spillway.producers.client import Client
 from spillway.producers.connection import ClientSettings
 from spillway.topology.load import load
 from spillway.topology.topics import topic_plan
-from tests.acceptance.serving import ROOT, command, read_egress, serving
-from tests.acceptance.test_scale import MODELS, Stream, instances, scale
-from tests.oracle import outcome_problems
+from tests.acceptance.serving import ROOT, command, serving
+from tests.acceptance.test_scale import MODELS, Stream, instances
 from tests.waiting import PATIENT_SECONDS, until
 
 NIGHTLY = 10
-
-
-class Paced(Stream):
-    """A stream whose pace can be changed, in seconds between two queries."""
-
-    def __init__(self, client, pace):
-        super().__init__(client)
-        self.pace = pace
-
-    def _run(self):
-        while not self._stop.wait(self.pace):
-            n = len(self.asked)
-            self.asked.append(f"q{n}")
-            future = self._client.submit({"n": n}, request_id=f"q{n}", key=f"k{n}")
-            future.add_done_callback(lambda future: self.outputs.append(future.result().outputs))
 
 
 @pytest.fixture
@@ -93,14 +77,11 @@ def status_of(served):
 @pytest.mark.nightly
 def test_it_goes_up_with_the_load_and_leaves_alone_what_is_held(broker, unique_name, pipeline, plan, tmp_path):
     with serving(pipeline, unique_name, broker, tmp_path, "--sizes", plan, "--tune", cwd=ROOT) as served:
-        with (
-            Client(unique_name, ClientSettings(bootstrap=broker), slo=PATIENT_SECONDS) as client,
-            Paced(client, 0.05) as stream,
-        ):
+        with served.client() as client, Stream(client, 0.05) as stream:
             until(lambda: len(stream.outputs) >= 20, 60.0, "answers")
-            code, said = scale(served, pipeline, broker, "a", "2")
+            code, said = served.change("scale", pipeline, "a", "2")
             assert (code, "sizes stage 'a'" in said, "--hold" in said) == (2, True, True), said + served.logs()
-            code, said = scale(served, pipeline, broker, "a", "2", "--hold", "--why", "mine")
+            code, said = served.change("scale", pipeline, "a", "2", "--hold", "--why", "mine")
             assert (code, "a: 2 ready" in said) == (0, True), said + served.logs()
             stream.pace = 0.01
             until(lambda: ready(served, "b") >= 3, 60.0, lambda: f"more of b\n{served.logs()}")
@@ -128,7 +109,7 @@ def test_whatever_is_killed_while_sizes_change_no_query_is_lost_or_doubled(
     with Client(unique_name, settings, slo=PATIENT_SECONDS) as client:
         with (
             serving(pipeline, unique_name, broker, tmp_path, "--sizes", plan, "--tune", cwd=ROOT) as served,
-            Paced(client, 0.05) as stream,
+            Stream(client, 0.05) as stream,
         ):
             until(lambda: len(stream.outputs) >= 20, 60.0, "answers")
             stream.pace = 0.01
@@ -136,7 +117,7 @@ def test_whatever_is_killed_while_sizes_change_no_query_is_lost_or_doubled(
             for death in deaths:
                 stage = rng.choice("ab")
                 if rng.random() < 0.5:
-                    scale(served, pipeline, broker, stage, str(rng.randint(1, 4)), *["--hold"] * (rng.random() < 0.5))
+                    served.change("scale", pipeline, stage, str(rng.randint(1, 4)), *["--hold"] * (rng.random() < 0.5))
                 stream.pace = rng.choice([0.01, 0.02, 0.05])
                 alive = until(
                     lambda death=death, stage=stage: pids(served, death.replace("front", "stage"), _of(death, stage)),
@@ -150,24 +131,18 @@ def test_whatever_is_killed_while_sizes_change_no_query_is_lost_or_doubled(
                 stream.__exit__()
                 until(lambda: len(stream.outputs) == len(stream.asked), 60.0, "an outcome for every query")
                 assert served.stop() == 0, served.logs()
-                return judge(broker, unique_name, stream, served)
+                return stream.judge(served)
             served.process.kill()  # and all its processes with it
             served.process.wait()
         (tmp_path / "ready").unlink(missing_ok=True)
         with serving(pipeline, unique_name, broker, tmp_path, "--sizes", plan, "--tune", cwd=ROOT) as served:
-            with Paced(client, 0.01) as more:
+            with Stream(client, 0.01) as more:
                 more.asked = stream.asked
                 until(lambda: len(more.outputs) >= 50, 60.0, lambda: f"answers\n{served.logs()}")
             every = lambda: len(stream.outputs) + len(more.outputs) == len(stream.asked)  # noqa: E731
             until(every, 60.0, lambda: f"an outcome for every query\n{served.logs()}")
             assert served.stop() == 0, served.logs()
-    return judge(broker, unique_name, stream, served)
-
-
-def judge(broker, name, stream, served):
-    egress = read_egress(broker, f"{name}.egress", "n")
-    problems = outcome_problems(stream.asked, egress, lambda _id, kind, n: kind == "prediction" and _id == f"q{n}")
-    assert not problems, "\n".join([*problems[:20], served.logs()])
+    return stream.judge(served)
 
 
 def _of(death, stage):

@@ -41,18 +41,8 @@ def test_a_recorded_run_is_predicted_and_tried_otherwise(broker, unique_name, tm
         recorder = subprocess.Popen([SPILLWAY, "record", file, "-o", taken, "--run-dir", run_dir], cwd=tmp_path)
         try:
             until(lambda: any(taken.glob("*.avro")), 30, "the recorder writes")
-            load = (
-                "poisson:60",
-                "--duration",
-                "5s",
-                "--attach",
-                "--run-dir",
-                run_dir,
-                "--html",
-                "replay.html",
-                "--json",
-            )
-            replayed = spillway("replay", *load)
+            load = ("poisson:60", "--duration", "5s", "--attach", "--html", "replay.html", "--json")
+            replayed = spillway("replay", *load, "--run-dir", run_dir)
             assert replayed.returncode == 0, replayed.stderr
             assert "is served under expired; its stages exchange their state every 0.2 s" in replayed.stderr
             report = json.loads(replayed.stdout)

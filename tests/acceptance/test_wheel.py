@@ -22,10 +22,9 @@ from packaging.requirements import Requirement
 
 from spillway.agents.broker.jars import ensure_jars
 from spillway.agents.cli.options import cache_dir
-from tests.acceptance.serving import READY_SECONDS, STOP_SECONDS, serving
+from tests.acceptance.serving import READY_SECONDS, ROOT, STOP_SECONDS, serving
 from tests.waiting import until
 
-ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
 ROOMS = ("agents", "checkpoint", "lineage", "producers", "topology")
 SECONDS = 300  # for a command; a net

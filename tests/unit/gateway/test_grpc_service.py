@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import hashlib
+import inspect
 import struct
 
 import numpy as np
@@ -79,8 +80,8 @@ def authorize(metadata):
 class Front:
     """A server and a channel to it."""
 
-    def __init__(self, front, pipelines, channel, port):
-        self.front, self.pipelines, self.channel, self.port = front, pipelines, channel, port
+    def __init__(self, front, pipelines, channel, port, room):
+        self.front, self.pipelines, self.channel, self.port, self.room = front, pipelines, channel, port, room
         self.client = pipelines.served["echo"].client
         self.served = pipelines.served["echo"]
 
@@ -105,7 +106,7 @@ class Front:
 
 
 @contextlib.asynccontextmanager
-async def front(room=None):
+async def front(room):
     settings = ClientSettings(bootstrap="localhost:1")
     pipelines = Pipelines([Pipeline.parse(text) for text in (FILE, OTHER)], settings)
     for served in pipelines.served.values():
@@ -115,17 +116,30 @@ async def front(room=None):
     options = [("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1)]
     try:
         async with grpc.aio.insecure_channel(f"127.0.0.1:{port}", options=options) as channel:
-            yield Front(server, pipelines, channel, port)
+            yield Front(server, pipelines, channel, port, room)
     finally:
         await server.stop(0)
 
 
-def run(scenario, **options):
-    async def whole():
-        async with asyncio.timeout(3 * WAIT), front(**options) as there:
-            await scenario(there)
+def over_grpc(room=None, **constants):
+    """Make a test of what plays against a front, for which constants of the service are others."""
 
-    asyncio.run(whole())
+    def made(play):
+        async def whole(given):
+            async with asyncio.timeout(3 * WAIT), front(room) as there:
+                await play(there, **given)
+
+        def test(**given):
+            with pytest.MonkeyPatch.context() as patch:
+                for name, value in constants.items():
+                    patch.setattr(service, name, value)
+                asyncio.run(whole(given))
+
+        _, *fixtures = inspect.signature(play).parameters.values()
+        test.__name__, test.__signature__ = play.__name__, inspect.Signature(fixtures)
+        return test
+
+    return made
 
 
 async def until(condition):
@@ -150,23 +164,21 @@ def typed(datatype="FP32", shape=(2,), name="x", **contents):
     return request
 
 
-def test_raw_inputs_come_back_raw_with_what_became_of_the_query():
-    async def scenario(there):
-        parameters = {"timeout": 500_000, "key": "k", "mine": "own"}
-        metadata = (("x-request-id", "seen"), *ME)
-        answer = await there.infer(raw(id="7", parameters=parameters), metadata=metadata)
-        assert (answer.model_name, answer.model_version, answer.id) == ("echo", there.served.version, "7")
-        assert [(each.name, each.datatype, list(each.shape)) for each in answer.outputs] == [("x", "FP32", [2])]
-        assert list(answer.raw_output_contents) == [struct.pack("<2f", 1, 2)]
-        assert answer.parameters["request_id"].string_param == "made-1"
-        assert answer.parameters["latency_ms"].double_param == 250.0
-        assert answer.parameters["flags"].string_param == '{"one":{"variant":"a"}}'
-        [(_, own, options)] = there.client.queries
-        assert (own, options["deadline"], options["key"]) == ({"mine": "own"}, 0.5, "k")
-        assert options["headers"] == {"x-client-id": "7", "x-client-request-id": "seen"}
-        assert there.served.of("grpc").by_status == {"OK": 1}
-
-    run(scenario)
+@over_grpc()
+async def test_raw_inputs_come_back_raw_with_what_became_of_the_query(there):
+    parameters = {"timeout": 500_000, "key": "k", "mine": "own"}
+    metadata = (("x-request-id", "seen"), *ME)
+    answer = await there.infer(raw(id="7", parameters=parameters), metadata=metadata)
+    assert (answer.model_name, answer.model_version, answer.id) == ("echo", there.served.version, "7")
+    assert [(each.name, each.datatype, list(each.shape)) for each in answer.outputs] == [("x", "FP32", [2])]
+    assert list(answer.raw_output_contents) == [struct.pack("<2f", 1, 2)]
+    assert answer.parameters["request_id"].string_param == "made-1"
+    assert answer.parameters["latency_ms"].double_param == 250.0
+    assert answer.parameters["flags"].string_param == '{"one":{"variant":"a"}}'
+    [(_, own, options)] = there.client.queries
+    assert (own, options["deadline"], options["key"]) == ({"mine": "own"}, 0.5, "k")
+    assert options["headers"] == {"x-client-id": "7", "x-client-request-id": "seen"}
+    assert there.served.of("grpc").by_status == {"OK": 1}
 
 
 @pytest.mark.parametrize(
@@ -181,28 +193,24 @@ def test_raw_inputs_come_back_raw_with_what_became_of_the_query():
         ("BOOL", {"bool_contents": [True, False]}, np.array([True, False])),
     ],
 )
-def test_typed_inputs(datatype, contents, wanted):
-    async def scenario(there):
-        await there.infer(typed(datatype, **contents))
-        [(inputs, _, _)] = there.client.queries
-        np.testing.assert_array_equal(inputs["x"], wanted)
-        assert inputs["x"].dtype == wanted.dtype
-
-    run(scenario)
+@over_grpc()
+async def test_typed_inputs(there, datatype, contents, wanted):
+    await there.infer(typed(datatype, **contents))
+    [(inputs, _, _)] = there.client.queries
+    np.testing.assert_array_equal(inputs["x"], wanted)
+    assert inputs["x"].dtype == wanted.dtype
 
 
-def test_a_text_and_a_structure():
-    async def scenario(there):
-        request = typed("BYTES", (1,), "text", bytes_contents=["Zoë".encode()])
-        request.inputs.add(name="more", datatype="BYTES", shape=[1])
-        request.inputs[1].parameters["content_type"].string_param = "json"
-        request.inputs[1].contents.bytes_contents.append(b'{"a": [1, null]}')
-        answer = await there.infer(request)
-        assert there.client.queries[0][0] == {"text": "Zoë", "more": {"a": [1, None]}}
-        assert answer.raw_output_contents[0] == struct.pack("<I", 4) + "Zoë".encode()
-        assert answer.outputs[1].parameters["content_type"].string_param == "json"
-
-    run(scenario)
+@over_grpc()
+async def test_a_text_and_a_structure(there):
+    request = typed("BYTES", (1,), "text", bytes_contents=["Zoë".encode()])
+    request.inputs.add(name="more", datatype="BYTES", shape=[1])
+    request.inputs[1].parameters["content_type"].string_param = "json"
+    request.inputs[1].contents.bytes_contents.append(b'{"a": [1, null]}')
+    answer = await there.infer(request)
+    assert there.client.queries[0][0] == {"text": "Zoë", "more": {"a": [1, None]}}
+    assert answer.raw_output_contents[0] == struct.pack("<I", 4) + "Zoë".encode()
+    assert answer.outputs[1].parameters["content_type"].string_param == "json"
 
 
 def without_value():
@@ -230,80 +238,70 @@ def without_value():
         (raw(model_version="older"), "is served as version"),
     ],
 )
-def test_what_is_wrong_is_said(request_, said):
-    async def scenario(there):
-        error = await there.refused(request_)
-        assert said in error.details()
-        too_large = "over the limit" in said
-        missing = "no pipeline" in said or "version" in said
-        wanted = Code.NOT_FOUND if missing else Code.RESOURCE_EXHAUSTED if too_large else Code.INVALID_ARGUMENT
-        assert error.code() is wanted
-        assert not there.client.queries
-        await there.infer(raw())
-
-    run(scenario)
+@over_grpc()
+async def test_what_is_wrong_is_said(there, request_, said):
+    error = await there.refused(request_)
+    assert said in error.details()
+    too_large = "over the limit" in said
+    missing = "no pipeline" in said or "version" in said
+    wanted = Code.NOT_FOUND if missing else Code.RESOURCE_EXHAUSTED if too_large else Code.INVALID_ARGUMENT
+    assert error.code() is wanted
+    assert not there.client.queries
+    await there.infer(raw())
 
 
-def test_ends_of_queries():
-    async def scenario(there):
-        wanted = {
-            "fail": (Code.INTERNAL, "model-raised", "failed: model-raised at one: boom ?"),
-            "drop": (Code.DEADLINE_EXCEEDED, "expired", "dropped: expired at one: after 900 ms of 2000 ms"),
-            "late": (Code.DEADLINE_EXCEEDED, "late", "answered late: after 250 ms of 2000 ms; an error of gRPC has no"),
-        }
-        for number, (what, (code, reason, text)) in enumerate(wanted.items(), 1):
-            error = await there.refused(raw(parameters={what: True}))
-            assert error.code() is code
-            assert error.details().startswith(text)
-            trailing = dict(error.trailing_metadata())
-            assert (trailing["reason"], trailing["request-id"]) == (reason, f"made-{number}")
-
-    run(scenario)
+@over_grpc()
+async def test_ends_of_queries(there):
+    wanted = {
+        "fail": (Code.INTERNAL, "model-raised", "failed: model-raised at one: boom ?"),
+        "drop": (Code.DEADLINE_EXCEEDED, "expired", "dropped: expired at one: after 900 ms of 2000 ms"),
+        "late": (Code.DEADLINE_EXCEEDED, "late", "answered late: after 250 ms of 2000 ms; an error of gRPC has no"),
+    }
+    for number, (what, (code, reason, text)) in enumerate(wanted.items(), 1):
+        error = await there.refused(raw(parameters={what: True}))
+        assert error.code() is code
+        assert error.details().startswith(text)
+        trailing = dict(error.trailing_metadata())
+        assert (trailing["reason"], trailing["request-id"]) == (reason, f"made-{number}")
 
 
-def test_one_error_in_a_stream_is_its_own_and_answers_come_as_they_are_ready():
-    async def scenario(there):
-        async def requests():
-            yield raw(id="slow", parameters={"hold": True})
-            yield raw(id="bad", model="nowhere")
-            yield raw(id="fails", parameters={"fail": True})
-            for number in range(300):
-                yield raw((float(number),), id=str(number))
-
-        seen = {}
-        async for answer in there.stream(requests()):
-            seen[answer.infer_response.id] = answer
-            if len(seen) == 302:
-                assert "slow" not in seen
-                there.client.release.set()
-        assert len(seen) == 303
-        assert list(seen)[-1] == "slow"
-        assert "no pipeline 'nowhere'" in seen["bad"].error_message
-        assert seen["fails"].error_message.startswith("failed: model-raised")
-        assert seen["fails"].infer_response.parameters["reason"].string_param == "model-raised"
+@over_grpc()
+async def test_one_error_in_a_stream_is_its_own_and_answers_come_as_they_are_ready(there):
+    async def requests():
+        yield raw(id="slow", parameters={"hold": True})
+        yield raw(id="bad", model="nowhere")
+        yield raw(id="fails", parameters={"fail": True})
         for number in range(300):
-            assert not seen[str(number)].error_message
-            assert seen[str(number)].infer_response.raw_output_contents[0] == struct.pack("<f", number)
+            yield raw((float(number),), id=str(number))
 
-    run(scenario)
-
-
-def test_a_stream_takes_no_more_than_its_bound(monkeypatch):
-    monkeypatch.setattr(service, "OF_A_STREAM", 4)
-
-    async def scenario(there):
-        call = there.stream([raw(parameters={"hold": True}) for _ in range(12)])
-        await until(lambda: len(there.client.queries) == 4)
-        await there.infer(raw())
-        assert len(there.client.queries) == 5
-        there.client.release.set()
-        assert len([answer async for answer in call]) == 12
-
-    run(scenario)
+    seen = {}
+    async for answer in there.stream(requests()):
+        seen[answer.infer_response.id] = answer
+        if len(seen) == 302:
+            assert "slow" not in seen
+            there.client.release.set()
+    assert len(seen) == 303
+    assert list(seen)[-1] == "slow"
+    assert "no pipeline 'nowhere'" in seen["bad"].error_message
+    assert seen["fails"].error_message.startswith("failed: model-raised")
+    assert seen["fails"].infer_response.parameters["reason"].string_param == "model-raised"
+    for number in range(300):
+        assert not seen[str(number)].error_message
+        assert seen[str(number)].infer_response.raw_output_contents[0] == struct.pack("<f", number)
 
 
-def test_a_stream_that_is_not_read_ends_with_a_status_and_no_traceback(monkeypatch, caplog):
-    monkeypatch.setattr(service, "WRITE_SECONDS", 0.5)
+@over_grpc(OF_A_STREAM=4)
+async def test_a_stream_takes_no_more_than_its_bound(there):
+    call = there.stream([raw(parameters={"hold": True}) for _ in range(12)])
+    await until(lambda: len(there.client.queries) == 4)
+    await there.infer(raw())
+    assert len(there.client.queries) == 5
+    there.client.release.set()
+    assert len([answer async for answer in call]) == 12
+
+
+@over_grpc(WRITE_SECONDS=0.5)
+async def test_a_stream_that_is_not_read_ends_with_a_status_and_no_traceback(there, monkeypatch, caplog):
     abort, aborted = service._abort, []
 
     async def watched(context, ended):
@@ -311,33 +309,24 @@ def test_a_stream_that_is_not_read_ends_with_a_status_and_no_traceback(monkeypat
         await abort(context, ended)
 
     monkeypatch.setattr(service, "_abort", watched)
-
-    async def scenario(there):
-        call = there.stream([raw([1.0] * (1 << 20))] * 4)
-        await until(lambda: aborted)
-        with pytest.raises(grpc.aio.AioRpcError, match="no answer was read"):
-            [each async for each in call]
-        assert not caplog.text
-
-    run(scenario)
+    call = there.stream([raw([1.0] * (1 << 20))] * 4)
+    await until(lambda: aborted)
+    with pytest.raises(grpc.aio.AioRpcError, match="no answer was read"):
+        [each async for each in call]
+    assert not caplog.text
 
 
-def test_calls_without_a_token_leave_room_for_queries_and_end(monkeypatch):
-    monkeypatch.setattr(service, "OPEN_CALLS", 2)
-    monkeypatch.setattr(service, "MESSAGE_SECONDS", 1.0)
-
-    async def scenario(there):
-        live = f"/{service.SERVICE}/ServerLive"
-        waiting = [there.channel.stream_stream(live)(timeout=WAIT) for _ in range(2)]
-        ends = [asyncio.create_task(call.code()) for call in waiting]
-        await until(there.front.seats.locked)
-        with pytest.raises(grpc.aio.AioRpcError, match="2 calls"):
-            await there.channel.unary_unary(live)(b"", timeout=WAIT)
-        await there.infer(raw())
-        assert await asyncio.gather(*ends) == [Code.INVALID_ARGUMENT] * 2
+@over_grpc(OPEN_CALLS=2, MESSAGE_SECONDS=1.0)
+async def test_calls_without_a_token_leave_room_for_queries_and_end(there):
+    live = f"/{service.SERVICE}/ServerLive"
+    waiting = [there.channel.stream_stream(live)(timeout=WAIT) for _ in range(2)]
+    ends = [asyncio.create_task(call.code()) for call in waiting]
+    await until(there.front.seats.locked)
+    with pytest.raises(grpc.aio.AioRpcError, match="2 calls"):
         await there.channel.unary_unary(live)(b"", timeout=WAIT)
-
-    run(scenario)
+    await there.infer(raw())
+    assert await asyncio.gather(*ends) == [Code.INVALID_ARGUMENT] * 2
+    await there.channel.unary_unary(live)(b"", timeout=WAIT)
 
 
 async def ended(port):
@@ -352,163 +341,136 @@ async def ended(port):
         writer.close()
 
 
-def test_connections_are_bounded_and_the_next_is_served_when_one_goes(monkeypatch):
-    monkeypatch.setattr(service, "CONNECTIONS", 4)
-
-    async def scenario(there):
-        waiting = [asyncio.create_task(ended(there.port)) for _ in range(12)]
-        await until(lambda: sum(each.done() for each in waiting) == 8)
-        for each in waiting:
-            each.cancel()
-        await there.infer(raw(), wait_for_ready=True)
-
-    run(scenario)
+@over_grpc(CONNECTIONS=4)
+async def test_connections_are_bounded_and_the_next_is_served_when_one_goes(there):
+    waiting = [asyncio.create_task(ended(there.port)) for _ in range(12)]
+    await until(lambda: sum(each.done() for each in waiting) == 8)
+    for each in waiting:
+        each.cancel()
+    await there.infer(raw(), wait_for_ready=True)
 
 
-def test_a_connection_that_says_nothing_ends(monkeypatch):
-    monkeypatch.setattr(service, "MESSAGE_SECONDS", 0.2)
-
-    async def scenario(there):
-        async with asyncio.timeout(WAIT):
-            await ended(there.port)
-
-    run(scenario)
+@over_grpc(MESSAGE_SECONDS=0.2)
+async def test_a_connection_that_says_nothing_ends(there):
+    async with asyncio.timeout(WAIT):
+        await ended(there.port)
 
 
-def test_a_streams_idempotency_key_is_refused_and_a_calls_names_one_query():
-    async def scenario(there):
-        metadata = (("idempotency-key", "again"),)
-        with pytest.raises(grpc.aio.AioRpcError, match="idempotency-key"):
-            [each async for each in there.stream([raw()], metadata=metadata)]
-        answers = [await there.infer(raw(), metadata=metadata) for _ in range(2)]
-        other = await there.infer(raw(), metadata=(*metadata, *ME))
-        ids = [answer.parameters["request_id"].string_param for answer in (*answers, other)]
-        assert ids[0] == ids[1] != ids[2]
-        assert (await there.refused(raw(), metadata=(("idempotency-key", "a b"),))).code() is Code.INVALID_ARGUMENT
-
-    run(scenario)
+@over_grpc()
+async def test_a_streams_idempotency_key_is_refused_and_a_calls_names_one_query(there):
+    metadata = (("idempotency-key", "again"),)
+    with pytest.raises(grpc.aio.AioRpcError, match="idempotency-key"):
+        [each async for each in there.stream([raw()], metadata=metadata)]
+    answers = [await there.infer(raw(), metadata=metadata) for _ in range(2)]
+    other = await there.infer(raw(), metadata=(*metadata, *ME))
+    ids = [answer.parameters["request_id"].string_param for answer in (*answers, other)]
+    assert ids[0] == ids[1] != ids[2]
+    assert (await there.refused(raw(), metadata=(("idempotency-key", "a b"),))).code() is Code.INVALID_ARGUMENT
 
 
-def test_a_calls_own_deadline_is_answered_before_the_client_gives_up():
-    async def scenario(there):
-        error = await there.refused(raw(parameters={"hold": True}), timeout=1.0)
-        assert error.code() is Code.DEADLINE_EXCEEDED
-        assert "the query goes on" in error.details()
-        assert 0.5 < there.client.queries[0][2]["deadline"] < 1.0
-        there.client.release.set()
-        await until(lambda: there.served.of("grpc").passed_over == 1)
-
-    run(scenario)
+@over_grpc()
+async def test_a_calls_own_deadline_is_answered_before_the_client_gives_up(there):
+    error = await there.refused(raw(parameters={"hold": True}), timeout=1.0)
+    assert error.code() is Code.DEADLINE_EXCEEDED
+    assert "the query goes on" in error.details()
+    assert 0.5 < there.client.queries[0][2]["deadline"] < 1.0
+    there.client.release.set()
+    await until(lambda: there.served.of("grpc").passed_over == 1)
 
 
-def test_a_client_that_goes_away_leaves_its_query_running():
-    async def scenario(there):
-        call = there.infer(raw(parameters={"hold": True}))
-        stream = there.stream([raw(parameters={"hold": True})])
-        reading = asyncio.ensure_future(stream.read())
-        await until(lambda: len(there.client.queries) == 2)
-        call.cancel()
-        stream.cancel()
-        await asyncio.wait({reading})
-        assert there.client.ended == 0
-        await until(lambda: there.served.under_way == 2)
-        await there.infer(raw())
-        there.client.release.set()
-        await until(lambda: there.served.of("grpc").passed_over == 2)
-        assert there.client.ended == 3
-
-    run(scenario)
+@over_grpc()
+async def test_a_client_that_goes_away_leaves_its_query_running(there):
+    call = there.infer(raw(parameters={"hold": True}))
+    stream = there.stream([raw(parameters={"hold": True})])
+    reading = asyncio.ensure_future(stream.read())
+    await until(lambda: len(there.client.queries) == 2)
+    call.cancel()
+    stream.cancel()
+    await asyncio.wait({reading})
+    assert there.client.ended == 0
+    await until(lambda: there.served.under_way == 2)
+    await there.infer(raw())
+    there.client.release.set()
+    await until(lambda: there.served.of("grpc").passed_over == 2)
+    assert there.client.ended == 3
 
 
-def test_who_may_not_call_is_refused():
-    async def scenario(there):
-        error = await there.refused(raw(), metadata=WRONG)
-        assert (error.code(), error.details()) == (Code.UNAUTHENTICATED, "the token is not known here")
-        with pytest.raises(grpc.aio.AioRpcError, match="UNAUTHENTICATED"):
-            [each async for each in there.stream([raw()], metadata=WRONG)]
-        error = await there.refused(raw(), metadata=OTHERS)
-        assert error.code() is Code.NOT_FOUND
-        assert "other" in error.details()
-        await there.infer(raw(model="other"), metadata=OTHERS)
-        live = await there.unary("ServerLive", pb.ServerLiveRequest(), pb.ServerLiveResponse.FromString, metadata=WRONG)
-        assert live.live
-
-    run(scenario)
+@over_grpc()
+async def test_who_may_not_call_is_refused(there):
+    error = await there.refused(raw(), metadata=WRONG)
+    assert (error.code(), error.details()) == (Code.UNAUTHENTICATED, "the token is not known here")
+    with pytest.raises(grpc.aio.AioRpcError, match="UNAUTHENTICATED"):
+        [each async for each in there.stream([raw()], metadata=WRONG)]
+    error = await there.refused(raw(), metadata=OTHERS)
+    assert error.code() is Code.NOT_FOUND
+    assert "other" in error.details()
+    await there.infer(raw(model="other"), metadata=OTHERS)
+    live = await there.unary("ServerLive", pb.ServerLiveRequest(), pb.ServerLiveResponse.FromString, metadata=WRONG)
+    assert live.live
 
 
-def test_what_is_there():
-    async def scenario(there):
-        server = await there.unary("ServerMetadata", pb.ServerMetadataRequest(), pb.ServerMetadataResponse.FromString)
-        assert (server.name, list(server.extensions)) == ("spillway", ["binary_tensor_data", "model_stream_infer"])
-        asked = pb.ModelMetadataRequest(name="echo", version=there.served.version)
-        model = await there.unary("ModelMetadata", asked, pb.ModelMetadataResponse.FromString)
-        assert [(each.name, each.datatype, list(each.shape)) for each in model.inputs] == [
-            ("x", "FP32", [-1]),
-            ("text", "BYTES", [1]),
-        ]
-        assert (model.platform, [each.name for each in model.outputs]) == ("spillway", ["x"])
-        ready = pb.ModelReadyRequest(name="echo")
-        assert (await there.unary("ModelReady", ready, pb.ModelReadyResponse.FromString)).ready
-        with pytest.raises(grpc.aio.AioRpcError, match="did you mean 'echo'"):
-            await there.unary("ModelReady", pb.ModelReadyRequest(name="ecko"), pb.ModelReadyResponse.FromString)
-        there.pipelines.draining = True
-        assert not (await there.unary("ModelReady", ready, pb.ModelReadyResponse.FromString)).ready
-        server = await there.unary("ServerReady", pb.ServerReadyRequest(), pb.ServerReadyResponse.FromString)
-        assert not server.ready
-
-    run(scenario)
+@over_grpc()
+async def test_what_is_there(there):
+    server = await there.unary("ServerMetadata", pb.ServerMetadataRequest(), pb.ServerMetadataResponse.FromString)
+    assert (server.name, list(server.extensions)) == ("spillway", ["binary_tensor_data", "model_stream_infer"])
+    asked = pb.ModelMetadataRequest(name="echo", version=there.served.version)
+    model = await there.unary("ModelMetadata", asked, pb.ModelMetadataResponse.FromString)
+    assert [(each.name, each.datatype, list(each.shape)) for each in model.inputs] == [
+        ("x", "FP32", [-1]),
+        ("text", "BYTES", [1]),
+    ]
+    assert (model.platform, [each.name for each in model.outputs]) == ("spillway", ["x"])
+    ready = pb.ModelReadyRequest(name="echo")
+    assert (await there.unary("ModelReady", ready, pb.ModelReadyResponse.FromString)).ready
+    with pytest.raises(grpc.aio.AioRpcError, match="did you mean 'echo'"):
+        await there.unary("ModelReady", pb.ModelReadyRequest(name="ecko"), pb.ModelReadyResponse.FromString)
+    there.pipelines.draining = True
+    assert not (await there.unary("ModelReady", ready, pb.ModelReadyResponse.FromString)).ready
+    server = await there.unary("ServerReady", pb.ServerReadyRequest(), pb.ServerReadyResponse.FromString)
+    assert not server.ready
 
 
-def test_health():
-    async def scenario(there):
-        def check(name):
-            request = pb.HealthCheckRequest(service=name)
-            return there.unary("Check", request, pb.HealthCheckResponse.FromString, path=service.HEALTH)
+@over_grpc()
+async def test_health(there):
+    def check(name):
+        request = pb.HealthCheckRequest(service=name)
+        return there.unary("Check", request, pb.HealthCheckResponse.FromString, path=service.HEALTH)
 
-        for name in ("", service.SERVICE):
-            assert (await check(name)).status == pb.HealthCheckResponse.SERVING
-        with pytest.raises(grpc.aio.AioRpcError, match="NOT_FOUND"):
-            await check("nothing")
-        serializer, read = pb.HealthCheckRequest.SerializeToString, pb.HealthCheckResponse.FromString
-        watch = there.channel.unary_stream(f"/{service.HEALTH}/Watch", serializer, read)
-        watched = watch(pb.HealthCheckRequest(), timeout=WAIT)
-        assert (await watched.read()).status == pb.HealthCheckResponse.SERVING
-        stopping = asyncio.ensure_future(there.front.stop(WAIT))
-        assert (await watched.read()).status == pb.HealthCheckResponse.NOT_SERVING
-        await stopping
-
-    run(scenario)
+    for name in ("", service.SERVICE):
+        assert (await check(name)).status == pb.HealthCheckResponse.SERVING
+    with pytest.raises(grpc.aio.AioRpcError, match="NOT_FOUND"):
+        await check("nothing")
+    serializer, read = pb.HealthCheckRequest.SerializeToString, pb.HealthCheckResponse.FromString
+    watch = there.channel.unary_stream(f"/{service.HEALTH}/Watch", serializer, read)
+    watched = watch(pb.HealthCheckRequest(), timeout=WAIT)
+    assert (await watched.read()).status == pb.HealthCheckResponse.SERVING
+    stopping = asyncio.ensure_future(there.front.stop(WAIT))
+    assert (await watched.read()).status == pb.HealthCheckResponse.NOT_SERVING
+    await stopping
 
 
 @pytest.mark.parametrize("name", ["ModelStatistics", "ModelConfig", "RepositoryIndex", "CudaSharedMemoryStatus"])
-def test_what_spillway_lacks_is_said(name):
-    async def scenario(there):
-        with pytest.raises(grpc.aio.AioRpcError, match=f"{name}: Spillway has no") as caught:
-            await there.unary(name, pb.ServerLiveRequest(), bytes)
-        assert caught.value.code() is Code.UNIMPLEMENTED
-
-    run(scenario)
+@over_grpc()
+async def test_what_spillway_lacks_is_said(there, name):
+    with pytest.raises(grpc.aio.AioRpcError, match=f"{name}: Spillway has no") as caught:
+        await there.unary(name, pb.ServerLiveRequest(), bytes)
+    assert caught.value.code() is Code.UNIMPLEMENTED
 
 
-def test_a_large_message_and_one_over_the_limit():
-    async def scenario(there):
-        values = np.arange(6 << 18, dtype="<f4")
-        answer = await there.infer(raw(values, id="large"))
-        assert answer.raw_output_contents[0] == values.tobytes()
-        assert (await there.refused(raw(np.zeros(13 << 18, "<f4")))).code() is Code.RESOURCE_EXHAUSTED
-
-    run(scenario)
+@over_grpc()
+async def test_a_large_message_and_one_over_the_limit(there):
+    values = np.arange(6 << 18, dtype="<f4")
+    answer = await there.infer(raw(values, id="large"))
+    assert answer.raw_output_contents[0] == values.tobytes()
+    assert (await there.refused(raw(np.zeros(13 << 18, "<f4")))).code() is Code.RESOURCE_EXHAUSTED
 
 
-def test_a_message_of_empty_fields_is_refused_before_it_is_parsed():
+@over_grpc()
+async def test_a_message_of_empty_fields_is_refused_before_it_is_parsed(there):
     request = pb.ModelInferRequest(model_name="echo", raw_input_contents=[b""] * 20_000)
     ints = typed("INT64", (1,), int64_contents=[0] * (3 << 20))
-
-    async def scenario(there):
-        assert "the number of fields" in (await there.refused(request)).details()
-        assert "what the typed contents take is over" in (await there.refused(ints)).details()
-
-    run(scenario)
+    assert "the number of fields" in (await there.refused(request)).details()
+    assert "what the typed contents take is over" in (await there.refused(ints)).details()
     assert len(ints.SerializeToString()) < 4 << 20
 
 
@@ -527,35 +489,29 @@ def test_bytes_are_a_request_or_refused(how):
         grpc_messages.read_request(grpc_messages.parsed(bytes(data), DEFAULT_LIMITS), ANY, DEFAULT_LIMITS)
 
 
-def test_a_query_without_room_is_refused():
-    room = Room(100)
-
-    async def scenario(there):
-        assert (await there.refused(raw(np.zeros(30)))).code() is Code.RESOURCE_EXHAUSTED
-        for _ in range(3):
-            await there.infer(raw())
-        assert room.taken == 0
-
-    run(scenario, room=room)
+@over_grpc(room=Room(100))
+async def test_a_query_without_room_is_refused(there):
+    assert (await there.refused(raw(np.zeros(30)))).code() is Code.RESOURCE_EXHAUSTED
+    for _ in range(3):
+        await there.infer(raw())
+    assert there.room.taken == 0
 
 
-def test_stopping_answers_what_is_under_way():
-    async def scenario(there):
-        call = there.infer(raw(parameters={"hold": True}))
-        stream = there.stream(forever([raw(id="s", parameters={"hold": True})]))
-        first = asyncio.ensure_future(stream.read())
-        await until(lambda: len(there.client.queries) == 2)
-        stopping = asyncio.ensure_future(there.front.stop(WAIT))
-        await until(there.front._stopping.is_set)
-        there.client.release.set()
-        assert (await call).outputs
-        assert (await first).infer_response.id == "s"
-        with pytest.raises(grpc.aio.AioRpcError, match="the gateway stops") as caught:
-            await stream.read()
-        assert caught.value.code() is Code.UNAVAILABLE
-        await stopping
-
-    run(scenario)
+@over_grpc()
+async def test_stopping_answers_what_is_under_way(there):
+    call = there.infer(raw(parameters={"hold": True}))
+    stream = there.stream(forever([raw(id="s", parameters={"hold": True})]))
+    first = asyncio.ensure_future(stream.read())
+    await until(lambda: len(there.client.queries) == 2)
+    stopping = asyncio.ensure_future(there.front.stop(WAIT))
+    await until(there.front._stopping.is_set)
+    there.client.release.set()
+    assert (await call).outputs
+    assert (await first).infer_response.id == "s"
+    with pytest.raises(grpc.aio.AioRpcError, match="the gateway stops") as caught:
+        await stream.read()
+    assert caught.value.code() is Code.UNAVAILABLE
+    await stopping
 
 
 async def forever(requests):
