@@ -320,10 +320,8 @@ class StageMetrics(ProcessMetrics):
         self.depth: Callable[[], int] = int  # asked when somebody reads the metrics
         self.limit: Callable[[], int] = int
         self.unmet: Callable[[], bool] = bool
-        self.batches = 0
         self.batched = 0
         self.offline = 0
-        self.busy = 0.0
         self.emitted = 0
         self.clock_skew = 0
         self.outcomes: Counter[tuple[str, ...]] = Counter()  # by (kind, reason)
@@ -358,10 +356,12 @@ class StageMetrics(ProcessMetrics):
         make = Families(self.pipeline, self.stage, self.replica)
         yield make.counter(names.RECEIVED_TOTAL, "Messages taken from the stage's input", self.received())
         yield make.counter(names.DUPLICATES_TOTAL, "Repeated messages that were suppressed", self.duplicates())
-        yield make.counter(names.BATCHES_TOTAL, "Batches executed", self.batches)
+        yield make.counter(names.BATCHES_TOTAL, "Batches executed", self.executed.count)
         yield make.counter(names.BATCHED_QUERIES_TOTAL, "Queries in executed batches", self.batched)
         yield make.counter(names.OFFLINE_QUERIES_TOTAL, "Offline queries that were run", self.offline)
-        yield make.counter(names.BUSY_SECONDS_TOTAL, "Seconds of model execution, summed over instances", self.busy)
+        yield make.counter(
+            names.BUSY_SECONDS_TOTAL, "Seconds of model execution, summed over instances", self.executed.total
+        )
         yield make.counter(names.EMITTED_TOTAL, "Messages produced to the next topics", self.emitted)
         yield make.counter(
             names.CLOCK_SKEW_TOTAL, "Queries whose sender's clock was more than 1 s off", self.clock_skew

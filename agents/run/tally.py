@@ -33,9 +33,7 @@ class Tally:
         if batch.offline:
             metrics.offline += len(batch.requests)
             return
-        metrics.batches += 1
         metrics.batched += len(batch.requests)
-        metrics.busy += seconds
         metrics.executed.observe(seconds)
         metrics.overhead.observe(max(0.0, now - batch.started - seconds))
         for request in batch.requests:

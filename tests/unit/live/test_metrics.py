@@ -133,7 +133,7 @@ def test_a_batch_is_counted_with_its_budgets_and_held_to_what_was_told():
     metrics.calibration.told(0.1, 0.1, 0.1)
     one = request(entered=1.25, started=1.5)
     tally.executed(1.75, Batch(0, [one], 1.5, 1.75), Executed([], 0.25))
-    assert (metrics.batches, metrics.batched, metrics.busy) == (1, 1, 0.25)
+    assert (metrics.executed.count, metrics.batched, metrics.executed.total) == (1, 1, 0.25)
     assert metrics.budgets.left["kept"].total == pytest.approx(0.75)
     assert metrics.budgets.consumption.total == pytest.approx(0.75)
     assert metrics.calibration.happened_total["visit"] == pytest.approx(0.75)

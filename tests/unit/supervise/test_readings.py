@@ -65,7 +65,7 @@ def members(*, ready=dict, wanted=dict, caches=dict, shares=None, **more):
 def a_stage(received=0, seconds=0.0):
     metrics = StageMetrics("p", "detect", 0, queue_limit=64)
     metrics.received = lambda: received
-    metrics.batches, metrics.batched = received // 4, received
+    metrics.batched = received
     metrics.depth = lambda: 7
     metrics.duplicates = lambda: 3
     metrics.outcomes["dropped", "expired"] = 5
@@ -76,6 +76,7 @@ def a_stage(received=0, seconds=0.0):
     for _ in range(received):
         metrics.queued.observe(seconds)
         metrics.waited.observe(seconds)
+    for _ in range(received // 4):
         metrics.executed.observe(seconds)
     return metrics
 
