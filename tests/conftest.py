@@ -41,16 +41,16 @@ def pytest_collection_finish():
     gc.freeze()
 
 
-@pytest.hookimpl(tryfirst=True)
 def pytest_pyfunc_call(pyfuncitem):
-    """Run a test that is a coroutine on an event loop of its own."""
-    if not inspect.iscoroutinefunction(pyfuncitem.obj):
+    """Run a test that is a coroutine on an event loop of its own; `tests/integration/contract` has other loops."""
+    test = pyfuncitem.obj
+    if not inspect.iscoroutinefunction(test):
         return None
-    arguments = {name: pyfuncitem.funcargs[name] for name in pyfuncitem._fixtureinfo.argnames}
+    given = {name: pyfuncitem.funcargs[name] for name in inspect.signature(test).parameters}
 
     async def bounded():
         async with asyncio.timeout(_LOOP_SECONDS):
-            await pyfuncitem.obj(**arguments)
+            await test(**given)
 
     asyncio.run(bounded())
     return True
