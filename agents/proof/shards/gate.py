@@ -82,15 +82,10 @@ class Recorder:
         self.held: Callable[[], int] = int
         self.committed: dict[int, int] = {}
 
-    def accepted(self, way: float) -> None: ...
+    def accepted(self, *_told: Any, **_named: Any) -> None:
+        """Nothing, as all that follow."""
 
-    def released(self, now: float, releases: Sequence[Release], seconds: float, gathered: float) -> None: ...
-
-    def transferred(self, now: float, ways: Sequence[float]) -> None: ...
-
-    def wrote_letters(self, reasons: Sequence[str]) -> None: ...
-
-    def report_waits(self, waits: Callable[[], frozenset[int]]) -> None: ...
+    released = transferred = wrote_letters = report_waits = accepted
 
 
 class GateProcess(Replica):
