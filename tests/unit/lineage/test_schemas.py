@@ -2,7 +2,6 @@ import io
 import json
 
 import avro.schema
-import fastavro
 import numpy as np
 import pytest
 from avro.compatibility import ReaderWriterCompatibilityChecker, SchemaCompatibilityType
@@ -33,7 +32,7 @@ from spillway.lineage.schemas import (
 from spillway.lineage.values.codec import Decoder, encode_query
 
 from .hostile_bytes import refusal
-from .schema_versions import LESS, NEXT
+from .schema_versions import LESS, NEXT, reader_of, written_with
 
 ARRAY = np.arange(3, dtype=np.float32)
 TENSOR = {"dtype": "float32", "shape": [3], "data": ARRAY.tobytes()}
@@ -70,20 +69,6 @@ def test_the_next_version_could_read_what_we_write():
         reader = avro.schema.parse(NEXT[name])
         verdict = ReaderWriterCompatibilityChecker().get_compatibility(reader=reader, writer=OWN_PARSED[name])
         assert verdict.compatibility is SchemaCompatibilityType.compatible, verdict.messages
-
-
-def written_with(schema, record):
-    stream = io.BytesIO()
-    stream.write(MARKER + fingerprint_of(avro.schema.parse(schema)))
-    fastavro.schemaless_writer(stream, fastavro.parse_schema(json.loads(schema)), record)
-    return stream.getvalue()
-
-
-def reader_of(*schemas):
-    book = SchemaBook()
-    for schema in schemas:
-        assert book.writer(book.add(schema)) is not None
-    return Decoder(book=book)
 
 
 def test_a_query_that_lacks_fields_is_read_with_defaults():
