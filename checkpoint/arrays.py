@@ -19,12 +19,9 @@ import numpy as np
 from spillway.checkpoint.small_values import UnfitError
 from spillway.lineage.errors import NO_TORCH, CheckpointError
 from spillway.lineage.replication import NUMPY, SCALAR, TORCH, Entry
-from spillway.lineage.values.plain import is_torch
-from spillway.lineage.values.tensors import BFLOAT16, DTYPES, Bfloat16
+from spillway.lineage.values.plain import BFLOAT16, BITS, DTYPES, NAME_OF, Bfloat16, is_torch
 
 Array = np.ndarray[Any, np.dtype[Any]]
-_BITS: Final = np.dtype("<u2")
-_NAME_OF: Final = {dtype: name for name, dtype in DTYPES.items()}
 MAX_RANK: Final = 16
 
 
@@ -39,7 +36,7 @@ def seen(value: Any) -> tuple[str, str, Array]:
     if is_torch(value):
         return TORCH, *_of_torch(value)
     if isinstance(value, Bfloat16):
-        return NUMPY, BFLOAT16, np.asarray(value.bits, _BITS)
+        return NUMPY, BFLOAT16, np.asarray(value.bits, BITS)
     if isinstance(value, np.ma.MaskedArray):
         raise UnfitError("a masked array cannot be encoded: fill it, or keep the mask beside it")
     if not isinstance(value, (np.ndarray, np.generic)):
@@ -58,7 +55,7 @@ def flat(array: Array) -> Array:
 
 
 def itemsize(dtype: str) -> int:
-    return (_BITS if dtype == BFLOAT16 else DTYPES[dtype]).itemsize
+    return (BITS if dtype == BFLOAT16 else DTYPES[dtype]).itemsize
 
 
 def nbytes(entry: Entry) -> int:
@@ -68,7 +65,7 @@ def nbytes(entry: Entry) -> int:
 def empty(entry: Entry) -> Array:
     """Memory for a tensor's data: of its shape, of its bits where numpy lacks the dtype."""
     try:
-        return np.empty(entry.shape, _BITS if entry.dtype == BFLOAT16 else DTYPES[entry.dtype])
+        return np.empty(entry.shape, BITS if entry.dtype == BFLOAT16 else DTYPES[entry.dtype])
     except (MemoryError, ValueError) as error:
         raise CheckpointError(
             f"not enough memory for {entry.name!r}, {entry.dtype} of shape {entry.shape}: {error}"
@@ -94,7 +91,7 @@ def _of_torch(tensor: Any) -> tuple[str, Array]:
     try:
         plain = tensor.detach().cpu().resolve_conj().resolve_neg()
         if plain.dtype == torch.bfloat16:
-            return BFLOAT16, plain.view(torch.int16).numpy().view(_BITS)
+            return BFLOAT16, plain.view(torch.int16).numpy().view(BITS)
         array: Array = plain.numpy()
     except (TypeError, RuntimeError, NotImplementedError) as error:
         raise UnfitError(
@@ -106,11 +103,11 @@ def _of_torch(tensor: Any) -> tuple[str, Array]:
 def _of_numpy(array: Array) -> tuple[str, Array]:
     if array.ndim > MAX_RANK:
         raise UnfitError(f"it has {array.ndim} dimensions, over the limit of {MAX_RANK}: reshape it")
-    name = _NAME_OF.get(array.dtype)
+    name = NAME_OF.get(array.dtype)
     if name is not None:
         return name, array
     little = array.dtype.newbyteorder("<") if array.dtype.kind in "biufc" else array.dtype
-    name = _NAME_OF.get(little)
+    name = NAME_OF.get(little)
     if name is None:
         raise UnfitError(f"an array of dtype {array.dtype} cannot be encoded: use one of {', '.join(DTYPES)}")
     return name, array.astype(little)

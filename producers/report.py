@@ -130,7 +130,6 @@ class Report(_Frozen):
         slip: ArrayLike | None = None,
         duplicates: int = 0,
         emulated: bool = False,
-        versions: Mapping[str, str] | None = None,
     ) -> Report:
         """Judge a load of `duration` seconds.
 
@@ -172,7 +171,7 @@ class Report(_Frozen):
             schedule_slip_ms=Spread.of(np.zeros(1) if slip is None else np.asarray(slip, np.float64)),
             stages={name: _stage_report(totals, span) for name, totals in stages.items()},
             emulated=emulated,
-            versions=dict(runtime_versions() if versions is None else versions),
+            versions=runtime_versions(),
         )
 
     def to_json(self) -> str:

@@ -13,7 +13,7 @@ from spillway.lineage.limits import DEFAULT_LIMITS, Limits
 from spillway.lineage.tokens import Token
 from spillway.lineage.values.json_text import read_value, show_outcome
 from spillway.lineage.values.plain import LONG_MOST
-from spillway.producers.client.needs import asked
+from spillway.producers.client.queries import asked
 from spillway.topology.quantities import shown
 from spillway.topology.variants.needs import PARAMETERS as NEEDS
 

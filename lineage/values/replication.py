@@ -158,7 +158,7 @@ _BUILT: Final[Mapping[str, Callable[[Any, Limits], Any]]] = {
 
 
 ShardRecord = Manifest | Contents | Fence | Base | Claim | Beat | Report | Yield
-_Kind = TypeVar("_Kind", Manifest, Contents, Fence, Base, Claim, Beat)
+_Kind = TypeVar("_Kind", Manifest, Contents, Beat)
 
 CONTENTS_LIMITS: Final = Limits(
     max_message_bytes=256 << 20, max_values=1 << 20, max_entries=65_536, max_string_bytes=8 << 20, max_name_bytes=1_024
@@ -222,9 +222,6 @@ class ReplicationDecoder:
 
     def manifest(self, message: bytes) -> Manifest:
         return self._of(Manifest, self._decode(message, SHARD_LIMITS))
-
-    def claim(self, message: bytes) -> Claim:
-        return self._of(Claim, self._decode(message, SHARD_LIMITS))
 
     def beat(self, message: bytes) -> Beat:
         return self._of(Beat, self._decode(message, SHARD_LIMITS))

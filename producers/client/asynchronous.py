@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Any, Self
 from spillway.producers.client.base import Base, Promise
 from spillway.producers.client.exchange import NO_ROOM, ClientClosedError, TooManyInFlightError
 from spillway.producers.client.feedback import Truth
-from spillway.producers.client.needs import asked
-from spillway.producers.client.queries import WINDOW, keyed
+from spillway.producers.client.queries import WINDOW, asked, keyed
 from spillway.producers.offline.job import CHUNK, Job
 
 if TYPE_CHECKING:

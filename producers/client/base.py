@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from spillway.producers.client.exchange import ALL, Exchange, Replies
 from spillway.producers.client.feedback import Learners
-from spillway.producers.client.needs import asked
-from spillway.producers.client.queries import CONNECT_SECONDS, GRACE, IN_FLIGHT, Prepared, QueryMaker
+from spillway.producers.client.queries import CONNECT_SECONDS, GRACE, IN_FLIGHT, Prepared, QueryMaker, asked
 from spillway.producers.connection import ClientSettings
 
 if TYPE_CHECKING:

@@ -19,8 +19,7 @@ from typing import TYPE_CHECKING, Any
 from spillway.producers.client.base import Base, Promise
 from spillway.producers.client.exchange import NO_ROOM, TooManyInFlightError
 from spillway.producers.client.feedback import Truth
-from spillway.producers.client.needs import asked
-from spillway.producers.client.queries import WINDOW, keyed
+from spillway.producers.client.queries import WINDOW, asked, keyed
 from spillway.producers.closing import Closing
 from spillway.producers.offline.job import CHUNK, Job
 

@@ -17,6 +17,7 @@ from spillway.lineage.reasons import NOT_ENCODABLE
 from spillway.lineage.trace import new_trace
 from spillway.lineage.values.codec import encode_query
 from spillway.topology.spec import PipelineSpec
+from spillway.topology.variants.needs import needs_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator
@@ -40,6 +41,22 @@ def keyed(
     """Each query's number, inputs and key."""
     for index, inputs in enumerate(queries):
         yield index, inputs, None if key is None else key(inputs)
+
+
+def asked(
+    app: str | None = None,
+    latency: float | str | None = None,
+    accuracy: float | str | None = None,
+    model: str | None = None,
+    variant: str | None = None,
+) -> tuple[dict[str, Value], float | None]:
+    """What a query of an application with variants needs: its parameters, and its deadline in seconds.
+
+    None where it asks no latency. Raises UsageError that names the argument and the fix.
+    """
+    told = {"app": app, "latency": latency, "accuracy": accuracy, "model": model, "variant": variant}
+    parameters: dict[str, Value] = {name: value for name, value in told.items() if value is not None}
+    return parameters, needs_of({"app": "any", **parameters}).latency
 
 
 @dataclass(slots=True, frozen=True)

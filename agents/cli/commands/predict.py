@@ -19,7 +19,7 @@ from spillway.lineage.message import FAILED
 from spillway.lineage.tokens import Token
 from spillway.lineage.values.json_text import read_inputs, show_outcome
 from spillway.producers.client import Client, OutcomeTimeoutError
-from spillway.producers.client.needs import asked
+from spillway.producers.client.queries import asked
 from spillway.producers.offline.job import CHUNK
 
 _AFTER_DEADLINE = 10.0

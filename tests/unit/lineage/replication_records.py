@@ -131,8 +131,8 @@ CONTENTS_HEADERS = {versions[CONTENTS] for versions in (HEADERS, TWIN_HEADERS, N
 ALL_HEADERS = [*HEADERS.values(), *TWIN_HEADERS.values(), *NEXT_HEADERS.values()]
 
 
-def read(message, decoder=DECODER):
-    return (decoder.contents if message[:HEADER_BYTES] in CONTENTS_HEADERS else decoder.record)(message)
+def read(message):
+    return (DECODER.contents if message[:HEADER_BYTES] in CONTENTS_HEADERS else DECODER.record)(message)
 
 
 def checked(message):

@@ -1,8 +1,22 @@
 """Other versions of our schemas: one that lacks fields, and a next one with more fields everywhere."""
 
+import io
 import json
 
-from spillway.lineage.schemas import CONTENTS, DEAD_LETTER, OUTCOME, OWN_TEXTS, QUERY
+import avro.schema
+import fastavro
+
+from spillway.lineage.schemas import (
+    CONTENTS,
+    DEAD_LETTER,
+    MARKER,
+    OUTCOME,
+    OWN_TEXTS,
+    QUERY,
+    SchemaBook,
+    fingerprint_of,
+)
+from spillway.lineage.values.codec import Decoder
 
 _LACKS = {
     "Query": {"timings", "flags"},
@@ -68,3 +82,19 @@ def _twin(text):
 
 # Another fingerprint, the same bytes: what takes the way of foreign schemas through the decoder.
 TWINS = {name: _twin(text) for name, text in OWN_TEXTS.items()}
+
+
+def written_with(schema, record):
+    """A record as a writer with this schema, a JSON text, encodes it."""
+    stream = io.BytesIO()
+    stream.write(MARKER + fingerprint_of(avro.schema.parse(schema)))
+    fastavro.schemaless_writer(stream, fastavro.parse_schema(json.loads(schema)), record)
+    return stream.getvalue()
+
+
+def reader_of(*schemas):
+    """A decoder that knows these writers' schemas beside our own."""
+    book = SchemaBook()
+    for schema in schemas:
+        assert book.writer(book.add(schema)) is not None
+    return Decoder(book=book)

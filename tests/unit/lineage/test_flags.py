@@ -1,10 +1,8 @@
 """Flags: how they are merged, what bounds them, what a model may say."""
 
-import io
 import itertools
 import json
 
-import fastavro
 import numpy as np
 import pytest
 from hypothesis import given
@@ -14,8 +12,10 @@ from spillway.lineage import reasons
 from spillway.lineage.errors import WireError
 from spillway.lineage.flags import CUT, MAX_BYTES, MAX_NAMES, RULES, bounded, checked, cut, is_cut, merge
 from spillway.lineage.message import Query
-from spillway.lineage.schemas import MARKER, OWN_TEXTS, QUERY, SchemaBook
+from spillway.lineage.schemas import OWN_TEXTS, QUERY
 from spillway.lineage.values.codec import Decoder, encode_query
+
+from .schema_versions import reader_of, written_with
 
 scalars = st.none() | st.booleans() | st.integers(-3, 3) | st.sampled_from([-0.5, 0.0, 0.5, 2.0]) | st.text("ab")
 values = st.recursive(
@@ -114,9 +114,6 @@ def test_flags_travel_with_a_query_and_none_take_a_byte(told):
 def test_a_query_that_was_written_before_there_were_flags_has_none():
     schema = json.loads(OWN_TEXTS[QUERY])
     assert schema["fields"].pop()["name"] == "flags"
-    book = SchemaBook()
-    stream = io.BytesIO(MARKER + book.add(json.dumps(schema)))
-    stream.seek(0, io.SEEK_END)
-    record = {"inputs": {"n": {"of": 5}}, "parameters": {}, "timings": []}
-    fastavro.schemaless_writer(stream, fastavro.parse_schema(schema), record)
-    assert Decoder(book=book).query(stream.getvalue()) == Query({"n": 5})
+    text = json.dumps(schema)
+    message = written_with(text, {"inputs": {"n": {"of": 5}}, "parameters": {}, "timings": []})
+    assert reader_of(text).query(message) == Query({"n": 5})

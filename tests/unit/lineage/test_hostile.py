@@ -42,8 +42,8 @@ def attempt(message, decoder=DECODER):
     return refusal(decoder.word if message[:HEADER_BYTES] in WORD_HEADERS else decoder.message, message)
 
 
-def memory_of(message, decoder=DECODER):
-    return memory_held(lambda raw: attempt(raw, decoder), message)
+def memory_of(message):
+    return memory_held(attempt, message)
 
 
 def query(value):

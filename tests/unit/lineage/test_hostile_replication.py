@@ -1,8 +1,5 @@
 """Records of stateful shards that nobody writes: one typed error, in bounded memory."""
 
-import io
-
-import fastavro
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -21,11 +18,12 @@ from spillway.lineage.replication import (
     Report,
     Yield,
 )
-from spillway.lineage.schemas import CONTENTS, FENCE, HEADER_BYTES, MANIFEST, MARKER, OWN_PARSED
+from spillway.lineage.schemas import CONTENTS, FENCE, HEADER_BYTES, MANIFEST, MARKER, OWN_TEXTS
 from spillway.lineage.values.replication import encode, sealed
 
 from .hostile_bytes import BOMB, memory_held, refusal, text, varint
 from .replication_records import ALL_HEADERS, CHECKED_HEADERS, HEADERS, checked, read, shard_records
+from .schema_versions import written_with
 
 
 def attempt(message):
@@ -47,10 +45,7 @@ def memory_of(message):
     ],
 )
 def test_inputs_that_no_shard_has_read_are_corrupt(place):
-    stream = io.BytesIO()
-    schema = fastavro.parse_schema(OWN_PARSED[CONTENTS].to_json())
-    fastavro.schemaless_writer(stream, schema, {"inputs": [place]})
-    assert attempt(HEADERS[CONTENTS] + stream.getvalue()) == reasons.CORRUPT
+    assert attempt(written_with(OWN_TEXTS[CONTENTS], {"inputs": [place]})) == reasons.CORRUPT
 
 
 HOSTILE = {
@@ -122,13 +117,9 @@ RAW = {
 @pytest.mark.parametrize("columns", [{"parts": [1]}, {"sizes": [1, 2, 3]}, {"digests": b"d" * 31}, {"epochs": []}])
 def test_columns_of_different_lengths_are_corrupt(columns):
     table = {"epochs": [1, 1], "versions": [1, 1], "parts": [0, 1], "sizes": [5, 5], "digests": b"d" * 32}
-    stream = io.BytesIO()
-    schema = fastavro.parse_schema(OWN_PARSED[MANIFEST].to_json())
-    fastavro.schemaless_writer(stream, schema, RAW | {"spilled": table})
-    assert attempt(sealed(HEADERS[MANIFEST] + stream.getvalue())) is None
-    stream = io.BytesIO()
-    fastavro.schemaless_writer(stream, schema, RAW | {"spilled": table | columns})
-    assert attempt(sealed(HEADERS[MANIFEST] + stream.getvalue())) == reasons.CORRUPT
+    for spilled, reason in ((table, None), (table | columns, reasons.CORRUPT)):
+        message = written_with(OWN_TEXTS[MANIFEST], RAW | {"spilled": spilled})
+        assert attempt(sealed(message)) == reason
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,4 @@
 import io
-import json
 from dataclasses import replace
 
 import fastavro
@@ -11,12 +10,12 @@ from spillway.lineage import headers, reasons, trace
 from spillway.lineage.errors import WireError
 from spillway.lineage.limits import MAX_QUANTILES
 from spillway.lineage.message import PlanWord, Query
-from spillway.lineage.schemas import HEADER_BYTES, MARKER, OWN_PARSED, WORD, SchemaBook
+from spillway.lineage.schemas import HEADER_BYTES, OWN_PARSED, WORD
 from spillway.lineage.trace import TraceContext
 from spillway.lineage.values.codec import Decoder, encode_query, encode_word
 
 from .hostile_bytes import refusal
-from .schema_versions import NEXT
+from .schema_versions import NEXT, reader_of, written_with
 from .strategies import plan_words, same
 
 TRACE, SPAN = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
@@ -153,12 +152,8 @@ def test_a_word_takes_few_bytes():
 
 
 def test_what_the_next_version_adds_is_skipped():
-    book = SchemaBook()
-    header = MARKER + book.add(NEXT[WORD])
-    stream = io.BytesIO()
-    record = as_record(SAID) | {"extras": {"new": [1]}}
-    fastavro.schemaless_writer(stream, fastavro.parse_schema(json.loads(NEXT[WORD])), record)
-    assert Decoder(book=book).word(header + stream.getvalue()) == SAID
+    message = written_with(NEXT[WORD], as_record(SAID) | {"extras": {"new": [1]}})
+    assert reader_of(NEXT[WORD]).word(message) == SAID
 
 
 @pytest.mark.parametrize(

@@ -62,7 +62,6 @@ def test_a_stage_that_is_as_slow_without_the_job_has_a_profile_that_is_out_of_da
         now += 1.0
     assert pauses[0]
     assert not pauses[-1]
-    pace.hear(now, word(now, slower=2.5))
-    pace.hear(now, word(now, slower=2.5))
-    pace.hear(now, word(now, slower=2.5))
+    for _ in range(3):
+        pace.hear(now, word(now, slower=2.5))
     assert pace.paused(now, 5)

@@ -40,12 +40,11 @@ def message(number: int, topic: str = "p.ingress", **changes) -> Recorded:
     return Recorded(**fields | changes)
 
 
-def record(directory: Path, messages, flush_every: int = 1, **options) -> Path:
-    with RecordingWriter(directory, ABOUT, **options) as writer:
-        for number, each in enumerate(messages):
+def record(directory: Path, messages) -> Path:
+    with RecordingWriter(directory, ABOUT) as writer:
+        for each in messages:
             writer.write(each)
-            if number % flush_every == 0:
-                writer.flush()
+            writer.flush()
     return directory
 
 

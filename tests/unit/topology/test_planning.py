@@ -47,11 +47,7 @@ def test_a_batch_that_is_given_stays_and_the_others_share_what_it_leaves():
 @pytest.mark.parametrize(
     ("old", "new", "plan"),
     [
-        (
-            "{name: b,",
-            "{name: b, batching: {delay: 100ms},",
-            {"a": 10, "b": 9, "c": 8},
-        ),  # a delay is time that is spent
+        ("{name: b,", "{name: b, batching: {delay: 100ms},", {"a": 10, "b": 9, "c": 8}),  # that time is spent
         ("{name: a,", "{name: a, batching: {max: 5},", {"a": 5, "b": 12, "c": 11}),
         ("500ms", "60ms", {"a": 1, "b": 1, "c": 1}),  # no time to wait
         (

@@ -128,16 +128,10 @@ def test_what_is_allowed_but_likely_not_meant():
     assert remarks(parse(FULL)) == []
     one, members = "model: 'm:M'", "ensemble: {members: {x: {model: 'm:M'}}}"
     for more in (f"{one}, default: {{y: 1}}", f"{one}, coding: {{k: 2, parity: p}}", members, one):
-        (*_, told) = [
-            "",
-            *remarks(
-                parse(
-                    f"{{name: p, slo: 1s, stages: [{{name: a, choose: 'm:f', {more}}}, "
-                    "{name: b, after: a, model: 'm:M'}]}"
-                )
-            ),
-        ]
-        assert ("'choose' sees default answers and reconstructed answers" in told) == (more != one)
+        stages = f"[{{name: a, choose: 'm:f', {more}}}, {{name: b, after: a, model: 'm:M'}}]"
+        told = remarks(parse(f"{{name: p, slo: 1s, stages: {stages}}}"))
+        told = [each for each in told if "'choose' sees default answers and reconstructed answers" in each]
+        assert len(told) == (more != one)
 
 
 def test_a_table_of_a_fronts_own_partitions_has_the_keys_of_its_queries():

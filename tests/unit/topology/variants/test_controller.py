@@ -37,14 +37,14 @@ class Standing:
 class Stage:
     """Fronts that start and end workers as the table says, and share a load out by what serves."""
 
-    def __init__(self, variants=RESNET, **how):
+    def __init__(self, variants=RESNET, hosts=None, **how):
         self.variants, self.how = variants, {"weights": PUBLISHED} | how
         self.now, self.slo, self.load = 0.0, 0.3, 0.0
         self.table = Standing()
         self.workers = {}  # by variant, when each is ready
         self.dead, self.broken, self.slow = {}, set(), {}
         self.lacking = ()  # variants that queries name
-        self.hosts = {"m5": 1, "inf1": 1, "p3": 1}
+        self.hosts = hosts or {"m5": 1, "inf1": 1, "p3": 1}
         self.log = []
         self.controller = self.another(1)
 
@@ -161,9 +161,7 @@ def test_workers_stay_for_as_long_as_it_would_take_to_have_them_back_after_a_ris
 def test_a_rise_is_ordered_for_as_far_as_it_will_go_while_a_worker_loads():
     def short(settle, rise):
         """Seconds in which the workers that serve could not do the load."""
-        stage = Stage((NEURON,), settle=settle)
-        stage.hosts["inf1"] = 3
-        stage.controller = stage.another(1)
+        stage = Stage((NEURON,), {"m5": 1, "inf1": 3, "p3": 1}, settle=settle)
         stage.go(60, load=20)
         seconds = 0
         for load in rise:
@@ -251,9 +249,7 @@ def test_of_two_controllers_the_higher_epoch_stands_and_the_other_ends_its_order
 
 
 def test_an_interfered_variant_moves_to_a_host_where_it_is_alone():
-    stage = Stage([CPU, TRT8])
-    stage.hosts = {"p3": 2}
-    stage.controller = stage.another(1)
+    stage = Stage([CPU, TRT8], {"p3": 2})
     stage.go(20, 100)
     fleet = stage.controller.fleet
     other = of("VGG16")[3]
@@ -281,9 +277,7 @@ def test_a_stale_profile_is_told_and_more_workers_are_ordered_for_it():
 
 
 def test_a_host_is_started_where_there_is_no_room_and_let_go_when_it_is_empty():
-    stage = Stage([CPU])
-    stage.hosts = {"m5": 1}
-    stage.controller = stage.another(1)
+    stage = Stage([CPU], {"m5": 1})
     stage.go(60, 18)
     assert stage.ready == {CPU.name: 4}
     assert [(kind, start) for _, kind, start in stage.log if kind == "m5"] == [("m5", True), ("m5", True)]
@@ -292,9 +286,8 @@ def test_a_host_is_started_where_there_is_no_room_and_let_go_when_it_is_empty():
 
 
 def test_without_vertical_scaling_the_variant_that_runs_is_replicated():
-    stage = Stage([CPU, NEURON], vertical=False)
+    stage = Stage([CPU, NEURON], {"m5": 10}, vertical=False)
     stage.table.take(Order(CPU.name, "cpu", 1, "the file", 1))
-    stage.hosts = {"m5": 10}
     stage.controller = stage.another(2)
     stage.go(20, 60)
     assert stage.ready == {CPU.name: 13}
