@@ -73,6 +73,11 @@ def until(
     return found
 
 
+def gone(pid: int) -> bool:
+    """Whether a process has ended, though nobody may have asked how."""
+    return not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+
+
 def _wanted(times: Any) -> tuple[float, float]:
     """Of all processors' time: what was spent working, and what was wanted for it and stolen. Seconds."""
     guest = getattr(times, "guest", 0.0) + getattr(times, "guest_nice", 0.0)  # counted in user and nice, too

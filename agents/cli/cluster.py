@@ -90,8 +90,8 @@ def _named_cluster(
     if bootstrap is not None or client_config is not None:
         return ClientSettings.load(bootstrap, client_config)
     if run_dir is not None and pipeline is not None:
-        served = ServeEntry.read(run_dir, pipeline)
-        if served is not None and served.alive():
+        served = ServeEntry.running(run_dir, pipeline)
+        if served is not None:
             return ClientSettings.load(
                 served.bootstrap, Path(served.client_config) if served.client_config is not None else None
             )

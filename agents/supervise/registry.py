@@ -91,6 +91,12 @@ class ServeEntry:
     def read(cls, run_dir: Path, pipeline: str) -> Self | None:
         return _read(serve_path(run_dir, pipeline), cls)
 
+    @classmethod
+    def running(cls, run_dir: Path, pipeline: str) -> Self | None:
+        """The supervisor that serves it on this machine now."""
+        written = cls.read(run_dir, pipeline)
+        return written if written is not None and written.alive() else None
+
 
 def file_of(run_dir: Path, pipeline: str) -> Path | None:
     """The file from which a pipeline was last served, which may be gone; None where that is not known."""

@@ -414,8 +414,8 @@ class Service:
         self._on_ready()
 
     def _refuse_second(self) -> None:
-        other = ServeEntry.read(self._settings.run_dir, self._name)
-        if other is not None and other.alive():
+        other = ServeEntry.running(self._settings.run_dir, self._name)
+        if other is not None:
             raise UsageError(
                 f"{self._name} is already served by process {other.pid}, at {other.bootstrap}: stop that process, "
                 "start this one with --take-over, which ends it, or use another --run-dir for another cluster"

@@ -40,8 +40,8 @@ def require_served(settings: ClientSettings, pipeline: Pipeline, run_dir: Path |
     wanted = [GATE, *(stage.name for stage in spec.stages)]
     missing = [name for name in wanted if name not in served]
     if len(missing) == len(wanted):
-        starting = None if run_dir is None else ServeEntry.read(run_dir, spec.name)
-        if starting is not None and starting.alive():
+        starting = None if run_dir is None else ServeEntry.running(run_dir, spec.name)
+        if starting is not None:
             raise NotServedError(f"{spec.name} is being started by process {starting.pid}: try again when it is ready")
         raise NotServedError(
             f"no process serves {spec.name} on {settings.bootstrap}: start it with 'spillway serve {pipeline.path}'"

@@ -195,8 +195,7 @@ class View:
         return [f"{row.stage}.{row.replica}" for row in there]
 
     def _served(self, pipeline: str) -> ServeEntry | None:
-        served = ServeEntry.read(self._run_dir, pipeline)
-        return served if served is not None and served.alive() else None
+        return ServeEntry.running(self._run_dir, pipeline)
 
     def _state(self, entry: Entry) -> str:
         if not entry.alive():

@@ -17,7 +17,7 @@ from spillway.lineage.message import PREDICTION
 from spillway.producers.client import Client
 from spillway.producers.connection import ClientSettings
 from tests.acceptance.serving import SPILLWAY, command
-from tests.waiting import PATIENT_SECONDS, until
+from tests.waiting import PATIENT_SECONDS, gone, until
 
 MODEL = """
 class Greet:
@@ -77,10 +77,6 @@ class Serve:
     def end(self, number=signal.SIGTERM):
         self.process.send_signal(number)
         return self.process.wait(600)
-
-
-def gone(pid):
-    return not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
 
 
 def ask(settings, name):

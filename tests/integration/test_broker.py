@@ -13,7 +13,7 @@ from spillway.agents.broker.folder import DataFolder
 from spillway.agents.broker.ports import free_port
 from spillway.agents.cli.options import cache_dir
 from spillway.lineage.errors import BrokerError, UsageError
-from tests.waiting import BROKER_SECONDS, until
+from tests.waiting import BROKER_SECONDS, gone, until
 
 
 def make(folder, **kwargs):
@@ -43,13 +43,6 @@ def read(bootstrap, topic):
         consumer.close()
 
 
-def await_gone(pid, seconds=90.0):
-    def gone():
-        return not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
-
-    until(gone, seconds, f"the end of process {pid}")
-
-
 def test_a_start_that_takes_too_long_is_said_so(tmp_path):
     with pytest.raises(BrokerError, match=r"did not format its storage in .* within 0\.01 s"):
         make(tmp_path / "kafka", start_timeout=0.01).start()
@@ -72,7 +65,7 @@ def test_data_is_kept_at_the_same_address_over_a_stop_and_a_crash(tmp_path):
         write(address, "kept", b"one")
         pid = broker.pid
         broker.stop()
-        await_gone(pid)
+        until(lambda: gone(pid), 90.0)
         broker.stop()
         broker.start()
         assert broker.bootstrap == address
@@ -101,7 +94,7 @@ def test_a_taken_port_is_avoided_or_refused_and_a_killed_guard_takes_kafka_with_
             pid, address = other.pid, other.bootstrap
             if sys.platform == "linux":  # which alone ends a process with its parent
                 psutil.Process(pid).parent().kill()
-                await_gone(pid)
+                until(lambda: gone(pid), 90.0)
                 assert other.pid is None
                 other.start()
                 assert other.pid not in {None, pid}

@@ -5,6 +5,7 @@ import subprocess
 import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -47,11 +48,8 @@ def test_many_in_flight_from_several_threads_are_never_mixed_up(echo_pipeline, s
             futures = {n: client.submit({"n": n}) for n in range(start, start + 150)}
             answers.update({n: future.result().outputs["n"] for n, future in futures.items()})
 
-        threads = [threading.Thread(target=ask, args=(1000 * n,)) for n in range(4)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        with ThreadPoolExecutor(4) as pool:
+            list(pool.map(ask, range(0, 4000, 1000)))
     assert len(answers) == 600
     assert all(asked == answered for asked, answered in answers.items())
 

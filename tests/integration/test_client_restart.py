@@ -6,23 +6,16 @@ import time
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
-from spillway.agents.broker import EmbeddedBroker
 from spillway.lineage.headers import decode
 from spillway.producers.client import Client
 from spillway.producers.connection import ClientSettings
-from tests.waiting import BROKER_SECONDS, PATIENT_SECONDS, Bound, until
+from tests.waiting import PATIENT_SECONDS, Bound, until
 
 pytestmark = pytest.mark.nightly
 
 # What is asked while the broker is away is worked off behind it, within an SLO that says nothing of the machine's pace:
 # thousands, as many as fit into the time that it is away, took a machine with other work 70 s.
 IN_FLIGHT = 500
-
-
-@pytest.fixture
-def own_broker(tmp_path):
-    with EmbeddedBroker(tmp_path / "kafka", start_timeout=BROKER_SECONDS) as broker:
-        yield broker
 
 
 def lost(pipeline, futures):

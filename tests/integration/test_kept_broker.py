@@ -7,7 +7,6 @@ import sys
 import time
 from contextlib import ExitStack
 
-import psutil
 import pytest
 
 from spillway.agents.broker import EmbeddedCluster
@@ -16,15 +15,12 @@ from spillway.agents.cli.options import cache_dir
 from spillway.agents.supervise.kept_broker import kept_broker
 from spillway.agents.supervise.ownership import TakenOverError
 from spillway.lineage.errors import BrokerError
-from tests.waiting import Bound, until
+from tests.waiting import Bound, gone, until
 
 
 def crash(pid):
     os.kill(pid, signal.SIGKILL)
-    bound = Bound(20.0)
-    while psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE:
-        assert not bound.over
-        time.sleep(0.02)
+    until(lambda: gone(pid), 20.0)
 
 
 @pytest.mark.nightly

@@ -95,7 +95,7 @@ def test_a_death_is_seen_at_once_not_at_the_next_look(tmp_path, monkeypatch):
         monkeypatch.setattr("spillway.agents.supervise.supervisor._TICK_SECONDS", 8.0)
         time.sleep(0.2)  # so that the supervisor is in such a tick
         os.kill(run.child("a.0").pid, signal.SIGKILL)
-        await_(lambda: run.child("a.0").pid == waiting, 4.0)
+        await_(lambda: run.child("a.0").pid == waiting, seconds=4.0)
         monkeypatch.undo()
         os.kill(waiting, signal.SIGKILL)  # which ends the long tick
 

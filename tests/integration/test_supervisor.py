@@ -7,6 +7,7 @@ import threading
 import time
 from contextlib import contextmanager
 from dataclasses import fields, replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,7 @@ from spillway.agents.supervise.lifecycle import RestartPolicy, State
 from spillway.agents.supervise.scrape import Figures
 from spillway.agents.supervise.supervisor import Supervisor, SupervisorSettings
 from spillway.agents.supervise.watchdog import GroupSight, PartitionSight
-from tests import waiting
+from tests.waiting import until
 
 FAKE = Path(__file__).with_name("fake_child.py")
 QUICK = RestartPolicy(max_deaths=3, first_delay=0.05, longest_delay=0.2, start_timeout=20.0, grace=10.0)
@@ -27,8 +28,7 @@ def plan(run_dir, stage, mode="good", replica=0, role="stage"):
     return ChildPlan(stage, replica, role, command)
 
 
-def await_(condition, seconds=90.0):
-    waiting.until(condition, seconds)
+await_ = partial(until, seconds=90.0)
 
 
 class Run:

@@ -112,9 +112,7 @@ def ordered(settings: ClientSettings, pipeline: Pipeline) -> dict[str, int]:
 
 def _about(pipeline: Pipeline, run_dir: Path, workers: dict[str, int]) -> About:
     spec = pipeline.spec
-    supervisor = ServeEntry.read(run_dir, spec.name)
-    if supervisor is not None and not supervisor.alive():
-        supervisor = None
+    supervisor = ServeEntry.running(run_dir, spec.name)
     instead = None if supervisor is None else supervisor.policy
     return About(
         pipeline=spec.name,

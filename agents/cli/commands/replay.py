@@ -121,7 +121,7 @@ def replay(pipeline: Path, trace: str, **options: Any) -> int:
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that what was started here is stopped
     with ExitStack() as stack:
         settings = _attached(loaded, chosen) if chosen.attach else _started(loaded, chosen, stack)
-        here = _supervisor(loaded, chosen)
+        here = ServeEntry.running(chosen.run_dir, loaded.spec.name)
         witness = Witness(every=max(1, len(made.due) // FOLLOWED))
         result, stages = _run(loaded, settings, made, chosen, witness)
     report = _report(loaded, trace, chosen, result, stages)
@@ -138,7 +138,7 @@ def replay(pipeline: Path, trace: str, **options: Any) -> int:
     if report.outcomes.missing:
         why = ", ".join(f"{count} {name}" for name, count in sorted(result.errors.items()))
         click.echo(f"error: {report.outcomes.missing} of {report.requests} queries have no outcome ({why})", err=True)
-        if here is not None and chosen.attach and _supervisor(loaded, chosen) is None:
+        if here is not None and chosen.attach and ServeEntry.running(chosen.run_dir, loaded.spec.name) is None:
             click.echo(f"{loaded.spec.name} was stopped meanwhile", err=True)
         return 1
     return 0
@@ -166,17 +166,11 @@ def _attached(pipeline: Pipeline, chosen: SimpleNamespace) -> ClientSettings:
     missing = require_served(settings, pipeline, chosen.run_dir)
     if missing:
         _say(missing)
-    supervisor = _supervisor(pipeline, chosen)
+    supervisor = ServeEntry.running(chosen.run_dir, pipeline.spec.name)
     if supervisor is not None and supervisor.plan_period is not None:
         policies, period = _policies(pipeline, supervisor.policy), f"{supervisor.plan_period:g} s"
         _say(f"{spec.name} is served under {policies}; its stages exchange their state every {period}")
     return settings
-
-
-def _supervisor(pipeline: Pipeline, chosen: SimpleNamespace) -> ServeEntry | None:
-    """Return who serves it on this machine now."""
-    supervisor = ServeEntry.read(chosen.run_dir, pipeline.spec.name)
-    return supervisor if supervisor is not None and supervisor.alive() else None
 
 
 def _started(pipeline: Pipeline, chosen: SimpleNamespace, stack: ExitStack) -> ClientSettings:

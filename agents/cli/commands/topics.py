@@ -78,8 +78,8 @@ def delete(source: Source, *, yes: bool) -> None:
     Example: spillway broker topics delete pipeline.yaml
     """  # noqa: D301 - click's own marks
     spec = source.spec
-    served = ServeEntry.read(source.run_dir, spec.name)
-    if served is not None and served.alive():
+    served = ServeEntry.running(source.run_dir, spec.name)
+    if served is not None:
         raise UsageError(f"{spec.name} is served by process {served.pid}: stop it first")
     settings = source.settings
     specs = [spec, *(learner.spec for learner in source.pipeline.learners)]

@@ -52,11 +52,16 @@ def all_of(owners):
     return frozenset().union(*(owner.partitions for owner in owners))
 
 
+async def joining(world, topic, name):
+    owner = Owner(name)
+    await world.join(topic, f"{topic}.group", f"{topic}.{name}", owner)
+    return owner
+
+
 async def joined(world, topic, *names):
     owners = []
     for name in names:
-        owners.append(owner := Owner(name))
-        await world.join(topic, f"{topic}.group", f"{topic}.{name}", owner)
+        owners.append(await joining(world, topic, name))
         await world.until(lambda: all(each.partitions for each in owners) and len(all_of(owners)) == 4)
     return owners
 
@@ -100,8 +105,7 @@ async def test_a_commit_while_letting_go_lands_and_one_after_it_does_not(world, 
     await world.until(lambda: len(one.now[0]) == 3)
     one.last = {0: Commit(1, "")}
     was = one.partitions
-    two = Owner("two")
-    await world.join(unique_name, f"{unique_name}.group", f"{unique_name}.two", two)
+    two = await joining(world, unique_name, "two")
     await world.until(lambda: two.partitions and one.partitions and one.partitions != was)
     lost, kept = (two, one) if 0 in two.partitions else (one, two)
     await world.until(lambda: lost.now.get(0))
@@ -119,8 +123,7 @@ async def test_no_record_of_an_assignment_comes_after_it(world, unique_name):
         await world.write(unique_name, partition, *(b"%d" % number for number in range(300)))
     await world.until(lambda: one.records)
     await world.stalled(one.input)
-    two = Owner("two")
-    await world.join(unique_name, f"{unique_name}.group", f"{unique_name}.two", two)
+    two = await joining(world, unique_name, "two")
     await world.until(lambda: two.partitions)
     one.held.set()  # `accept` asserts that what comes is its own
     await world.until(lambda: one.partitions and len(all_of((one, two))) == 4)
@@ -134,8 +137,7 @@ async def test_a_static_member_that_comes_back_gets_its_partitions_and_nobody_el
     one, two = await joined(world, unique_name, "one", "two")
     had = one.partitions
     await two.input.close(leave=False)
-    again = Owner("two")
-    await world.join(unique_name, f"{unique_name}.group", f"{unique_name}.two", again)
+    again = await joining(world, unique_name, "two")
     await world.until(lambda: again.partitions)
     assert (one.partitions, again.partitions) == (had, frozenset(range(4)) - had)
     await ended(one, again)

@@ -56,9 +56,7 @@ def test_workers_that_stand_still_or_die_are_answered_for(stage, until):
     out.wait(600)
     for each in stopped:
         each.resume()
-    out.settle()
-    told = {told.request_id: outcome for told, outcome in out.outcomes()}
-    assert len(out.messages) == len(told) == 600
+    told = out.answers(600)
     for number in range(600):
         outcome = told[f"q{number}"]
         assert outcome.kind == "prediction"

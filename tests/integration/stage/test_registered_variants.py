@@ -31,19 +31,23 @@ def held():
     return PIXELS[-300:], LABELS[-300:]
 
 
-def test_a_registered_model_is_served_and_its_next_version_takes_over(stage, until, unique_name, tmp_path, capsys):
-    app = f"t{unique_name[-8:]}"
-    one = stage(PIPELINE.format(app=app))
-    first = register_model(
+def registered(one, app, folder):
+    return register_model(
         one.settings,
         "tree",
         f"{__name__}:tree",
         app=app,
         validation=f"{__name__}:held",
-        repository=tmp_path / "models",
+        repository=folder / "models",
         hardware=["cpu"],
         sizes=(1, 4),
     )
+
+
+def test_a_registered_model_is_served_and_its_next_version_takes_over(stage, until, unique_name, tmp_path, capsys):
+    app = f"t{unique_name[-8:]}"
+    one = stage(PIPELINE.format(app=app))
+    first = registered(one, app, tmp_path)
     assert [(each.key, each.accuracy > 0.7) for each in first.variants] == [("eager", True), ("onnx", True)]
     assert {each.format for each in first.left_out} == {"bf16", "int8", "onnx-int8"}
     one.start("digit")
@@ -109,16 +113,7 @@ def test_a_front_that_is_killed_amid_upgrades_loses_no_query_and_serves_the_newe
     """Three upgrades; the front is killed just after each is registered, while it loads, and once it answers."""
     app = f"u{unique_name[-8:]}"
     one = stage(PIPELINE.format(app=app))
-    first = register_model(
-        one.settings,
-        "tree",
-        f"{__name__}:tree",
-        app=app,
-        validation=f"{__name__}:held",
-        repository=tmp_path / "models",
-        hardware=["cpu"],
-        sizes=(1, 4),
-    )
+    first = registered(one, app, tmp_path)
     process = psutil.Process(one.start("digit").pid)
     one.gate()
     out = one.reader("egress")

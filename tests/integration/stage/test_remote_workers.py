@@ -55,14 +55,11 @@ def far(stage, authority, tmp_path):
 
 def answers(far, count):
     """Every query's pid, once each of them is answered exactly once, and rightly."""
-    out = far.reader("outcomes")
-    out.wait(count)
-    out.settle()
-    found = [(told.request_id, outcome) for told, outcome in out.outcomes()]
-    assert sorted(request_id for request_id, _ in found) == sorted(f"q-{x}" for x in range(count))
-    for request_id, outcome in found:
-        assert (outcome.kind, outcome.outputs.get("y")) == (PREDICTION, 2 * int(request_id[2:])), outcome
-    return [outcome.outputs["pid"] for _, outcome in found]
+    found = far.reader("outcomes").answers(count)
+    for x in range(count):
+        outcome = found[f"q-{x}"]
+        assert (outcome.kind, outcome.outputs.get("y")) == (PREDICTION, 2 * x), outcome
+    return [outcome.outputs["pid"] for outcome in found.values()]
 
 
 def test_two_remote_workers_come_back_to_a_front_that_is_started_again_and_one_that_dies_costs_no_query(far, until):

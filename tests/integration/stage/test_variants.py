@@ -8,6 +8,7 @@ import pytest
 
 from spillway.agents.live.sizes import Sizes
 from spillway.topology.sizes import Size, key_of
+from tests.worker_processes import workers_of
 
 MODELS = """
 class Tree:
@@ -152,15 +153,3 @@ def test_a_host_is_started_for_a_variant_that_fits_on_none_and_is_there_for_the_
     one.start("digit")
     until(lambda: one.metrics("digit").get("spillway_variant_hosts") == 2)
     until(lambda: one.metrics("digit").get("spillway_variant_workers") == 2)
-
-
-def workers_of(process):
-    """The worker processes of a front, oldest first."""
-
-    def works(child):
-        try:
-            return any("spillway.agents.workers.local" in part for part in child.cmdline())
-        except psutil.NoSuchProcess:
-            return False  # it ended just now
-
-    return sorted(filter(works, process.children()), key=lambda each: each.create_time())

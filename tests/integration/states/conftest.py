@@ -56,6 +56,10 @@ class Told:
             if not self.mailbox.deliver():
                 time.sleep(0.001)
 
+    def run_for(self, seconds):
+        end = time.monotonic() + seconds
+        self.until(lambda: time.monotonic() >= end)
+
 
 class Bench:
     def __init__(self, bootstrap, pipeline, shards=1):

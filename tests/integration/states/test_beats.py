@@ -51,13 +51,6 @@ class Member:
         self.told.failed(error)
 
 
-def run_for(told, seconds):
-    until = time.monotonic() + seconds
-    while time.monotonic() < until:
-        told.mailbox.deliver()
-        time.sleep(0.002)
-
-
 def test_members_hear_one_another_and_what_they_are(bench):
     told = Told()
     one, other = Member(bench, "m1", told), Member(bench, "m2", told)
@@ -94,12 +87,12 @@ def test_beats_go_on_when_the_broker_is_back_and_nobody_is_suspected(own_broker,
     one, other = Member(bench, "m1", told, watched="m2"), Member(bench, "m2", told, watched="m1")
     told.until(lambda: one.heard_from.get("m2") and other.heard_from.get("m1"))
     own_broker.stop()
-    run_for(told, 2.0)
+    told.run_for(2.0)
     assert not one.emission.may_emit(time.monotonic())
     own_broker.start()
     back = max(one.sent_at)
     told.until(lambda: max(one.returned_at) > back and max(other.returned_at) > back, 60)
-    run_for(told, 1.5)
+    told.run_for(1.5)
     assert not one.due
     assert not other.due
     bench.close()

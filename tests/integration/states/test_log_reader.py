@@ -1,7 +1,5 @@
 """A version log as it is read from a real broker through a restart."""
 
-import time
-
 from confluent_kafka import Producer
 
 from spillway.checkpoint import version_log
@@ -44,11 +42,7 @@ def test_reading_goes_on_when_the_broker_is_back(own_broker, unique_name):
         writer.send(record)
     done = []
     reader.read_to_end(PLACE, lambda: done.append(1))
-    until = time.monotonic() + 2.5
-    while time.monotonic() < until:
-        told.tick()
-        told.mailbox.deliver()
-        time.sleep(0.01)
+    told.run_for(2.5)
     own_broker.start()
     told.until(lambda: len(told.of("caught_up")) == 2 and done, 120)
     told.until(lambda: len(told.of("record")) == 6, 120)

@@ -16,7 +16,7 @@ from spillway.topology.spec import StageSpec
 from tests.integration.stage.conftest import Stage
 from tests.integration.workers.conftest import SECONDS, query
 from tests.integration.workers.forking import ACTS
-from tests.waiting import until
+from tests.waiting import gone, until
 
 MODEL = "tests.integration.workers.forking:Forks"
 
@@ -55,10 +55,6 @@ def held(pid):
     return {each for each in found if each.startswith(("socket:", "anon_inode:"))}
 
 
-def gone(pid):
-    return lambda: not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
-
-
 def test_a_worker_goes_on_whatever_its_model_starts(links, heard):
     worker = spawned(links, heard)
     for act in (*ACTS, "uses_database"):
@@ -78,7 +74,7 @@ def test_a_child_that_is_left_holds_nothing_of_its_worker_and_ends_with_it(links
     assert len(started) >= 4
     links.close()
     for each in started:
-        until(gone(each), SECONDS)
+        until(lambda each=each: gone(each), SECONDS)
 
 
 @pytest.mark.parametrize("watched", [True, False])
@@ -96,7 +92,7 @@ def test_a_worker_that_dies_beside_a_child_is_lost_at_once_and_the_child_with_it
     _, job, answered, why, _ = heard.next("lost")
     assert (job, answered) == ("job", 1)
     assert "SIGKILL" in why
-    until(gone(child), SECONDS)
+    until(lambda: gone(child), SECONDS)
     assert not worker.is_running()
 
 
@@ -116,7 +112,7 @@ def test_a_worker_whose_front_is_gone_takes_its_children_along(tmp_path):
             os._exit(1)
     os.waitpid(front, 0)
     for pid in map(int, (tmp_path / "pids").read_text().split()):
-        until(gone(pid), SECONDS)
+        until(lambda pid=pid: gone(pid), SECONDS)
 
 
 class Query(dict):

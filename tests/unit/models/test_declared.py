@@ -2,7 +2,6 @@
 
 import threading
 
-import psutil
 import pytest
 
 from spillway.agents.models import slow
@@ -11,7 +10,7 @@ from spillway.agents.models.loading import load_function
 from spillway.agents.models.model_check import ModelCheck, Verdict, verdicts
 from spillway.lineage.errors import ModelError
 from tests.unit.models import stateful_models
-from tests.waiting import PATIENT_SECONDS, until
+from tests.waiting import PATIENT_SECONDS, gone, until
 
 HERE = "tests.unit.models.declared_models"
 THERE = "tests.unit.models.stateful_models"
@@ -134,4 +133,4 @@ def test_what_a_model_leaves_behind_is_not_waited_for_and_ends(tmp_path, name, d
     assert not died or "exit code 3" in next(each for each in found if each.stage == "a").text
     if file.exists():
         pid = int(file.read_text())
-        until(lambda: not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE, 30)
+        until(lambda: gone(pid), 30)

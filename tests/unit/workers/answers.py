@@ -32,10 +32,14 @@ def request(number, inputs):
     return Request(f"r{number}", 0, 1.0, 9.0, 2.0, (part,), {}, 2.5, 3.0)
 
 
+def plain_functions():
+    """Those of a stage whose author wrote none; they have its log of failures."""
+    return UserFunctions(SimpleNamespace(coding=None, name="s", join=None, split=None, choose=None), ())
+
+
 def work(served, functions=None):
-    spec = SimpleNamespace(coding=None, name="s", join=None, split=None, choose=None)
     return BatchWork(
-        stage_spec(), [served], functions or UserFunctions(spec, ()), joins=False, version="1", signature=None,
+        stage_spec(), [served], functions or plain_functions(), joins=False, version="1", signature=None,
         limits=Limits(),
     )  # fmt: skip
 

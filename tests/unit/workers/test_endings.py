@@ -8,6 +8,12 @@ from spillway.agents.workers.links import Links
 from spillway.agents.workers.remote import RemoteWorker
 
 
+def unconnected():
+    worker = object.__new__(RemoteWorker)
+    worker._place, worker._address, worker._stopping, worker._stream = "s", ("h", 1), threading.Event(), None
+    return worker
+
+
 def test_links_that_are_closed_start_and_end_nothing():
     started = []
     links = Links(SimpleNamespace(), timeout=1.0, command=started.append)
@@ -19,8 +25,7 @@ def test_links_that_are_closed_start_and_end_nothing():
 
 def test_a_worker_that_is_told_to_stop_while_it_connects_serves_no_front(monkeypatch):
     served, closed = [], []
-    worker = object.__new__(RemoteWorker)
-    worker._place, worker._address, worker._stopping, worker._stream = "s", ("h", 1), threading.Event(), None
+    worker = unconnected()
 
     def connect():
         worker.stop()
@@ -37,8 +42,7 @@ def test_a_worker_that_is_told_to_stop_while_it_connects_serves_no_front(monkeyp
 
 def test_a_process_that_is_no_front_is_asked_again_later(caplog):
     """It may have a certificate of the same authority, as another service of the house."""
-    worker = object.__new__(RemoteWorker)
-    worker._place, worker._address, worker._stopping, worker._stream = "s", ("h", 1), threading.Event(), None
+    worker = unconnected()
     asked = []
 
     def receive(buffer):

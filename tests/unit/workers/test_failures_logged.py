@@ -5,8 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from spillway.agents.live.stage.batch_work import UserFunctions
-from tests.unit.workers.answers import Worker, in_thread
+from tests.unit.workers.answers import Worker, in_thread, plain_functions
 
 
 def plain(n):
@@ -43,10 +42,6 @@ def assertion(n):
 ACTS = {each.__name__: each for each in (plain, group, chained, lines, outer, panic, assertion)}
 
 
-def functions():
-    return UserFunctions(SimpleNamespace(coding=None, name="s", join=None, split=None, choose=None), ())
-
-
 def predict(batch):
     return [ACTS[each["act"]](each["n"]) for each in batch]
 
@@ -61,7 +56,7 @@ def worker():
 @pytest.mark.parametrize("act", ACTS)
 @pytest.mark.parametrize("where", ["thread", "worker"])
 def test_a_hundred_failures_of_one_line_are_one_traceback(worker, caplog, act, where):
-    same = functions()  # has the stage's log of failures
+    same = plain_functions()
     served = SimpleNamespace(predict=predict)
     with caplog.at_level(logging.ERROR):
         for at in range(0, 100, 20):
