@@ -16,7 +16,7 @@ def test_recorded_queries_but_not_poison_or_outcomes(tmp_path):
     messages = [message(number, value=value) for number, value in enumerate(values)]
     messages[1] = message(1, value=b"poison")
     messages.append(message(100, "p.egress", value=values[0]))
-    record(tmp_path / "r", messages, flush_every=50)
+    record(tmp_path / "r", messages)
     found = given_samples(str(tmp_path / "r"), 0)
     assert [one["x"] for one in found] == [0, *range(2, 65)]
 
