@@ -2,7 +2,8 @@
 
 librdkafka sends on threads of its own, at once. Its delivery reports only move offsets on, so the loop collects them
 from time to time while there are any to come: a wakeup for each would cost a tenth of what the message does. Whoever
-waits for them asks (`hurry`): then the loop looks every few milliseconds until some have come.
+waits for them asks (`hurry`): then the loop looks every few milliseconds until some have come. So it does while many
+are in flight.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ log = logging.getLogger(__name__)
 _ROOM_BYTES = 64 * 1024 * 1024  # in flight; librdkafka's own queue holds four times as much
 _COLLECT = 0.1
 _SOON = 0.005
+_MANY = 64  # messages in flight from which on it looks soon: the queries that led to them are kept until then
 _LOOK_UP = 2.0  # seconds
 _LOOK_UP_EVERY = 300.0
 _CLOSE_SECONDS = 1.0
@@ -64,7 +66,7 @@ class Output(ports.Output):
         self._on_lost = on_lost
         self._limit = in_flight_limit
         self._collect_within = _COLLECT if collect is None else collect
-        self._next_collection = self._collect_within
+        self._hurries = False  # somebody waits
         self._stored: list[Any] = []
         self._timer: asyncio.TimerHandle | None = None
         self._known: tuple[str, ...] = ()
@@ -137,7 +139,10 @@ class Output(ports.Output):
         self.in_flight += 1
         self._bytes += len(record.value or b"")
         if self._timer is None:
-            self._timer = self._loop.call_later(self._next_collection, self._collect)
+            self._timer = self._loop.call_later(self._within, self._collect)
+        elif self.in_flight == _MANY:
+            self._timer.cancel()
+            self._timer = self._loop.call_later(self._within, self._collect)
         message = _Message(record, token, vital)
         if self._waiting or not self._produce(message):
             self._waiting.append(message)
@@ -161,8 +166,13 @@ class Output(ports.Output):
             self._failed(message, error.args[0])
         return True
 
+    @property
+    def _within(self) -> float:
+        """Seconds until it looks for reports again."""
+        return min(_SOON, self._collect_within) if self._hurries or self.in_flight >= _MANY else self._collect_within
+
     def hurry(self) -> None:
-        self._next_collection = min(_SOON, self._collect_within)
+        self._hurries = True
         if self._timer is not None:
             self._timer.cancel()
             self._collect()
@@ -175,9 +185,9 @@ class Output(ports.Output):
         stored, self._stored = self._stored, []
         self.in_flight -= len(stored)
         if stored:
-            self._next_collection = self._collect_within
+            self._hurries = False
         if self.in_flight:
-            self._timer = self._loop.call_later(self._next_collection, self._collect)
+            self._timer = self._loop.call_later(self._within, self._collect)
         if stored:
             self._on_stored(stored)
 

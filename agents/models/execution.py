@@ -100,11 +100,7 @@ class Instances(Generic[Job]):
         self._runners.pop(instance).end()
 
     def submit(self, instance: int, job: Job) -> None:
-        """Have a job run. Its thread is woken when the loop has done all else that it has to do now.
-
-        A thread that wakes while the loop's still runs must wait for the interpreter's lock.
-        """
-        self._loop.call_soon(self._runners[instance].submit, partial(self._run, instance, job))
+        self._runners[instance].submit(partial(self._run, instance, job))
 
     def _run(self, instance: int, job: Job) -> None:
         if self._failed:

@@ -94,7 +94,6 @@ def build(topic: str, membership: Membership, owner: Owner | None, commit_interv
         key_serializer="raw",
         value_serializer="raw",
         broker_commit_interval=commit_interval,
-        broker_commit_livelock_soft_timeout=24 * 3600.0,
         stream_wait_empty=False,
         stream_recovery_delay=0.0,
         stream_buffer_maxsize=4,

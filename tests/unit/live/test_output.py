@@ -112,6 +112,22 @@ def test_whoever_waits_has_reports_looked_for_until_some_have_come(scene, monkey
     assert scene(script, collect=60.0) == (["a", "b"], [])
 
 
+def test_many_in_flight_have_reports_looked_for_soon(scene, monkeypatch):
+    monkeypatch.setattr(module, "_SOON", 0.0)
+    monkeypatch.setattr(module, "_MANY", 2)
+
+    async def script(output, producer, turns):
+        send(output, "a")
+        producer.deliver(1)
+        await turns()
+        assert output.in_flight == 1
+        send(output, "b")
+        await turns()
+        assert output.in_flight == 1
+
+    assert scene(script, collect=60.0) == (["a"], [])
+
+
 def test_a_failed_delivery_is_told_and_its_token_never_comes_back(scene):
     async def script(output, producer, turns):
         send(output, "a")
