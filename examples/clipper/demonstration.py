@@ -32,10 +32,10 @@ from spillway.agents.models.inputs import Inputs
 from spillway.agents.models.loading import load_model
 from spillway.agents.pages import page
 from spillway.agents.supervise.service import ServiceSettings, served
+from spillway.lineage.message import PREDICTION
 from spillway.producers.client.exchange import Exchange
 from spillway.producers.connection import ClientSettings
 from spillway.producers.load.generator import Pace, generated, run_load
-from spillway.producers.load.tally import PREDICTION
 from spillway.topology.load import load
 
 if TYPE_CHECKING:
