@@ -228,7 +228,7 @@ class Output(Protocol):
         ...
 
     def hurry(self) -> None:
-        """Have `stored` called for what the broker has by now, and for more as soon as it has it: somebody waits."""
+        """Call `stored` for the records that the broker has by now, and soon for the next ones: somebody waits."""
         ...
 
     async def close(self) -> None:

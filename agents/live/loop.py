@@ -69,7 +69,7 @@ class ThreadLoop(asyncio.SelectorEventLoop):
         self._waits.wake()
 
     def add_signal_handler(self, sig: int, callback: Callable[[*_Ts], object], *args: *_Ts) -> None:
-        """Have a callback run on the loop at a signal, of which asyncio would hear by the socket.
+        """Run a callback on the loop at each signal of this number; asyncio would learn of it from the socket.
 
         Python calls a handler in the main thread, where the loop is; the kernel interrupts its wait for that.
         """

@@ -67,7 +67,7 @@ class Plan:
         shared: dict[Any, Any],
         foresight: Mapping[str, Callable[[Request, float], Path]],
     ) -> list[StageView]:
-        """Say where the policies of `stage` stand, queue by queue.
+        """Return the state of the policies of `stage`, by queue.
 
         `facts` are what they see of all stages, which may change while these run. `shared` is common to all policies of
         one run, and so is `foresight`, what can be told of requests' choices.

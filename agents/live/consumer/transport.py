@@ -143,7 +143,7 @@ class StageConsumer(base.Consumer):  # type: ignore[misc]
         await self.wait(fetcher._stopped)  # noqa: SLF001 - Faust's own way of waiting for its fetcher's end
 
     def receive(self, epoch: int, parts: Parts) -> None:
-        """Give a chunk to the agent, unless the flow has stopped since it was fetched."""
+        """Pass a chunk on to the agent, unless the flow has stopped since it was fetched."""
         if epoch == self.epoch:
             self._flow.put(parts)
         else:

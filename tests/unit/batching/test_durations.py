@@ -10,7 +10,7 @@ from tests.unit.core.builders import request
 
 
 def seen(estimate, *batches, times):
-    """Have an estimate see batches of these sizes take so long, in turns."""
+    """Show an estimate batches of these sizes and durations, in turns."""
     for _ in range(times):
         for count, seconds in batches:
             estimate.observe(count, seconds)

@@ -167,7 +167,7 @@ def test_all_that_was_recorded_becomes_durable_once_and_in_order(mode: Mode, see
 
 
 def applied(reign: Reign[str], n: int) -> None:
-    """Have a batch recorded and applied, and the state copied if that is due."""
+    """Record and apply a batch, and copy the state if that is due."""
     reign.record(Batch(n), (), (), 0)
     reign.update_begins()
     reign.updated()

@@ -86,7 +86,7 @@ class Known:
         self.alive, self.gone, self.asked = set(), set(), 0
 
     def tell(self, core, *, alive=None, gone=None, now=NOW):
-        """Have the core hear that these versions are durable or dead by now."""
+        """Report to the core which versions are durable or dead by now."""
         self.alive = self.alive if alive is None else alive
         self.gone = self.gone if gone is None else gone
         core.durability_changed(now)

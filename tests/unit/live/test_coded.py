@@ -74,7 +74,7 @@ def work_of(k, rows, code=Sum):
 
 
 def answered(work, group, row, draw=None):
-    """Have the parity model of a row answer what it is asked of a group; with `draw`, nearly all of it."""
+    """Answer a group by the parity model of a row; with `draw`, nearly all of it."""
     extra = Extra(group, row)
     prepared = work.prepare(extra)
     for place, inputs in enumerate(prepared.inputs):

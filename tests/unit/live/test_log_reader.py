@@ -85,7 +85,7 @@ def logs():
 
 
 def on_its_loop(play):
-    """Have a test play on the loop of its logs' world."""
+    """Run a test on the loop of its logs' world."""
 
     @wraps(play)
     def test(logs, **parameters):

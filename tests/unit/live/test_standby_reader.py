@@ -112,7 +112,7 @@ class World:
             self.copies._begun, self.copies._durable = True, INITIAL
 
     def answer(self):
-        """Have the logs read to their ends, as was asked for."""
+        """Read the logs to their ends, as was asked for."""
         (then,) = self.asked
         self.hear()
         then()

@@ -136,7 +136,7 @@ class Shard:
             self.append(CONTROL if isinstance(record, (Claim, Yield)) else PLACE, record)
 
     def beat(self, *indices):
-        """Have these members' beats read by everybody, a tenth of a second later."""
+        """Deliver these members' beats to everybody, a tenth of a second later."""
         self.clock.advance(0.1)
         self.beats += 1
         for index in indices:

@@ -133,7 +133,7 @@ class Bench:
         return self.member.primary
 
     async def turn(self):
-        """Have the loop do what a load takes."""
+        """Run the loop for as long as a load takes."""
         for _ in range(2):
             await asyncio.sleep(0)
 
